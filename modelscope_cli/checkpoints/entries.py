@@ -141,11 +141,7 @@ class Contents:
 
 
 def checked_shape(value: Any) -> Shape:
-    """Return a shape that makes sense.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Return a value as a shape; raise ValueError where it cannot be one."""
     shape = checked_sizes(value)
     if math.prod(shape) > _MAX_NUMEL:
         raise ValueError("a shape with more elements than fit in any memory")
@@ -153,11 +149,7 @@ def checked_shape(value: Any) -> Shape:
 
 
 def checked_sizes(value: Any) -> Shape:
-    """Return numbers that may be sizes or places in a file.
-
-    Raises:
-        ValueError: they cannot.
-    """
+    """Return sizes or file positions as a tuple; raise ValueError for anything else."""
     if not isinstance(value, list | tuple):
         raise ValueError("a size or an offset that is not a number from 0 to 2^60")
     if len(value) > MAX_DIMENSIONS:
@@ -175,11 +167,7 @@ class Names:
         self._left = _MAX_NAMES
 
     def join(self, *parts: str) -> str:
-        """Return the parts as one.
-
-        Raises:
-            UnsupportedError: the names of a checkpoint are too long, or too many.
-        """
+        """Return the parts as one name; raise UnsupportedError where all names together are too long."""
         self._left -= _COST_OF_A_NAME + sum(map(len, parts))
         if self._left < 0:
             raise UnsupportedError("names that repeat the same parts endlessly")

@@ -83,11 +83,7 @@ _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
 def read_head(path: Path) -> bytes:
-    """Return the first 512 bytes.
-
-    Raises:
-        CannotRunError: a folder, not there, not readable, empty (exit 4).
-    """
+    """Return the first 512 bytes."""
     if path.is_dir():
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
         hint = f"did you mean {quoted(map(str, inside))}" if inside else f"ls {shlex.quote(str(path))}"

@@ -60,11 +60,7 @@ class PickledArray(Opaque):
     """An array as a pickle describes it; `state` is what `ndarray.__setstate__` would be given."""
 
     def info(self) -> ArrayInfo | None:
-        """Return what it is; None where its state makes no sense.
-
-        Raises:
-            ValueError: its shape makes no sense, or its bytes do not fit it.
-        """
+        """Return what it is; None where its state makes no sense."""
         match self.state:
             case (*_, tuple(shape), Opaque(name="numpy.dtype") as dtype, bool(is_fortran), data):
                 kind, order = _kind_of(dtype)
@@ -142,11 +138,7 @@ def _info(shape: Shape, kind: str, order: str, *, is_fortran: bool, has_objects:
 
 
 def npy_start(file: IO[bytes]) -> tuple[int, int]:
-    """Return where the header of an .npy file begins, and where the values do.
-
-    Raises:
-        ValueError: not such a file, or of a version that NumPy does not know.
-    """
+    """Return where the header of an .npy file begins, and where the values do."""
     head = file.read(12)
     if head[:6] != MAGIC or len(head) < 12:
         raise ValueError("an entry that is not a NumPy array")
@@ -160,9 +152,6 @@ def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
     """Return what an .npy file holds, and where in it the bytes begin.
 
     The header is evaluated as `numpy.lib.format` does it: a literal of Python, whatever its spelling.
-
-    Raises:
-        ValueError: not such a file.
     """
     at = file.tell()
     begin, end = npy_start(file)

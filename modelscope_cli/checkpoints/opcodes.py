@@ -52,11 +52,7 @@ class Decoder:
         self._frame_end = 0
 
     def read(self) -> tuple[int, Any]:
-        """Return the code of the next operation and its argument, None where it has none.
-
-        Raises:
-            ValueError: the end of the file, an unknown operation, or an argument that CPython would refuse too.
-        """
+        """Return the code of the next operation and its argument, None where it has none."""
         self.start = start = self.position
         code = self._file.read(1)
         if not code:
@@ -74,22 +70,14 @@ class Decoder:
         return code[0], argument
 
     def skip(self, n: int) -> None:
-        """Step over bytes that are not operations.
-
-        Raises:
-            ValueError: there are not so many.
-        """
+        """Step over bytes that are not operations; raise ValueError at the end of the file."""
         if self.position + n > self._end:
             raise ValueError("a pickle that ends too early")
         self._file.seek(n, 1)
         self.position += n
 
     def take(self, n: int) -> bytes:
-        """Return the next bytes.
-
-        Raises:
-            ValueError: there are not so many, or the pickle is too long by now.
-        """
+        """Return the next bytes."""
         self._count(n)
         data = self._file.read(n)
         if len(data) < n:

@@ -118,11 +118,7 @@ class Machine:
         self.operations: set[int] = set()
 
     def read(self) -> Any:
-        """Return the description of the next pickle.
-
-        Raises:
-            ValueError: not a pickle, or a damaged one, or one too large.
-        """
+        """Return the description of the next pickle."""
         self._stack: list[Any] = []
         self._below: list[list[Any]] = []  # the stacks under each mark
         self._memo: dict[int, Any] = {}

@@ -41,13 +41,7 @@ _CHUNK_BYTES = 8
 
 
 def read_shards(index: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of all the files that a `*.index.json` names.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-        CannotRunError: no index, a shard that is missing, damaged, outside the index's folder, or without a
-            tensor that it should have (exit 4).
-    """
+    """Describe the tensors of all the files that a `*.index.json` names."""
     by_file, metadata = _read_index(index)
     shards: dict[str, Contents] = {}
     tensors: list[TensorEntry] = []
@@ -80,11 +74,7 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
 
 
 def shards_of(index: Path) -> tuple[str, ...]:
-    """Return the names of the files that a `*.index.json` names; they need not be there.
-
-    Raises:
-        CannotRunError: not an index, or one that names files outside its folder (exit 4).
-    """
+    """Return the names of the files that a `*.index.json` names; they need not be there."""
     return tuple(sorted(_read_index(index)[0]))
 
 
@@ -109,11 +99,7 @@ def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 
 def _inside(index: Path, file: str) -> str:
-    """Return the name of a shard; the values of an index must not make this tool read other files.
-
-    Raises:
-        CannotRunError: a path that leaves the folder.
-    """
+    """Return the name of a shard; the values of an index must not make this tool read other files."""
     path = PurePath(file)
     if path.is_absolute() or ".." in path.parts or "\0" in file:
         message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
@@ -122,12 +108,7 @@ def _inside(index: Path, file: str) -> str:
 
 
 def read_distributed(folder: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-        CannotRunError: damaged, or values that are not in the folder (exit 4).
-    """
+    """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`."""
     path = folder / METADATA
     read_head(path)
     try:
@@ -258,10 +239,6 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
 
     Args:
         key: what to take out of it; None for the state dict, where it usually stands.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-        CannotRunError: not there, not a checkpoint, damaged, or a lie in it (exit 4).
     """
     if path.is_dir():
         if (path / METADATA).is_file():
@@ -288,11 +265,7 @@ def is_several(path: Path) -> bool:
 
 
 def checkpoint_in(folder: Path) -> Path:
-    """Return the file that a folder is for: its weights, as the usual programs call them, or its only checkpoint.
-
-    Raises:
-        CannotRunError: there is none, or several (exit 4).
-    """
+    """Return the file that a folder is for: the weights under their usual name, or its only checkpoint."""
     inside = sorted(file.name for file in folder.iterdir() if is_checkpoint_name(file.name))
     main = [name for name in _MAIN if name in inside]
     if main or len(inside) == 1:

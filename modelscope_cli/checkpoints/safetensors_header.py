@@ -63,11 +63,7 @@ _MAX_ENTRY = 1 << 16
 
 
 def read_safetensors(path: Path) -> Contents:
-    """Describe the tensors of a safetensors file.
-
-    Raises:
-        CannotRunError: not such a file, or a header that contradicts itself or the file (exit 4).
-    """
+    """Describe the tensors of a safetensors file."""
     head = read_head(path)
     if not is_safetensors(head):
         is_linked = path.resolve() != Path.cwd() / path  # the file that it leads to is nobody's to quote
@@ -112,11 +108,7 @@ def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
 
 
 def _members(text: str) -> Iterator[tuple[str, str | _Fields]]:
-    """Yield the name of each member of the JSON object, and the text of its value, or what that says.
-
-    Raises:
-        ValueError: it is not an object of objects.
-    """
+    """Yield the name of each member of the JSON object, and the text of its value, or what that says."""
     begin = _BEGIN.match(text)
     if begin is None:
         raise ValueError("no readable JSON")

@@ -55,12 +55,7 @@ class TensorRef:
 
 
 def dtype_of(value: Any) -> str:
-    """Return the dtype that a global names.
-
-    Raises:
-        UnsupportedError: a dtype of torch that is not known here.
-        ValueError: it does not name one.
-    """
+    """Return the dtype that a global names."""
     name = value.name.removeprefix("torch.") if isinstance(value, Global) else ""
     if name in BITS:
         return name
@@ -70,11 +65,7 @@ def dtype_of(value: Any) -> str:
 
 
 def storage_of(value: Any) -> StorageRef:
-    """Read torch's way to name a storage: `("storage", type, key, device, elements)`.
-
-    Raises:
-        ValueError: it is not one.
-    """
+    """Read torch's way to name a storage: `("storage", type, key, device, elements)`."""
     match value:
         case StorageRef():  # out of a pickle inside the pickle
             return value
@@ -95,11 +86,7 @@ def storage_of(value: Any) -> StorageRef:
 
 
 def dtype_of_storage(value: Any) -> str:
-    """Return the dtype of a class of storages.
-
-    Raises:
-        ValueError: it does not name one.
-    """
+    """Return the dtype of a class of storages."""
     if not isinstance(value, Global) or not is_storage(value.name):
         raise ValueError("something else where a class of storages should be")
     return _STORAGES[value.name.rpartition(".")[2].removesuffix("Storage")]
@@ -112,11 +99,7 @@ def is_storage(name: str) -> bool:
 
 
 def strided(storage: Any, offset: int, size: Any, stride: Any, dtype: Any) -> TensorRef:
-    """Describe a tensor that looks at a storage; `dtype` is that of the storage where it is None.
-
-    Raises:
-        ValueError: it looks beyond the storage, or what should be numbers is not.
-    """
+    """Describe a tensor that looks at a storage; `dtype` is that of the storage where it is None."""
     ref, shape, steps = storage_of(storage), checked_shape(size), checked_sizes(stride)
     kind = ref.dtype if dtype is None else dtype_of(dtype)
     (offset,) = checked_sizes([offset])

@@ -53,11 +53,7 @@ _MAX_NESTING = 3
 
 
 def read_legacy(path: Path, file: IO[bytes], machine: Machine) -> tuple[Any, dict[str, Storage]]:
-    """Return the content and the storages by key, from behind the magic number.
-
-    Raises:
-        ValueError: damaged, or it contradicts itself.
-    """
+    """Return the content and the storages by key, from behind the magic number."""
     _, system = machine.read(), machine.read()
     if isinstance(system, dict) and system.get("little_endian") is False:
         raise UnsupportedError("its bytes are not in little-endian order")
@@ -115,9 +111,6 @@ def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, i
 
     Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
     number, and for each tensor a pickle and its sizes.
-
-    Raises:
-        ValueError: where the next one begins cannot be told.
     """
     file.seek(0)
     n = Machine(file, rebuild).read()
@@ -182,12 +175,7 @@ _TELLTALE = {
 
 
 def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
-    """Describe the tensors of a zip archive that is not one of `torch.save`.
-
-    Raises:
-        UnsupportedError: it is sound, and of another format.
-        ValueError: damaged, or it contradicts itself.
-    """
+    """Describe the tensors of a zip archive that is not one of `torch.save`."""
     configs = [found for name in entries if (found := _CONFIG.fullmatch(name))]
     if configs:
         return _read_exported(path, file, entries, {found["model"]: found[0] for found in configs})
@@ -304,12 +292,7 @@ class _Read:
 
 
 def read_torch(path: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of a torch file or a pickle, and name what loading it in full would run.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-        CannotRunError: damaged, or it contradicts itself (exit 4).
-    """
+    """Describe the tensors of a torch file or a pickle, and name what loading it in full would run."""
     try:
         with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"
@@ -336,11 +319,7 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
 
 
 def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
-    """Describe the one tensor that `torch.save` wrote into a part of `path`, given as a file of its own.
-
-    Raises:
-        ValueError: there is none, or it contradicts itself.
-    """
+    """Describe the one tensor that `torch.save` wrote into a part of `path`, given as a file of its own."""
     read = _read_zip(path, file, torch_records(list(read_directory(file).values())))
     tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, str(path)).tensors
     if len(tensors) != 1:
@@ -433,11 +412,7 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
 
 
 def _content(machine: Machine) -> Any:
-    """Return what the first pickle of a file holds.
-
-    Raises:
-        UnsupportedError: a file of joblib, which puts the bytes of arrays between the operations of the pickle.
-    """
+    """Return what the first pickle of a file holds."""
     try:
         return machine.read()
     except ValueError as error:

@@ -118,9 +118,6 @@ def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source
     Args:
         key: names joined by dots, or the beginning of the names of tensors: `model.ema`, `discriminator`.
         source: the file, for the message.
-
-    Raises:
-        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
     """
     if key is None:
         return _unwrapped(content, is_tensor, (), _any_wrapper)
@@ -249,9 +246,6 @@ def state_of_module(value: Any, names: Names) -> Any:
     """Return the state dict of a pickled `nn.Module`, or what it is where it is not one.
 
     What a module of it has packed up in a way of its own is in it, too, as it is.
-
-    Raises:
-        UnsupportedError: it goes on without end.
     """
     if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
         return value
@@ -310,12 +304,7 @@ class Layout:
 
 
 def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, source: str) -> Layout:
-    """Find the tensors in a checkpoint: those under `key`, or of the state dict in it, or whatever there are.
-
-    Raises:
-        ValueError: a tensor that contradicts itself, or the file.
-        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
-    """
+    """Find the tensors in a checkpoint: those under `key`, or of the state dict in it, or whatever there are."""
     names = Names()
     content = _with_states(content, names)
     taken = find_state(content, is_tensor, key, source)
@@ -333,11 +322,7 @@ def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | Non
 
 
 def under(contents: Contents, key: str | None) -> Contents:
-    """Return what a checkpoint without nesting holds under a key: the tensors whose names begin with it.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-    """
+    """Return what a checkpoint without nesting holds under a key: the tensors whose names begin with it."""
     if key is None:
         return contents
     flat = {tensor.name: tensor for tensor in contents.tensors}

@@ -37,21 +37,13 @@ class ZipEntry:
     method: int = 0
 
     def check(self) -> None:
-        """Refuse what would have to be unpacked: it can become any number of bytes.
-
-        Raises:
-            ValueError: compressed or encrypted.
-        """
+        """Refuse what would have to be unpacked: it can become any number of bytes."""
         if not self.is_stored:
             raise ValueError(f"'{self.name}' compressed or encrypted, as torch never writes it")
 
 
 def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
-    """Return the entries by name.
-
-    Raises:
-        ValueError: no archive, or one that contradicts itself.
-    """
+    """Return the entries by name."""
     entries: dict[str, ZipEntry] = {}
     for entry in list_entries(file):
         if entry.name in entries:
@@ -112,11 +104,7 @@ def _heap_sorted(names: list[str]) -> list[int]:
 
 
 def list_entries(file: IO[bytes]) -> list[ZipEntry]:
-    """Return all entries, in the order of the directory, whatever they say.
-
-    Raises:
-        ValueError: no archive, or a damaged directory.
-    """
+    """Return all entries, in the order of the directory, whatever they say."""
     n_file = file.seek(0, 2)
     begin, n_directory, n_entries, _ = _find(file, n_file)
     if n_directory > MAX_DIRECTORY_BYTES or begin + n_directory > n_file:
@@ -139,9 +127,6 @@ def doubt_of_directory(file: IO[bytes], n_listed: int) -> str | None:
     """Say why two readers of an archive may find different entries in it; None where they cannot.
 
     miniz and `zipfile` differ in which offset, which count and which of the two end records they go by.
-
-    Raises:
-        ValueError: no archive, or a damaged directory.
     """
     begin, n_directory, n_entries, end_record = _find(file, file.seek(0, 2))
     if n_entries != n_listed:
@@ -172,11 +157,7 @@ def appended_archive(file: IO[bytes]) -> int | None:
 
 
 def data_start(file: IO[bytes], header: int) -> int:
-    """Return where the bytes of an entry begin: its local header says how long its own names are.
-
-    Raises:
-        ValueError: there is no header.
-    """
+    """Return where the bytes of an entry begin: its local header says how long its own names are."""
     file.seek(header)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
@@ -186,11 +167,7 @@ def data_start(file: IO[bytes], header: int) -> int:
 
 
 def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
-    """Return the bytes of a small entry.
-
-    Raises:
-        ValueError: larger than `limit`, or beyond the end of the file.
-    """
+    """Return the bytes of a small entry."""
     entry.check()
     if entry.nbytes > limit:
         raise ValueError(f"'{entry.name}' of {entry.nbytes} bytes, more than {limit}")

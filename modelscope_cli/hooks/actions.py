@@ -32,11 +32,7 @@ class LeftAloneError(Exception):
 
 
 def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
-    """Return what an action that changes makes of `tensor`: same shape, dtype and device.
-
-    Raises:
-        LeftAloneError: integers have no noise, a list of numbers no channels.
-    """
+    """Return what an action that changes makes of `tensor`: same shape, dtype and device."""
     _refuse_unusual(tensor)
     if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
         raise LeftAloneError(f"it is of {dtype_name(tensor.dtype)}")
@@ -49,11 +45,7 @@ def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
 
 
 def part_of(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
-    """Return the channels a hook is limited to, for those actions that only look.
-
-    Raises:
-        LeftAloneError: there are no channels, or no plain values.
-    """
+    """Return the channels a hook is limited to, for those actions that only look."""
     _refuse_unusual(tensor)
     return tensor.index_select(*_chosen(spec, tensor, place)) if spec.channels else tensor
 

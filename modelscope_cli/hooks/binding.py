@@ -321,9 +321,6 @@ def bind_hooks(
         typed: the hooks in order; those that are a `call` with the user's function.
         args: what the model will be called with; its shapes decide the order of calls.
         say: is given the lines of `print`.
-
-    Raises:
-        UsageError: a pattern that matches nothing (exit 2).
     """
     if not typed:
         return BoundHooks()

@@ -166,9 +166,6 @@ class OutputStream(Observer):
         """Yield the outputs of a pass of the session this observes; `run` makes it.
 
         Only one side runs at any time: the pass, or whoever holds the output. Closing the generator ends the pass.
-
-        Raises:
-            Whatever the pass raises.
         """
         self._handed, self._may_go_on = (
             SimpleQueue(),

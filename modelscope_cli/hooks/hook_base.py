@@ -99,9 +99,6 @@ def call_function(
         arguments: what PyTorch calls a hook of this kind with; `given` is one of them.
         where: the call in words, for messages.
         moved: is told of every tensor among the arguments whose values the function changed.
-
-    Raises:
-        CannotRunError: its answer is not made like `given` (exit 4). What the function raises comes out as it is.
     """
     before = [
         (tensor, version_of(tensor), tensor.detach().clone()) for _, tensor in tensors_in(list(arguments))
@@ -165,11 +162,7 @@ def describe(tensor: Tensor) -> str:
 
 
 def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
-    """Refuse a tensor with NaN in it.
-
-    Raises:
-        CannotRunError: names the call and counts them (exit 4).
-    """
+    """Refuse a tensor with NaN in it."""
     n_nan = int(tensor.isnan().sum())
     if n_nan:
         message = f"--hook '{spec}': {n_nan:,} of {tensor.numel():,} values are NaN: {where}"
@@ -354,11 +347,7 @@ class Hooked(Intervention):
         )
 
     def check_index(self, n: int, spot: Spot) -> None:
-        """Refuse an `(INDEX)` that is not there.
-
-        Raises:
-            UsageError: there are only `n` (exit 2).
-        """
+        """Refuse an `(INDEX)` that is not there."""
         index = self.spec.index
         if index is not None and index >= n:
             self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))

@@ -57,11 +57,7 @@ def type_of(module: nn.Module) -> str:
 
 
 def set_training(model: nn.Module, is_training: bool) -> None:
-    """Switch a model to train or eval mode; an exported program only has the mode it was exported in.
-
-    Raises:
-        CannotRunError: train mode is asked of an exported program (exit 4).
-    """
+    """Switch a model to train or eval mode; an exported program only has the mode it was exported in."""
     try:
         model.train(is_training)
     except NotImplementedError as error:
@@ -85,11 +81,7 @@ def without_gradient(model: nn.Module) -> str | None:
 
 
 def refuse_layouts(model: nn.Module, *, is_sparse_known: bool = True, has_buffers: bool = False) -> None:
-    """Refuse parameters of a layout that cannot be reduced: nested, and sparse where these are not known.
-
-    Raises:
-        CannotRunError: exit code 4.
-    """
+    """Refuse parameters of a layout that cannot be reduced: nested, and sparse where these are not known."""
     for name, parameter in (*model.named_parameters(), *(model.named_buffers() if has_buffers else ())):
         if is_lazy(parameter) or (parameter.layout == torch.strided and not parameter.is_nested):
             continue

@@ -107,11 +107,7 @@ def _is_glob(text: str) -> bool:
 
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> Pattern:
-    """Parse one `--layer` value.
-
-    Raises:
-        UsageError: empty, an invalid regular expression, or a position 0 (exit 2).
-    """
+    """Parse one `--layer` value."""
     found = _SUFFIXES.match(text)
     assert found is not None  # the body takes whatever the suffixes leave
     body, call, first, last = found.group("body", "call", "first", "last")
@@ -171,11 +167,7 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers a pattern means, in the order given, before `#` and `@` narrow their calls.
-
-    Raises:
-        UsageError: nothing matched; quotes the pattern, names near layers and the types present (exit 2).
-    """
+    """Return the layers a pattern means, in the order given, before `#` and `@` narrow their calls."""
     # A name wins over every other reading, so that odd names ("0", "conv") stay reachable.
     is_name = bool(pattern.body) and any(pattern.body in layer.names for layer in layers)
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
@@ -211,9 +203,6 @@ def pick_calls(
     """Return the `(layer name, call index)` pairs a pattern means, out of `calls` in execution order.
 
     Of a range that reaches beyond the calls, those that are there.
-
-    Raises:
-        UsageError: the pattern matches no layer, no such call, or no such position (exit 2).
     """
     names = {layer.name for layer in match_layers(pattern, layers)}
     candidates = [(name, index) for name, index in calls if name in names]

@@ -118,9 +118,6 @@ def select(
         args: what the model will be called with; its shapes decide the order of calls.
         is_feedforward: every layer that has parameters of its own runs at most once, as in torchvision's
             classifiers. Then a selection of such layers needs no trial run to know when to stop.
-
-    Raises:
-        UsageError: a pattern is malformed or matches nothing (exit 2).
     """
     if not layers and not exclude:
         return Selection(is_innermost_only=True)
@@ -169,11 +166,7 @@ def _nothing_left(exclude: Sequence[str]) -> UsageError:
 
 
 def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
-    """Return the names of the layers that patterns without positions mean; no `layers` means all.
-
-    Raises:
-        UsageError: malformed, matches nothing, or asks for a position (exit 2).
-    """
+    """Return the names of the layers that patterns without positions mean; no `layers` means all."""
     return names_among([layer for layer, _ in list_layers(model)], layers, exclude)
 
 

@@ -174,9 +174,6 @@ class HookSession:
 
     Attributes:
         first_calls: the first call of every layer in the latest pass, wanted or not.
-
-    Raises:
-        CannotRunError: on entry, a lazy layer that still has no shape: its first run cannot be undone (4).
     """
 
     def __init__(
@@ -350,12 +347,7 @@ class HookSession:
         return self._names is None or call.name in self._names
 
     def run(self, args: Arguments) -> Any:
-        """Run one forward pass with arguments in order or by name; return the output, None where it was cut short.
-
-        Raises:
-            ForwardError: the model raised; names the layer and the shapes it was given (exit 4). What an
-                observer raises comes out as it is.
-        """
+        """Run one forward pass, arguments in order or by name; return the output, None where it was cut short."""
         observer_error = None
         try:
             with torch.set_grad_enabled(self._with_gradients):

@@ -87,11 +87,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
 
 
 def parse_range(part: str) -> Range:
-    """Return the first and the last channel of `7` or `10..20`.
-
-    Raises:
-        ValueError: says what is wrong with it; its second argument is what may have been meant, or empty.
-    """
+    """Return the first and the last channel of `7` or `10..20`."""
     found = _RANGE.match(part)
     if not found:
         raise ValueError("is not a channel such as 3 or 0..15", "")
@@ -102,11 +98,7 @@ def parse_range(part: str) -> Range:
 
 
 def channels_of(text: str) -> tuple[Range, ...]:
-    """Return the ranges of `3,7,10..20`, in this order.
-
-    Raises:
-        ValueError: as of `parse_range`, of the first part that is wrong, which is the third argument.
-    """
+    """Return the ranges of `3,7,10..20`, in this order."""
     ranges = []
     for part in text.split(","):
         try:
@@ -162,20 +154,12 @@ def _as_text(argument: Argument) -> str:
 
 
 def parse_hook(text: str) -> HookSpec:
-    """Parse one `--hook` value.
-
-    Raises:
-        UsageError: not of the grammar; names the character where it goes wrong (exit 2).
-    """
+    """Parse one `--hook` value."""
     return _Parser(text).parse()
 
 
 def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
-    """Return the hook that calls a function handed over in Python, under the name it goes by in messages.
-
-    Raises:
-        UsageError: no such kind, or a pattern that is none (exit 2).
-    """
+    """Return the hook that calls a function handed over in Python, under the name it goes by in messages."""
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")

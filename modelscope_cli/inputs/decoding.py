@@ -38,9 +38,6 @@ def group_pictures(
     """Return which pictures go into each forward, and notes on what was decided.
 
     Video: all files are the frames of one clip. Optical flow: two files are one pair.
-
-    Raises:
-        UsageError: exit code 2; not two pictures for optical flow, or `--batch` for one clip or pair.
     """
     if family in {"video", "optical_flow"} and batch not in {None, 1}:
         one = "one clip" if family == "video" else "one pair"
@@ -67,9 +64,6 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
     """Return the arguments of one forward from prepared `(C, H, W)` pictures.
 
     `(N, C, H, W)`; video one `(1, C, T, H, W)`; optical flow two `(1, C, H, W)`; detection a list.
-
-    Raises:
-        CannotRunError: exit code 4; pictures of different sizes cannot be stacked.
     """
     if family == "detection":
         return (list(tensors),)
@@ -120,11 +114,7 @@ class Decoder:
     is_strict: bool
 
     def decode(self, block: int) -> Decoded:
-        """Decode and prepare the images of a block; one that comes several times once.
-
-        Raises:
-            BrokenImageError: one cannot be decoded, and has to be (exit 4).
-        """
+        """Decode and prepare the images of a block; one that comes several times once."""
         started = time.perf_counter()
         ready: dict[PictureFile, Tensor | BrokenImageError] = {}
         numbers: list[int] = []
@@ -224,9 +214,6 @@ def choose_workers(asked: int | None) -> int:
     """Return how many processes decode: what was asked for, else by the cores this process may use.
 
     One core is the model's. Of several processes on one machine each has its share of the cores.
-
-    Raises:
-        UsageError: more than none where processes cannot be forked (exit 2).
     """
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if asked is not None:
@@ -252,9 +239,6 @@ class Workers:
 
         Args:
             n_bytes: memory to share for a block; one that needs more goes by pipe.
-
-        Raises:
-            WorkerLostError: the system has no room for them.
         """
         self.taken: deque[int] = deque()
         self._slot = max(n_bytes, 4)
@@ -293,9 +277,6 @@ class Workers:
         """Give the blocks in the order asked; numbers are taken `_AHEAD` blocks a worker in advance.
 
         What fails in a worker is done once more here, where it raises as it would have.
-
-        Raises:
-            WorkerLostError: one ended; the blocks that were taken and not given are in `taken`.
         """
         numbers = iter(blocks)
         turns: deque[int] = deque()
@@ -405,12 +386,7 @@ class BlockSource:
         feed.workers = self._workers
 
     def find_first(self) -> tuple[int, Decoded]:
-        """Decode the first block with an image; it is kept until it is asked for.
-
-        Raises:
-            BrokenImageError: an image that is broken and must not be (exit 4).
-            CannotRunError: all images are broken (exit 4).
-        """
+        """Decode the first block with an image; it is kept until it is asked for."""
         broken = BrokenImages()
         for block in range(len(self._decoder.groups)):
             decoded = self._decoder.decode(block)
@@ -426,11 +402,7 @@ class BlockSource:
         )
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
-        """Give blocks in the order of their numbers, which are taken ahead while the model runs.
-
-        Raises:
-            BrokenImageError: an image that is broken and must not be (exit 4).
-        """
+        """Give blocks in the order of their numbers, which are taken ahead while the model runs."""
         return self._feed.watch(self._decoded(iter(numbers)))
 
     def _decoded(self, numbers: Iterator[int]) -> Iterator[tuple[int, Decoded]]:

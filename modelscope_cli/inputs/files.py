@@ -38,11 +38,7 @@ def is_packed(name: str) -> bool:
 
 
 def refuse_packed(path: str) -> None:
-    """Refuse a compressed shard: to reach one image all before it would have to be unpacked.
-
-    Raises:
-        CannotRunError: exit code 4.
-    """
+    """Refuse a compressed shard: to reach one image all before it would have to be unpacked."""
     with open(path, "rb") as file:
         first = file.read(8)
     tool = next((tool for magic, tool in _UNPACK.items() if first.startswith(magic)), None)
@@ -69,11 +65,7 @@ class ShardReader:
         self.n_shards = 0
 
     def read(self, path: str) -> Iterator[PictureFile]:
-        """List the images of one shard in their order; only the headers are read.
-
-        Raises:
-            CannotRunError: it is compressed, or not a tar archive (exit 4).
-        """
+        """List the images of one shard in their order; only the headers are read."""
         refuse_packed(path)
         self.n_shards += 1
         n_images = 0
@@ -161,11 +153,6 @@ def find_pictures(typed: Iterable[str]) -> Found:
     A folder is not searched further down, but for one without images of its own: it may be a data set, with a
     folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
     path a line, from the working folder.
-
-    Raises:
-        UsageError: exit code 2; a glob matched nothing.
-        CannotRunError: exit code 4; a file is missing, a folder holds no image, standard input is empty, an archive
-            cannot be read in place.
     """
     said = _Said()
     return Found(FileList(file for word in typed for file in _find(word, said)), said.notes, said.warnings)
@@ -288,11 +275,7 @@ def _in_shards(word: str, shards: list[str], said: _Said) -> Iterator[PictureFil
 
 
 def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
-    """Give the files of a list in its order.
-
-    Raises:
-        CannotRunError: the list is missing or empty, or a line of it names no file (exit 4).
-    """
+    """Give the files of a list in its order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
         raise CannotRunError(f"list of images '{path}' does not exist", hint)

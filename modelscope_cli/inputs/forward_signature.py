@@ -28,9 +28,6 @@ Parameters = dict[str, Parameter]
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
     """Return named inputs as what the forward takes: keywords, or the dict itself as the only argument of one that
     takes a single one of another name.
-
-    Raises:
-        UsageError: a name that the forward does not have, or one that it needs and was not given (exit 2).
     """
     given = dict(named)
     parameters = _parameters(module)
@@ -56,9 +53,6 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
 
     Args:
         file: the image that they were made from, for the hint.
-
-    Raises:
-        UsageError: it takes fewer arguments, needs more, some by name, or text where it is given an image (exit 2).
     """
     parameters = _parameters(module)
     # A hook that runs before may bring what is missing.

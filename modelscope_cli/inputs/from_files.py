@@ -59,9 +59,6 @@ def open_pictures(
 
     A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
     clip, or `is_strict` is asked for.
-
-    Raises:
-        UsageError, CannotRunError: exit codes 2 and 4; see the parts.
     """
     found = Found(FileList(images), [], []) if images else find_pictures(request.files)
     files = found.files
@@ -178,10 +175,6 @@ def open_named(
     Args:
         named: what each name is given: a spec as of `--input`, images, a tensor, or anything else, which goes to
             the forward as it is. Several images are stacked.
-
-    Raises:
-        UsageError: a name the forward does not have, or that it misses; what cannot be read (exit 2).
-        CannotRunError: a file that cannot be used (exit 4).
     """
     outlined = arrange_named(module, named)  # wrong names are told before anything is read
     read = {name: _read(name, value) for name, value in named.items()}
@@ -231,11 +224,7 @@ def open_named(
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
-    """Refuse what is given by position or as a shape beside named inputs.
-
-    Raises:
-        UsageError: two different inputs (exit 2).
-    """
+    """Refuse what is given by position or as a shape beside named inputs."""
     other = f"'{request.files[0]}'" if request.files else None
     if request.shapes:
         other = f"'--input-shape {request.shapes[0]}'"
@@ -292,11 +281,7 @@ class _Content:
         return count_images(dict(values)) if self._counted is None else len(values[self._counted])
 
     def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
-        """Return which images go into each forward.
-
-        Raises:
-            UsageError: there is no tensor, or they cannot be cut so (exit 2).
-        """
+        """Return which images go into each forward."""
         if not tensors_in(outline):
             raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
         n_images = self.count(outline)

@@ -37,9 +37,6 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
 
     Args:
         option: what stands before it on the command line, for messages.
-
-    Raises:
-        UsageError: exit code 2; quotes the part that cannot be read.
     """
     typed = f"{option}{text}"
     prefix, colon, sizes = text.rpartition(":")
@@ -55,11 +52,7 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
 
 
 def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
-    """Read every `NAME=SPEC`; a name that is given several times has several specs, in order.
-
-    Raises:
-        UsageError: exit code 2; no name, or nothing behind it.
-    """
+    """Read every `NAME=SPEC`; a name that is given several times has several specs, in order."""
     named: dict[str, list[str]] = {}
     for text in typed:
         name, _, spec = (part.strip() for part in text.partition("="))
@@ -78,21 +71,13 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
 
 
 def files_of(typed: Iterable[str]) -> list[str]:
-    """Return the files that `NAME=SPEC` speak of.
-
-    Raises:
-        UsageError: exit code 2; see `parse_named` and `shape_in`.
-    """
+    """Return the files that `NAME=SPEC` speak of."""
     named = parse_named(typed)
     return [spec for name, specs in named.items() for spec in specs if shape_in(name, spec) is None]
 
 
 def shape_in(name: str, spec: str) -> ShapeSpec | None:
-    """Return the shape that a spec of `--input` asks for; None where it names a file.
-
-    Raises:
-        UsageError: exit code 2; a shape that cannot be read.
-    """
+    """Return the shape that a spec of `--input` asks for; None where it names a file."""
     is_shape = re.fullmatch(r"(\w+:)?[\d\s]+(,[\d\s]*)*", spec) is not None
     is_nearly = not os.path.exists(spec) and re.fullmatch(r"(\w*:)?[\w\s-]+(,[\w\s-]*)+", spec) is not None
     if not is_shape and not is_nearly:
@@ -101,11 +86,7 @@ def shape_in(name: str, spec: str) -> ShapeSpec | None:
 
 
 def parse_size(text: str) -> tuple[int, ...]:
-    """Read `N` (both sides) or `H,W`, in pixels.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Read `N` (both sides) or `H,W`, in pixels."""
     hint = "--size 224 or --size 224,320   height, width"
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
@@ -116,11 +97,7 @@ def parse_size(text: str) -> tuple[int, ...]:
 
 
 def parse_channels(option: str, text: str, n_channels: int) -> list[float]:
-    """Read one number for all channels or one number for each.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Read one number for all channels or one number for each."""
     hint = f"{option} 0.5 or {option} {','.join(['0.5'] * n_channels)}"
     values = []
     for part in text.split(","):

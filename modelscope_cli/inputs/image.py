@@ -119,9 +119,6 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
 
     Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
     that white stays white.
-
-    Raises:
-        BrokenImageError: exit code 4; empty, not an image, truncated, not readable, or too large to open.
     """
     try:
         if file.content is None and file.member is None:
@@ -145,9 +142,6 @@ def decode_gray(file: PictureFile, short_side: int) -> tuple[Image.Image, tuple[
 
     A JPEG is decoded at a half, a quarter or an eighth of its size where that is enough; of other formats nothing
     is saved. All of the file is read, so what `decode` refuses is refused. Only inside `strict_pillow`.
-
-    Raises:
-        BrokenImageError: as `decode` (exit 4).
     """
     try:
         with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
@@ -207,9 +201,6 @@ def _kind_of(error: Exception) -> str:
 def decode_mask(path: Path) -> Tensor:
     """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, where it has a
     palette the indices.
-
-    Raises:
-        CannotRunError: exit code 4; not a readable picture, or one of colours.
     """
     file = PictureFile(str(path))
     if not path.exists():
@@ -296,11 +287,7 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: PictureFile) -> Path | io.BytesIO:
-    """Return what Pillow opens.
-
-    Raises:
-        BrokenImageError: exit code 4; a shard that ends before the image does, or a member of an absurd size.
-    """
+    """Return what Pillow opens."""
     if file.member is not None and file.member.size > _MOST_BYTES:
         size = f"{file.member.size / 2**30:.1f} GiB"
         raise BrokenImageError(

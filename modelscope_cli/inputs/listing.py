@@ -38,11 +38,7 @@ class PictureFile:
     member: Member | None = None
 
     def read(self) -> bytes | None:
-        """Return its bytes where they are no file of their own; None where they are.
-
-        Raises:
-            OSError: the shard cannot be read.
-        """
+        """Return its bytes where they are no file of their own; None where they are."""
         if self.member is None:
             return self.content
         with open(self.member.shard, "rb") as shard:

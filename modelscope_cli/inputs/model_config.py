@@ -89,11 +89,7 @@ def stated_outputs(module: nn.Module | None) -> StatedOutputs:
 
 
 def check_stated(module: nn.Module | None) -> None:
-    """Refuse to prepare images where the module says how in words that cannot be understood.
-
-    Raises:
-        CannotRunError: exit code 4.
-    """
+    """Refuse to prepare images where the module says how in words that cannot be understood."""
     if module is not None and _config(module) is not None:
         from modelscope_cli.inputs.preprocess import check_processor
 

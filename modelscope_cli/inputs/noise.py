@@ -26,9 +26,6 @@ def make_noise(
 
     Floats are standard normal (uniform in 0..1 where `is_picture`), integers uniform in 0..`n_codes` - 1.
     The global random state is left alone.
-
-    Raises:
-        CannotRunError: exit code 4; it does not fit in memory.
     """
     generator = torch.Generator().manual_seed(seed)
     return [_one(spec, generator, dtype, device, n_codes, is_picture) for spec in specs]
@@ -77,11 +74,7 @@ def _dtype(spec: ShapeSpec) -> torch.dtype:
 def open_noise(
     request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Open `request.repeat` batches of noise; drawn anew, and the same, each time they are gone through.
-
-    Raises:
-        UsageError: exit code 2; a shape or size that cannot be read or does not fit.
-    """
+    """Open `request.repeat` batches of noise; drawn anew, and the same, each time they are gone through."""
     if request.shapes:
         specs = _typed_specs(request)
     else:

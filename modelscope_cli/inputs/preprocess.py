@@ -109,11 +109,7 @@ class Preset:
 
 
 def preset_of(cfg: Mapping[str, Any]) -> Preset:
-    """Return what a `pretrained_cfg` says, as `timm.data.create_transform` does for evaluation.
-
-    Raises:
-        TypeError, ValueError: values that are not what timm writes.
-    """
+    """Return what a `pretrained_cfg` says, as `timm.data.create_transform` does for evaluation."""
     said = {**_DEFAULTS, **{key: value for key, value in cfg.items() if value}}
     size = [int(side) for side in said["input_size"]][-2:]
     mode = said["crop_mode"] if said["crop_mode"] in ("squash", "border") else "center"
@@ -156,11 +152,7 @@ class ProcessorPreset(Preset):
     own: Own
 
     def __call__(self, image: Image.Image) -> Tensor:
-        """Return what the model receives: `(C, H, W)` float32 on the CPU.
-
-        Raises:
-            CannotRunError: the processor makes something else of an image (exit 4).
-        """
+        """Return what the model receives: `(C, H, W)` float32 on the CPU."""
         made = _prepared(self.own.call, image, **self._changes())
         if made.ndim != 3 or self.own.mean is None or self.own.std is None:
             kind = type(self.own.call).__name__
@@ -231,11 +223,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
 
 
 def check_processor(module: nn.Module) -> None:
-    """Refuse to prepare images where a model of transformers says how, but not so that it can be done.
-
-    Raises:
-        CannotRunError: the file of its image processor is there and cannot be used (exit 4).
-    """
+    """Refuse to prepare images where a model of transformers says how, but not so that it can be done."""
     where = getattr(module.config, "name_or_path", "")
     file = _file_of(where)
     if file is None:
@@ -352,11 +340,7 @@ class Preprocessing:
     is_turned: bool = True
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
-        """Return the picture as the model receives it, `(C, H, W)` float32 on the CPU.
-
-        Raises:
-            BrokenImageError: exit code 4; it would become too large.
-        """
+        """Return the picture as the model receives it, `(C, H, W)` float32 on the CPU."""
         if self.is_reversed:
             image = Image.merge("RGB", image.split()[::-1])
         if self.family == "optical_flow":

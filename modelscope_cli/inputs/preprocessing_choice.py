@@ -40,13 +40,7 @@ _FIXED_VALUES = {"detection": ([0.0] * 3, [1.0] * 3), "optical_flow": ([0.5] * 3
 def plan_preprocessing(
     request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
 ) -> Preprocessing:
-    """Take the preset of the weights, or the family's usual one, and change what was asked in a copy.
-
-    Raises:
-        UsageError: exit code 2; an option that cannot be read or that this family has no place for.
-        CannotRunError: exit code 4; the model takes neither gray nor colour pictures, or says how it wants them in
-            a file that cannot be used.
-    """
+    """Take the preset of the weights, or the family's usual one, and change what was asked in a copy."""
     if transforms is None:
         check_stated(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)

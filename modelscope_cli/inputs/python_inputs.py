@@ -36,12 +36,7 @@ def open_inputs(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Inputs:
-    """Find the pictures, the tensor file or the shapes that were asked for; else noise of the natural size.
-
-    Raises:
-        UsageError: exit code 2; options that cannot be read or contradict each other.
-        CannotRunError: exit code 4; a file that cannot be used. A later picture raises while iterating.
-    """
+    """Find the pictures, the tensor file or the shapes that were asked for; else noise of the natural size."""
     target = ModelSide(family, device, dtype)
     if request.batch is not None and request.batch < 1:
         raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
@@ -126,9 +121,6 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
         inputs: a path, a glob, `-`, a PIL image, a tensor or array (the argument of one forward), a list of any of
             these, a tuple of tensors (several arguments), a dict of what the forward gets by name (see
             `open_named`), or a loader such as a `DataLoader`; None for noise.
-
-    Raises:
-        UsageError: none of these, or an iterator that can be iterated only once (exit 2).
     """
     if isinstance(inputs, InputRequest):
         return Given(inputs, named=parse_named(inputs.named) if inputs.named else None)
@@ -204,11 +196,7 @@ def open_given(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Inputs:
-    """Open what was handed over as batches that a model of the given family accepts.
-
-    Raises:
-        UsageError, CannotRunError: exit codes 2 and 4; see the parts.
-    """
+    """Open what was handed over as batches that a model of the given family accepts."""
     target = ModelSide(family, device, dtype)
     request = given.request
     if given.named is not None:

@@ -38,11 +38,7 @@ class InputRequest:
     is_strict: bool = False
 
     def check_one(self) -> None:
-        """Refuse several files, for a command that looks at one image.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse several files, for a command that looks at one image."""
         if len(self.files) > 1:
             message = f"one image at a time, not {len(self.files)}"
             others = self.files[1:]
@@ -62,10 +58,6 @@ class InputRequest:
 
 
 def refuse(given: list[str], what: str) -> None:
-    """Refuse an option that would be ignored: what is typed is obeyed or an error.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse an option that would be ignored: what is typed is obeyed or an error."""
     if given:
         raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")

@@ -24,11 +24,7 @@ TENSOR_SUFFIXES = (".pt", ".npy", ".safetensors")
 
 
 def read_tensors(typed: str) -> list[Tensor]:
-    """Return the tensors of a file, on the CPU, one an input; safetensors in the order of their names.
-
-    Raises:
-        CannotRunError: exit code 4; not such a file, damaged, or holding something else.
-    """
+    """Return the tensors of a file, on the CPU, one an input; safetensors in the order of their names."""
     path = Path(typed)
     refuse_endless(path)
     if not os.path.isfile(typed):
@@ -90,11 +86,7 @@ def _first_line(error: Exception) -> str:
 
 
 def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
-    """Open a tensor file: one forward, or with `--batch` as many as its first dimension needs.
-
-    Raises:
-        UsageError, CannotRunError: exit codes 2 and 4; see the parts.
-    """
+    """Open a tensor file: one forward, or with `--batch` as many as its first dimension needs."""
     if len(request.files) > 1:
         raise UsageError(
             f"a tensor file must be the only input, but {len(request.files)} files were given: "
@@ -112,9 +104,6 @@ def open_batch(
 
     Args:
         name: what to call them in messages.
-
-    Raises:
-        UsageError: they cannot be cut so (exit 2).
     """
     chunks = _split(tensors, batch, target, name)
     counts = [count_images(target.arrange(chunk)) for chunk in chunks]

@@ -22,9 +22,6 @@ def read_labels(path: Path) -> tuple[str, ...]:
 
     A text file has one label a line. JSON is a list of labels, or an object from each index to its label, also in
     the form of ImageNet's class index, `{"0": ["n01440764", "tench"], ...}`.
-
-    Raises:
-        CannotRunError: not there, no text, broken JSON, or not such a list (exit 4).
     """
     refuse_endless(path, "labels file ")
     try:
@@ -103,11 +100,7 @@ class GivenTruth:
         return self.by_name is None and self.in_order is None
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
-        """Return the classes of all images, one entry an image.
-
-        Raises:
-            CannotRunError: one of them has none, or nobody can tell which of two it is (exit 4).
-        """
+        """Return the classes of all images, one entry an image."""
         if self.in_order is not None:
             if len(self.in_order) != len(names):
                 message = f"{self.name} has {len(self.in_order)} images, and there are {len(names)}"
@@ -155,10 +148,6 @@ def read_truth(truth: Any) -> GivenTruth:
     Args:
         truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
             label or an index; of several labels a list of them, and of pixels the path of a mask.
-
-    Raises:
-        UsageError: none of these (exit 2).
-        CannotRunError: a file that cannot be read, or does not hold that (exit 4).
     """
     if isinstance(truth, str | PathLike):
         return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))

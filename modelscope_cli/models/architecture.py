@@ -44,9 +44,6 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
 
     A trainer is a module whose own `train()` does not switch the mode, such as `ultralytics.YOLO`: neither that nor
     any other of its methods is called.
-
-    Raises:
-        CannotRunError: a trainer with several models, or one that is a layer of something else (exit 4).
     """
     name = name or type(module).__name__
     while True:

@@ -12,11 +12,7 @@ _TIMM = "timm:"
 
 
 def match_names(pattern: str | None) -> tuple[str, ...]:
-    """Return the names that contain `pattern`, or match it where it is a glob; after `timm:`, those of timm.
-
-    Raises:
-        UsageError: no such name, or timm is not installed (exit 2).
-    """
+    """Return the names that contain `pattern`, or match it where it is a glob; after `timm:`, those of timm."""
     if pattern is None:
         return model_names()
     names = model_names()

@@ -66,9 +66,6 @@ def unwrap_state(
     """Return the named tensors inside `content`, and a note on where they stood and what stood beside.
 
     The dict is empty where there are none. It keeps the `_metadata` (module versions) that torch saves along.
-
-    Raises:
-        UsageError: nothing goes by this key, or it holds no tensors (exit 2).
     """
     taken = find_state(content, _is_tensor, key, source)
     state = OrderedDict(taken.named)  # not a dict: an OrderedDict can carry `_metadata`
@@ -89,10 +86,6 @@ def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tenso
 
     Args:
         open_file: the file of its storage, where it is open already.
-
-    Raises:
-        TypeError: it has no values, or none that its bytes alone tell.
-        CannotRunError: the file is not what its headers said (exit 4).
     """
     if entry.special is not None:
         raise TypeError(f"{entry.special}: its values are not read")
@@ -145,11 +138,7 @@ def _read(file: IO[bytes], entry: TensorEntry) -> Tensor:
 
 
 def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytearray:
-    """Return a part of a storage.
-
-    Raises:
-        ValueError: the file ends before it.
-    """
+    """Return a part of a storage."""
     if storage.data is not None:
         text = storage.data[begin : begin + nbytes]
         data = bytearray(text.encode("latin-1") if isinstance(text, str) else text)
@@ -235,10 +224,6 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
     Args:
         key: what to take out of it; None for the state dict, where it usually stands.
         contents: what its headers say of that, where they have been read.
-
-    Raises:
-        UsageError: nothing goes by this key (exit 2).
-        CannotRunError: not there, not a checkpoint, damaged, or its values take running code (exit 4).
     """
     if path.is_dir() and not is_several(path):
         file = checkpoint_in(path)
@@ -267,11 +252,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
 
 
 def read_torch_file(path: Path) -> Any:
-    """Return what `torch.save` put into a file: tensors and plain containers only, on the CPU.
-
-    Raises:
-        CannotRunError: not there, not such a file, damaged, or a pickle that would run code (exit 4).
-    """
+    """Return what `torch.save` put into a file: tensors and plain containers only, on the CPU."""
     head = read_head(path)
     _check_head(path, head)
     try:
@@ -311,12 +292,7 @@ def _read_inertly(path: Path, key: str | None, contents: Contents | None, reason
 
 
 def _from_contents(contents: Contents) -> Checkpoint:
-    """Read all the values of a checkpoint that is described.
-
-    Raises:
-        CannotRunError: a tensor whose bytes alone do not tell its values, or files that are not what their
-            headers said (exit 4).
-    """
+    """Read all the values of a checkpoint that is described."""
     state = {}
     hint = f"modelscope weights {shlex.quote(str(contents.path))}"
     for tensor, file in each_with_file(contents.tensors):

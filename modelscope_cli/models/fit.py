@@ -143,9 +143,6 @@ def load_state(
     """Copy `state` into `module`; return a warning for each kind of key that did not fit.
 
     A missing `num_batches_tracked` is not a difference: nothing reads it in eval mode.
-
-    Raises:
-        CannotRunError: keys differ and `strict`, or hardly any key fits (exit 4).
     """
     own = _tensors_of(module)
     misshaped = {key for key, tensor in state.items() if key in own and not _is_alike(key, tensor, own[key])}

@@ -27,9 +27,6 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
 
     Args:
         repository: `owner/name`, or `owner/name@revision`.
-
-    Raises:
-        WeightsUnavailableError: not in the cache, and offline or no network; or the repository has none (exit 4).
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
     from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
@@ -65,11 +62,7 @@ _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Describe the model that timm calls `name`, which may end in the tag of its weights, with random values.
-
-    Raises:
-        UsageError: no such tag, or a model argument that is an option of this tool (exit 2).
-    """
+    """Describe the model that timm calls `name`, which may end in the tag of its weights, with random values."""
     for key in model_args.keys() & _OPTION_OF.keys():
         message = f"model argument '{key}' is an option of its own for models of timm"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
@@ -84,12 +77,7 @@ def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Archi
 
 
 def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
-    """Build with the weights that timm publishes; with `auto`, randomly where their file cannot be had.
-
-    Raises:
-        UsageError: the model has no weights of that name (exit 2).
-        CannotRunError: the file cannot be had and was asked for, or does not load (exit 4).
-    """
+    """Build with the weights that timm publishes; with `auto`, randomly where their file cannot be had."""
     arch, _, tag = name.partition(".")
     if request.weights.lower() not in ("auto", "default"):
         tag = request.weights
@@ -120,11 +108,7 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
 
 
 def published(name: str) -> Any:
-    """Return what timm publishes of a model, its `PretrainedCfg`.
-
-    Raises:
-        UsageError: the architecture has no weights of that tag (exit 2).
-    """
+    """Return what timm publishes of a model, its `PretrainedCfg`."""
     timm = _timm()
     try:
         cfg = timm.models.get_pretrained_cfg(name)
@@ -192,12 +176,7 @@ _PROCESSOR = "preprocessor_config.json"
 
 
 def hf_architecture(request: ModelRequest, name: str) -> Architecture:
-    """Describe the model of a repository, or of a folder with a `config.json`, with random values.
-
-    Raises:
-        UsageError: a model argument that its configuration does not know (exit 2).
-        CannotRunError: the configuration cannot be had, or asks for code that is not transformers' (exit 4).
-    """
+    """Describe the model of a repository, or of a folder with a `config.json`, with random values."""
     config = _configure(_read_config(request, name), parse_model_args(request.model_args), f"hf:{name}")
     kind = _class_of(config)
 
@@ -210,12 +189,7 @@ def hf_architecture(request: ModelRequest, name: str) -> Architecture:
 
 
 def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
-    """Build with the weights of the repository or folder; with `auto`, randomly where they cannot be had.
-
-    Raises:
-        UsageError: weights of another name: a repository has but one kind (exit 2).
-        CannotRunError: the file cannot be had and was asked for, or does not load (exit 4).
-    """
+    """Build with the weights of the repository or folder; with `auto`, randomly where they cannot be had."""
     if request.weights.lower() not in ("auto", "default"):
         message = f"'hf:{name}' has no weights '{request.weights}', only DEFAULT"
         raise UsageError(message, "--weights DEFAULT")

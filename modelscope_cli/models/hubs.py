@@ -124,11 +124,7 @@ def split_hub(model: str) -> tuple[str, str]:
 
 
 def check_hub(model: str) -> None:
-    """Refuse a model of a hub whose library is not installed, or a name that it does not know.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse a model of a hub whose library is not installed, or a name that it does not know."""
     prefix, name = split_hub(model)
     check_package(prefix, model)
     if prefix == "timm" and not is_in_timm(name):
@@ -152,11 +148,7 @@ def _check_folder(model: str, name: str) -> None:
 
 
 def check_package(prefix: str, typed: str) -> None:
-    """Refuse what was typed where the library of a prefix is not installed.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse what was typed where the library of a prefix is not installed."""
     package = PACKAGES[prefix]
     if find_spec(package) is None:
         message = f"'{typed}' needs the package '{package}', which is not installed"

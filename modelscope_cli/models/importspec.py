@@ -60,11 +60,7 @@ def _is_library(filename: str) -> bool:
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
-    """Refuse arguments that a builder does not take, or that are too few.
-
-    Raises:
-        UsageError: names what it takes, or a function that would make what cannot be typed (exit 2).
-    """
+    """Refuse arguments that a builder does not take, or that are too few."""
     try:
         signature = inspect.signature(found)
     except (ValueError, TypeError):  # builtins without one: calling will tell
@@ -183,12 +179,7 @@ _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?
 
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Import what `spec` names and describe how to build it; an instance is taken as it is.
-
-    Raises:
-        UsageError: no such file, module or attribute, or arguments it does not take (exit 2).
-        CannotRunError: the user's code raised (exit 4).
-    """
+    """Import what `spec` names and describe how to build it; an instance is taken as it is."""
     module, found = _import(spec, seed)
     if _is_program(found):
         found = found.module()
@@ -248,12 +239,7 @@ def _is_program(made: Any) -> bool:
 
 
 def import_object(spec: str, option: str) -> Any:
-    """Return the function that `package.module:attr` or `path/to/file.py:attr` names, as `option` was given it.
-
-    Raises:
-        UsageError: no such file, module or attribute (exit 2).
-        CannotRunError: the user's code raised (exit 4).
-    """
+    """Return the function that `package.module:attr` or `path/to/file.py:attr` names, as `option` was given it."""
     return _import(spec, seed=0, hint=lambda module: _suggest_function(module, spec, option))[1]
 
 
@@ -268,11 +254,7 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 
 
 def _refuse_python(spec: str) -> None:
-    """Refuse `net.py::Net`, as pytest has it, and the call `net.py:Net(num_classes=5)`.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse `net.py::Net`, as pytest has it, and the call `net.py:Net(num_classes=5)`."""
     found = _CALLED.fullmatch(spec)
     if found is None or not (found["extra"] or found["call"]):
         return

@@ -76,10 +76,6 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """Build with the values that the architecture's own initialisation makes, seeded.
 
     A factory may have loaded weights: what it gave is called random by nobody.
-
-    Raises:
-        UsageError: `num_classes` for a model that takes none (exit 2).
-        CannotRunError: the user's code raised (exit 4).
     """
     module = build(architecture, request.num_classes)
     if architecture.is_factory:
@@ -93,12 +89,7 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
 
 
 def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: WeightsEnum) -> Filled:
-    """Build with torchvision's `weights`; with `auto`, randomly where their file cannot be had.
-
-    Raises:
-        UsageError: a number of classes or model arguments that cannot go with them (exit 2).
-        CannotRunError: the file cannot be had and was asked for, or is damaged (exit 4).
-    """
+    """Build with torchvision's `weights`; with `auto`, randomly where their file cannot be had."""
     _check_num_classes(architecture, request.num_classes)
     if request.num_classes is not None and is_quantized(weights):
         message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
@@ -136,10 +127,6 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     """Build to fit the checkpoint at `path` and load it.
 
     A meta architecture gets the same checks, and no values.
-
-    Raises:
-        UsageError: `num_classes` for a model that takes none (exit 2).
-        CannotRunError: the file is not a checkpoint or does not fit (exit 4).
     """
     known = request.headers_of(path)
     checkpoint = read_checkpoint(path, request.key, known.contents if known is not None else None)
@@ -173,11 +160,7 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
 
 
 def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
-    """Build an architecture, with a number of classes where one is asked for.
-
-    Raises:
-        UsageError: the architecture takes none (exit 2).
-    """
+    """Build an architecture, with a number of classes where one is asked for."""
     _check_num_classes(architecture, num_classes)
     return architecture.build(num_classes)
 

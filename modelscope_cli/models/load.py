@@ -37,10 +37,6 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
 
     `auto` is the first of cuda, mps, xpu that is there, else cpu; of several processes that torchrun has started
     each takes a GPU of its own. `0` means `cuda:0`.
-
-    Raises:
-        UsageError: `requested` is not a device at all (exit 2).
-        CannotRunError: it is a device, but not one of this machine (exit 4).
     """
     here = _devices_here()
     if requested.lower() == "auto":
@@ -58,11 +54,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
 
 
 def resolve_dtype(name: str) -> torch.dtype:
-    """Return the torch dtype called `name`: float32, bfloat16 or float16.
-
-    Raises:
-        UsageError: another name (exit 2).
-    """
+    """Return the torch dtype called `name`: float32, bfloat16 or float16."""
     try:
         return _DTYPES[name.lower()]
     except KeyError as error:
@@ -127,12 +119,7 @@ class LoadedModel:
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
-    """Build the requested model and give it its weights.
-
-    Raises:
-        UsageError: a name, argument or combination that means nothing (exit 2).
-        CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
-    """
+    """Build the requested model and give it its weights."""
     with hubs_closed(request.is_offline):
         return _load_model(request)
 
@@ -160,10 +147,6 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 
     Weights are neither looked for nor needed; a checkpoint is checked and tells the number of classes. A
     model that cannot be built on meta is built for real on the CPU, with a warning `meta_fallback`.
-
-    Raises:
-        UsageError: a name, argument or combination that means nothing (exit 2).
-        CannotRunError: an explicit device that is not there, the checkpoint, or the user's code (exit 4).
     """
     with hubs_closed(request.is_offline):
         return _load_skeleton(request)
@@ -238,11 +221,7 @@ def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
 
 
 def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
-    """Fill an architecture from a checkpoint; of one of other shapes, say with which arguments it would fit.
-
-    Raises:
-        UsageError, CannotRunError: as `fill_from_checkpoint` does (exit 2, 4).
-    """
+    """Fill an architecture from a checkpoint; of one of other shapes, say with which arguments it would fit."""
     try:
         return fill_from_checkpoint(architecture, request, path)
     except MisfitError as error:

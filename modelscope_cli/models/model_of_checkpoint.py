@@ -26,10 +26,6 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
 
     Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
     stands in the request that is returned, and one that has it already is not read again.
-
-    Raises:
-        UsageError: a checkpoint is given twice, or fits several models (exit 2).
-        CannotRunError: not a checkpoint, or not one of a known model (exit 4).
     """
     if not is_checkpoint(request.model):
         return request, ()
@@ -67,11 +63,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
 
 
 def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
-    """Take the one that the file is called after, as timm's own are, else the plainest.
-
-    Raises:
-        UsageError: timm is not installed (exit 2).
-    """
+    """Take the one that the file is called after, as timm's own are, else the plainest."""
     listed = " or ".join(candidates)
     if not timm_names():
         message = f"'{path}' seems to be {listed}, by its names and shapes, but timm is not installed"
@@ -87,11 +79,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
 
 
 def _of_hub(request: ModelRequest, described: Described) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Ask for a model of a hub; a model argument that was typed goes before what is described.
-
-    Raises:
-        UsageError: its library is not installed, or does not know it (exit 2).
-    """
+    """Ask for a model of a hub; a model argument that was typed goes before what is described."""
     check_hub(described.model)
     typed = {argument.partition("=")[0] for argument in request.model_args}
     own = tuple(argument for argument in described.model_args if argument.partition("=")[0] not in typed)

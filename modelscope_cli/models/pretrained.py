@@ -27,9 +27,6 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     """Return the weights of model `name` meant by `requested`; None for `none`.
 
     `auto` and `DEFAULT` are torchvision's own recommendation.
-
-    Raises:
-        UsageError: the model has no weights of that name (exit 2).
     """
     if requested.lower() == "none":
         return None
@@ -59,10 +56,6 @@ def find_weights(weights: WeightsEnum, *, offline: bool, progress: bool) -> tupl
     """Return the file of `weights` and whether it came from the `cache` or a `download`.
 
     torch's own cache is read and filled: `$TORCH_HOME/hub/checkpoints`.
-
-    Raises:
-        WeightsUnavailableError: not in the cache, and `offline` or no network (exit 4).
-        CannotRunError: what arrived is not what was asked for (exit 4).
     """
     file_name = PurePosixPath(urlparse(weights.url).path).name
     path = Path(torch.hub.get_dir(), "checkpoints", file_name)

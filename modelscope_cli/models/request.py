@@ -100,11 +100,7 @@ if TYPE_CHECKING:
 
 
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
-    """Return the request that names a model; one that is a request already comes back as it is.
-
-    Raises:
-        UsageError: neither a name nor a path (exit 2).
-    """
+    """Return the request that names a model; one that is a request already comes back as it is."""
     if isinstance(model, ModelRequest):
         return model
     if not isinstance(model, str | PathLike):
@@ -135,10 +131,6 @@ def check_request(request: ModelRequest) -> ModelRequest:
 
     Returns:
         the request, which now holds the headers of a checkpoint given as the model.
-
-    Raises:
-        UsageError: unknown model, malformed model argument, weights that contradict a checkpoint (exit 2).
-        CannotRunError: what is given as the model is not a checkpoint, or not one of a known model (exit 4).
     """
     checked = request
     if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
@@ -186,11 +178,7 @@ def is_checkpoint(model: str) -> bool:
 
 
 def parse_model_args(typed: tuple[str, ...]) -> dict[str, Any]:
-    """Turn `key=value` arguments into keyword arguments; values are Python literals, else strings.
-
-    Raises:
-        UsageError: not of that form, or a key given twice (exit 2).
-    """
+    """Turn `key=value` arguments into keyword arguments; values are Python literals, else strings."""
     kwargs: dict[str, Any] = {}
     for argument in typed:
         key, equals, value = argument.partition("=")

@@ -32,9 +32,6 @@ def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any]
     """Describe the torchvision model `name` as its `weights` want it, but with random values.
 
     `model_args` are keyword arguments for its builder and go before what the weights want.
-
-    Raises:
-        UsageError: a model argument that is an option of this tool (exit 2).
     """
     for key in model_args.keys() & _OPTION_OF.keys():
         message = f"model argument '{key}' is an option of its own for torchvision models"
@@ -63,9 +60,6 @@ def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: di
 
     torchvision's builder does the loading, for it also renames old keys and adjusts the architecture to the
     weights (auxiliary heads, input transformation, frozen and quantized layers).
-
-    Raises:
-        UsageError: `model_args` make a model that the weights do not fit (exit 2).
     """
     kwargs: dict[str, Any] = {"weights": weights, **model_args}
     if "backend" in weights.meta:

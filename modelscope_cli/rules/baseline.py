@@ -66,9 +66,6 @@ def read_baseline(path: Path) -> Baseline:
     """Return every finding that is known.
 
     What `check` found once serves as well, as the page or the document that it left.
-
-    Raises:
-        CannotRunError: the file is not there, cannot be read, or is not a baseline of ours (exit 4).
     """
     refuse_endless(path, "baseline ")
     try:
@@ -123,11 +120,7 @@ def _checked(one: KnownFinding) -> KnownFinding:
 
 
 def check_model(baseline: Baseline, path: Path | None, model: str) -> None:
-    """Refuse a baseline of another model: layers of the same name would excuse each other.
-
-    Raises:
-        CannotRunError: it is one (exit 4).
-    """
+    """Refuse a baseline of another model: layers of the same name would excuse each other."""
     if path is not None and baseline.model not in (None, model):
         message = f"baseline '{path}' is of the model {baseline.model}, and {model} is judged"
         raise CannotRunError(message, _another(path))
@@ -162,11 +155,7 @@ def _other_result(schema: str) -> str:
 
 
 def check_update(baseline: Path | None) -> None:
-    """Refuse to update a baseline that was not named.
-
-    Raises:
-        UsageError: there is none (exit 2).
-    """
+    """Refuse to update a baseline that was not named."""
     if baseline is not None and baseline.suffix.lower() in (".html", ".htm"):
         message = f"'{baseline}' is a page, which cannot be updated"
         raise UsageError(message, "--baseline known.json --update-baseline")

@@ -22,11 +22,7 @@ EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
 
 
 def find_rule(typed: str, where: str) -> Rule:
-    """Return the rule of `check` with this code or name, of models or of data sets.
-
-    Raises:
-        UsageError: there is none; names the nearest (exit 2).
-    """
+    """Return the rule of `check` with this code or name, of models or of data sets."""
     return _find(typed, EVERY_RULE, f"in {where}")
 
 
@@ -44,9 +40,6 @@ def choose_rules(
 
     Args:
         every: those that there are: of models, or of data sets.
-
-    Raises:
-        UsageError: one of them means nothing, or none is left (exit 2).
     """
     select, ignore = tuple(select), tuple(ignore)
     taken = match_rules(select, EVERY_RULE, "in --select") or every
@@ -66,9 +59,6 @@ def match_rules(typed: Iterable[str], rules: Sequence[AnyRule], where: str = "")
 
     Args:
         where: stands behind what was typed, in the error: `in --select`.
-
-    Raises:
-        UsageError: one of them means nothing; names the nearest (exit 2).
     """
     codes = {code for one in typed for code in _codes(one, rules, where)}
     return tuple(rule for rule in rules if rule.code in codes)

@@ -38,9 +38,6 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
         kind: `number`, `count`, `bytes` or `shape`, as in `Rule`.
         option: what stands before it, for the error: `--set MS202=`.
         most: the largest threshold that can be exceeded or reached.
-
-    Raises:
-        UsageError: not of that kind, or larger than `most` (exit 2).
     """
     text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
     value = _shape(text) if kind == "shape" else _number(text, kind)

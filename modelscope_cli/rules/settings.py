@@ -65,9 +65,6 @@ def read_settings(
         folder: where the project is, or below; None for none.
         set_: `CODE=threshold` each, or thresholds by code.
         budgets: by name of the option, `max-params` and so on.
-
-    Raises:
-        UsageError: a pyproject.toml that cannot be read; keys, codes or thresholds that mean nothing (exit 2).
     """
     settings = _read_project(folder) if folder is not None else Settings()
     if select:
@@ -142,11 +139,7 @@ def _read_project(folder: Path) -> Settings:
 
 
 def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
-    """Refuse a table that is meant for us and has another name: `[tool.mscope]`, `[modelscope]`.
-
-    Raises:
-        UsageError: there is one; settings that are passed over let a check pass (exit 2).
-    """
+    """Refuse a table that is meant for us and has another name: `[tool.mscope]`, `[modelscope]`."""
     inner = [
         ((key, name), one)
         for key, own in document.items()

@@ -203,11 +203,7 @@ class JoblibMachine(Machine):
     """Steps over the values behind each array, or reads the pickle that holds them."""
 
     def read(self) -> Any:
-        """Return the description of the next pickle.
-
-        Raises:
-            ValueError: not a pickle, a damaged one, or one that joblib and pickle read differently.
-        """
+        """Return the description of the next pickle."""
         self._built: list[Opaque] = []
         self._is_strange = False
         content = super().read()
@@ -246,11 +242,7 @@ def _is_of_joblib(target: Opaque) -> bool:
 
 
 def _width(dtype: Any) -> int | None:
-    """Return the bytes of one element; None for objects.
-
-    Raises:
-        ValueError: it cannot be known.
-    """
+    """Return the bytes of one element; None for objects."""
     is_dtype = isinstance(dtype, Opaque) and dtype.name == "numpy.dtype" and isinstance(dtype.args, tuple)
     code = dtype.args[0] if is_dtype and dtype.args else None
     match = re.fullmatch(r"([a-zA-Z])([0-9]{1,9})", code) if isinstance(code, str) else None

@@ -65,11 +65,7 @@ _PLAIN_FORMATS = (
 
 
 def scan(path: Path) -> Safety:
-    """Name all that loading a file could run.
-
-    Raises:
-        OSError: it cannot be opened.
-    """
+    """Name all that loading a file could run."""
     with path.open("rb") as file:
         scanner = Scanner(file.seek(0, 2))
         weights_only = scanner.look_at_whole(file)
