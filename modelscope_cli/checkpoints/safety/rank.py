@@ -1,10 +1,6 @@
-"""Names that no checkpoint should bring along, and what each could do. Standard library.
+"""How far a name is trusted: dangerous, unknown or known. Standard library.
 
-A name covers everything below it: `os` also `os.path.join`. Gathered from the source of CPython, PyTorch and NumPy
-and from published advisories on scanners of pickles: CVE-2025-1716 (pip), CVE-2025-10157 (submodules of a listed
-module), CVE-2026-53873 (profile), CVE-2026-56304 (FileHandler), CVE-2026-56315 (test), GHSA-vvpj-8cmc-gx39
-(pkgutil), GHSA-9m3x-qqw2-h32h (cloudpickle), GHSA-9726-w42j-3qjr (FileIO, urlopen), GHSA-g38g-8gr9-h9xp (uuid,
-imaplib), GHSA-5j3x-jp52-966f (names reached through other modules).
+The dangerous ones are in `dangerous_names.txt`, those that hold values only in `known_names.txt`.
 """
 
 import sys
@@ -12,86 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from modelscope_cli.checkpoints.pickle_machine import Global
-from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
+from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES, read_sections
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
-
-_GROUPS = {
-    "runs a program or Python code": """
-        os posix nt subprocess popen2 commands pty _posixsubprocess sys runpy code codeop multiprocessing
-        _multiprocessing concurrent interpreters _interpreters _xxsubinterpreters pexpect ptyprocess
-        psutil.Popen sh plumbum invoke fabric paramiko ansible platform.popen pipes asyncio sched atexit signal
-        faulthandler builtins.eval builtins.exec builtins.compile builtins.execfile builtins.apply
-        builtins.breakpoint builtins.__import__ builtins.__build_class__ __builtins__ imaplib.IMAP4_stream
-        mailcap webbrowser antigravity turtledemo this dataclasses.make_dataclass collections.namedtuple
-        typing.get_type_hints typing.ForwardRef torch.utils.collect_env torch.utils.bottleneck
-        torch.utils.cpp_extension torch.utils.cpp_backtrace torch._inductor torch._dynamo torch._export
-        torch._functorch torch._lazy torch._refs torch._decomp torch.fx torch.jit torch.package torch.compiler
-        torch.onnx torch.ops torch._ops torch.classes torch._classes torch.library torch._library torch.testing
-        torch.multiprocessing torch.distributed.rpc torch.distributed.run torch.distributed.launch
-        torch.distributed.launcher torch.distributed.elastic torch.distributed.nn.jit torch.utils.data.datapipes
-        torch.utils._config_module torch.utils.benchmark torch.utils.model_dump torch.utils.jit
-        torch.utils.throughput_benchmark torch._sources torch._appdirs torch._compile torch._deploy
-        torch._custom_op torch._C._jit torch.utils._strobelight torch.utils.hipify torch.backends
-        torch.utils.viz torch.cuda.nvtx torch.cuda._memory_viz torch.contrib torch.profiler
-        torch.autograd.profiler torch._weights_only_unpickler numpy.testing numpy.f2py numpy.distutils
-        numpy.compat numpy.lib.utils sympy pandas.eval pandas.core.computation mlflow ray.cloudpickle ray.remote
-        distributed celery gevent eventlet twisted IPython ipykernel jupyter_client pytest _pytest nose tox nox
-        coverage jinja2 mako numba cffi cython Cython pyximport tvm triton transformers.dynamic_module_utils
-        transformers.pipelines huggingface_hub.file_download sklearn.utils._testing _distutils_hack""",
-    "is a tool for debugging or tests that runs code": """
-        pdb bdb cProfile _lsprof profile pstats timeit trace tracemalloc doctest pydoc test unittest idlelib
-        lib2to3 turtle cgitb code _pydevd pydevd debugpy""",
-    "starts a program inside": """
-        uuid._get_command_stdout uuid._popen _osx_support _aix_support _pyrepl ctypes.util sysconfig _sysconfig
-        venv ensurepip pip setuptools distutils pkg_resources wheel easy_install conda""",
-    "imports whatever it is told": """
-        importlib imp _imp _frozen_importlib _frozen_importlib_external pkgutil zipimport modulefinder site
-        sitecustomize usercustomize cloudpickle.cloudpickle.subimport xmlrpc.server unittest.mock logging.config
-        encodings six.moves torch.utils._import_utils numpy.lib._utils_impl tests.conftest hydra.utils
-        omegaconf.OmegaConf.register_new_resolver pydoc.locate typing_extensions.get_type_hints""",
-    "reaches what is not named": """
-        builtins.setattr builtins.delattr builtins.globals builtins.locals builtins.vars builtins.dir
-        builtins.property builtins.super builtins.map builtins.filter builtins.iter builtins.next
-        builtins.classmethod builtins.staticmethod operator.attrgetter operator.methodcaller operator.itemgetter
-        operator.call _operator.attrgetter _operator.methodcaller _operator.itemgetter _operator.call
-        functools.reduce _functools.reduce functools.partialmethod functools.singledispatch
-        functools.cached_property inspect gc weakref _weakref contextvars traceback ast dis opcode symtable
-        tokenize py_compile compileall""",
-    "makes a function out of bytes": """
-        types.CodeType types.FunctionType types.LambdaType types.MethodType types.ModuleType marshal cloudpickle
-        dill cloudpickle_generators jsonpickle types.new_class types.coroutine""",
-    "loads a second pickle": """
-        pickle _pickle cPickle pickletools shelve joblib.load joblib.numpy_pickle.load joblib.memory torch.load
-        torch.hub torch.utils.model_zoo torch.serialization.load torch.serialization._load
-        torch.serialization._legacy_load torch.storage._load_from_bytes torch.distributed.checkpoint
-        torch.distributed.distributed_c10d torch.distributed._shard.checkpoint pandas.read_pickle pandas.io
-        numpy.load numpy.lib.npyio numpy.lib._npyio_impl numpy.lib.format numpy.ma.core.load skops hickle klepto
-        pickle5 compress_pickle yaml ruamel oyaml keras.models keras.saving keras.src.saving keras.layers.Lambda
-        tensorflow.io tensorflow.raw_ops tensorflow.python.ops.io_ops tensorflow.python.platform
-        sklearn.externals dask.distributed""",
-    "loads native code": "ctypes _ctypes numpy.ctypeslib torch.ops.load_library torch._C._load_library cppyy",
-    "opens a connection": """
-        socket _socket ssl _ssl select selectors asyncore asynchat http.client http.server http.cookiejar httplib
-        urllib urllib2 urllib3 requests
-        aiohttp httpx ftplib smtplib smtpd poplib imaplib telnetlib nntplib xmlrpc socketserver SocketServer
-        wsgiref cgi torchvision.datasets.utils torchvision.io torchvision._internally_replaced_utils
-        transformers.utils.hub s3fs boto3 botocore fsspec filelock google.cloud paramiko websocket websockets
-        zmq grpc""",
-    "reads or writes files": """
-        builtins.open builtins.input io.open io.FileIO io.open_code io.TextIOWrapper _io.open _io.FileIO
-        _io.open_code _pyio shutil tempfile codecs.open codecs.StreamReaderWriter codecs.EncodedFile
-        _codecs.lookup codecs.lookup logging.FileHandler logging.handlers logging.basicConfig argparse.FileType
-        fileinput linecache glob sqlite3 _sqlite3 dbm gdbm tarfile zipfile zipapp gzip bz2 lzma mmap filecmp
-        mailbox netrc plistlib stat ntpath posixpath genericpath nturl2path numpy.memmap
-        numpy.core.memmap numpy._core.memmap numpy.fromfile numpy.tofile numpy.save numpy.savez numpy.savetxt
-        numpy.loadtxt numpy.genfromtxt numpy.DataSource numpy.lib._datasource torch.save torch.from_file
-        torch.serialization.save PIL.Image.open PIL.ImageShow PIL.ImageFile PIL.ImageGrab PIL.EpsImagePlugin
-        pandas.read_csv pandas.read_json pandas.read_hdf scipy.io safetensors.torch.save_file resource
-        rlcompleter readline termios tty curses winreg _winapi msvcrt crypt pwd grp spwd""",
-    "runs something beside the program": "threading _thread thread dummy_threading queue.Queue greenlet",
-    "hides a name behind a number": "copyreg.add_extension copyreg.pickle copyreg.constructor",
-    "changes the tools that look for such code": "fickling picklescan modelscan modelaudit saferpickle",
-}
 
 # These would be reached through any module: `anything.os.system`, `six.moves.builtins.eval`.
 _EVERYWHERE = """
@@ -99,7 +17,7 @@ _EVERYWHERE = """
     multiprocessing"""
 
 DANGEROUS_NAMES: dict[str, str] = {
-    name: reason for reason, names in _GROUPS.items() for name in names.split()
+    name: reason for reason, names in read_sections("dangerous_names.txt").items() for name in names
 }
 ANYWHERE = frozenset(_EVERYWHERE.split())
 
