@@ -1,1 +1,4 @@
-"""What a checkpoint holds, from its headers alone: no torch, no values, and nothing of the file is ever run."""
+"""Read what a checkpoint holds and what loading it would run, without torch and without running any of it.
+
+Formats: `reading`, `torch_file`, `safetensors_header`; pickles: `pickle_machine`; is it safe: `safety/`.
+"""

@@ -1,4 +1,4 @@
-"""What there is to say about the content of a checkpoint. Standard library."""
+"""Describe the content of a checkpoint: tensors, storages, and what is beside them. Standard library."""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The first bytes of a file, and what it is when it is not a checkpoint. Standard library."""
+"""Tell what a file is by its first bytes and its name. Standard library."""
 
 import shlex
 from contextlib import suppress

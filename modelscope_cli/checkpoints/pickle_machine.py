@@ -1,4 +1,9 @@
-"""Who is told, step by step, what a pickle would do. Standard library."""
+"""Go through a pickle and describe what it would make; `PickleEvents` are told of each step. Standard library.
+
+Where Python imports a function the machine keeps the name, and where Python calls it, what would have been called
+with what. Nothing is imported, nothing is called, nothing recurses, and the work is bounded by the length of the
+pickle, so a hostile file can do no more than lie.
+"""
 
 import io
 import pickle

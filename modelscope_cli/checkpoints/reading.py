@@ -1,4 +1,7 @@
-"""Checkpoints of several files: shards with an index, and the folders of torch.distributed. Standard library."""
+"""Describe a checkpoint by its headers: one file, shards with an index, or a folder of torch.distributed.
+
+`read_contents` is the entry point of this package. Standard library.
+"""
 
 import json
 import math

@@ -1,4 +1,7 @@
-"""Tensors and storages as a pickle refers to them. Standard library."""
+"""Describe the tensors and storages that a pickle refers to, and what torch's functions in it would rebuild.
+
+Standard library.
+"""
 
 import math
 from collections.abc import Callable

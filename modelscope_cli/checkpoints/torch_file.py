@@ -1,6 +1,7 @@
-"""The format of `torch.save` before torch 1.6, which also stands inside plain pickles of tensors. Standard library.
+"""Read what `torch.save` wrote, of either format, and archives of .npz and torch.export. Standard library.
 
-Five pickles (a magic number, a version, the system, the content, the keys of the storages), then the storages.
+Before torch 1.6: five pickles (a magic number, a version, the system, the content, the keys of the storages), then
+the storages. The same format is inside plain pickles of tensors. Since then: a zip archive with `data.pkl`.
 """
 
 import contextlib

@@ -1,4 +1,4 @@
-"""Go through nested containers, as a checkpoint holds them, without recursion. Standard library."""
+"""Find the state dict in what a pickle describes, and summarise everything beside it. Standard library."""
 
 import difflib
 import itertools

@@ -1,1 +1,1 @@
-"""Which layers, attached how, and taken off again: patterns, selections and the hook session."""
+"""Select layers and calls by pattern, attach hooks to them, run the model, and leave it as it was."""

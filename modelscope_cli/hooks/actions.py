@@ -1,4 +1,4 @@
-"""What the actions of `--hook` make of one tensor. Nothing here works in place, and gradients flow through."""
+"""Apply the actions of `--hook` to one tensor. Nothing here works in place, and gradients flow through."""
 
 import math
 from collections.abc import Callable

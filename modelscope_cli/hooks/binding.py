@@ -1,4 +1,4 @@
-"""Hooks on what goes into a layer and what comes out of it."""
+"""Bind what was typed as `--hook` to the layers of a model, on forward or backward, and report what it did."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence

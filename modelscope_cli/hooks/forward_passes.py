@@ -1,4 +1,4 @@
-"""A model as a function of images that can be differentiated by them, or by anything on the way."""
+"""Run forward passes of a special kind: differentiable in the images, with masked weights, output by output."""
 
 import itertools
 import threading

@@ -1,4 +1,4 @@
-"""What a hook did: counted on the device, read when all is over."""
+"""Share among hooks of all kinds: which calls they mean, what they do to a tensor, and the count of that."""
 
 import inspect
 import zlib

@@ -1,4 +1,4 @@
-"""Who else reads a tensor that a user's function has changed in place.
+"""Tell who else reads a tensor that a user's function has changed in place.
 
 The classic trap: `Identity`, `Flatten` or dropout in eval mode hand on their input, and both branches of an
 addition get the very same gradient. What is written to one is written to the other.

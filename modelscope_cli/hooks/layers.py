@@ -1,4 +1,7 @@
-"""The layers of a model and the tensors in their inputs and outputs."""
+"""List the layers of a model, find the tensors in their inputs and outputs, and the channels of a tensor.
+
+Convolutions have the channels second, token models and `Linear` last.
+"""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""Which layers take part in a forward by their own parameters and buffers, called or not."""
+"""Turn layer patterns into the exact calls they mean; parameters used without a call count as a use."""
 
 import copy
 import shlex

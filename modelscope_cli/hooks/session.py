@@ -1,4 +1,4 @@
-"""The hook session: attach to a model's layers, run it, look at every call, and leave it as it was found."""
+"""Attach to the layers of a model, run it, observe every call, and leave it as it was found."""
 
 import inspect
 import sys

@@ -1,4 +1,14 @@
-"""The words of `--hook`: its kinds, its actions, and how the arguments of each action are read."""
+"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Pure text work, standard library only.
+
+zero@layer3                   the outputs of layer3 become 0
+pre:add=10@linear             10 is added to the inputs of every linear layer
+zero[3,7]@conv1  [0..15]      only these channels
+pre:add=2(0)@fuse             only the first of several inputs
+grad:clamp=-1,1@conv          the gradients that arrive at convolutions are clamped
+call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature for that kind
+
+Everything after the first `@` is a layer pattern.
+"""
 
 import math
 import re

@@ -1,4 +1,4 @@
-"""The private doors to torch that are called: each in one function, which does without where the door is gone."""
+"""Call the private functions of torch, each in one place that does without where torch has dropped it."""
 
 import contextlib
 import copy

@@ -1,1 +1,1 @@
-"""What the model is run on: pictures, tensor files, shapes of noise, each turned into batches."""
+"""Turn images, tensor files, shapes of noise and Python objects into the batches that a model is run on."""

@@ -1,4 +1,4 @@
-"""What a model is called with, and how a tensor gets there."""
+"""Hold one batch, and all batches of an input, with the device and dtype they go to."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence

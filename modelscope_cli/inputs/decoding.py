@@ -1,4 +1,10 @@
-"""How pictures become the arguments of one forward, family by family."""
+"""Decode blocks of images, here or in other processes ahead of the model, and collate them by model family.
+
+Processes are forked, so that nothing has to be pickled and the list of files is shared; that is safe on Linux
+alone. A fork is quick there, and the child, which runs no parallel region and never touches an accelerator, needs
+none of the threads it loses. Images come back through memory shared since the fork, and all else through a pipe. A
+worker whose pipe closes ends: no process is left behind however this one ends.
+"""
 
 import mmap
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Images in shards: tar archives of many files, as WebDataset has them, read in place and never unpacked."""
+"""Find image files: in folders, globs, lists and shards (tar archives, read in place and never unpacked)."""
 
 import glob
 import os

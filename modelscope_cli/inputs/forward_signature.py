@@ -1,4 +1,4 @@
-"""How a forward wants to be called, read from its signature: in order, by name, or with one dict."""
+"""Read from its signature how a forward is called: in order, by name, or with one dict; targets for training."""
 
 import inspect
 import re

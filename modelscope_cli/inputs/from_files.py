@@ -1,4 +1,4 @@
-"""Batches of pictures: found, decoded, prepared and collated one group at a time."""
+"""Open image files, or several named inputs, as batches."""
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

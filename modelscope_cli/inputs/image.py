@@ -1,4 +1,4 @@
-"""Images that cannot be decoded: of which kind, how many, and what the first of each are called."""
+"""Decode an image with Pillow, strictly: whole and within Pillow's size limit, or an error; count the unreadable."""
 
 import heapq
 import io

@@ -1,4 +1,4 @@
-"""The list of image files, however long: all names in one piece of memory that processes share."""
+"""Keep the list of image files, however long, in one piece of memory that processes share."""
 
 import hashlib
 import mmap

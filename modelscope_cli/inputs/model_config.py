@@ -1,6 +1,6 @@
-"""What a module says of itself: the size it was made for, how images are prepared for it, what its classes are.
+"""Read what a module states about itself: input size, preprocessing, classes; else the usual input size.
 
-timm leaves a `pretrained_cfg` on its models, transformers a `config`; whoever made the module, it is read.
+timm leaves a `pretrained_cfg` on its models, transformers a `config`; it is read whoever made the module.
 """
 
 import inspect

@@ -1,4 +1,4 @@
-"""Seeded noise where there is no image."""
+"""Draw seeded noise where there is no image."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,4 +1,9 @@
-"""How the authors of a model of timm prepare an image for it, to the bit: from its `pretrained_cfg` to pixels."""
+"""Prepare a decoded image for the model, and turn what the model sees back into an image.
+
+`Preset` is timm's transform for evaluation, by its `pretrained_cfg`, to the bit. `ProcessorPreset` calls the image
+processor of transformers itself; its mean and std are read from what it makes of black and of white, as settings
+such as `rescale_factor` and `include_top` can be combined in many ways.
+"""
 
 import math
 import os

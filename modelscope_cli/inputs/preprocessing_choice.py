@@ -1,4 +1,4 @@
-"""Which preprocessing: the weights' own preset, changed only where asked, and said in words."""
+"""Choose the preprocessing: the preset of the weights, changed where asked, and its usual mistakes as variants."""
 
 import copy
 import math

@@ -1,4 +1,4 @@
-"""Open whatever a person asked for as batches that a model of the given family accepts."""
+"""Open whatever was given as input: typed words, or Python's paths, images, tensors and loaders."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

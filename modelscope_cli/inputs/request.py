@@ -1,4 +1,4 @@
-"""What a person asked the model to be run on, as typed."""
+"""Hold what a person asked the model to be run on, as typed."""
 
 import shlex
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Inputs stored as tensors: .pt, .npy, .safetensors. Nothing in such a file is ever executed."""
+"""Read inputs stored as tensors (.pt, .npy, .safetensors); nothing in such a file is executed."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""The names of classes, from a file of the user's. Standard library only, so that a bad file is told at once."""
+"""Read labels and ground truth: a file, the folders of the images, a mapping or a list. Standard library."""
 
 import csv
 import io

@@ -1,1 +1,1 @@
-"""From what was typed to a model: names, weights, checkpoints, the user's own code, devices."""
+"""Turn what was typed into a model: names, weights, checkpoints, the user's own code, devices."""

@@ -1,4 +1,4 @@
-"""Random initialisation that repeats, without touching anybody else's random numbers."""
+"""Describe a model before it has values, and build it: seeded, on meta, or taken out of a trainer."""
 
 import inspect
 import random

@@ -1,4 +1,4 @@
-"""What torchvision and timm publish about their models."""
+"""List what torchvision and timm publish about their models."""
 
 from fnmatch import fnmatchcase
 

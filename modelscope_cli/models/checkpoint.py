@@ -1,4 +1,4 @@
-"""Explain a file that holds more than tensors, and none that could be read: what it would run."""
+"""Read the values of a checkpoint without running code from it, and explain a file that cannot be read."""
 
 import hashlib
 import io

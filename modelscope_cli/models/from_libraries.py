@@ -1,4 +1,8 @@
-"""Files of the Hugging Face hub: from its own cache, else downloaded by its own library."""
+"""Build models of timm and transformers by name, with the weights that are published for them.
+
+Either library is imported when one of its models is asked for; code of a repository never runs. Files of the
+Hugging Face hub come from its cache, else by its own library.
+"""
 
 import copy
 import os

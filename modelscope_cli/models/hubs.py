@@ -1,4 +1,8 @@
-"""Which model of a hub a checkpoint is of, by what it or the `config.json` beside it says. Standard library."""
+"""Tell the names that timm, transformers and other libraries have for models. Standard library.
+
+A library is imported when a prefix asks for it (`timm:NAME`, `hf:owner/name`, `hf:./folder`), and never before. A
+checkpoint says by itself, or by the `config.json` beside it, which model of a hub it is of.
+"""
 
 import json
 import os

@@ -1,4 +1,8 @@
-"""What wrappers put before every name of a state dict: `module.`, `_orig_mod.`, `net.`. Standard library."""
+"""Name the architecture of a state dict, torchvision's or timm's, by names and shapes alone. Standard library.
+
+Two indexes beside this file: the tensors of every model of torchvision (`tests/models/architecture_index.py` writes
+it), and a fingerprint of every model of timm (`tests/models/timm_fingerprints.py`).
+"""
 
 import hashlib
 import itertools

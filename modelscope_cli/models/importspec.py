@@ -1,4 +1,7 @@
-"""One line about an exception out of the user's own code: what, and where in their files."""
+"""Import a model or function that `package.module:attr` or `path/to/file.py:attr` names.
+
+An error out of the user's code becomes one line: what, and where in their files.
+"""
 
 import ast
 import contextlib

@@ -1,4 +1,4 @@
-"""Give a pretrained model a head for another number of classes."""
+"""Fill an architecture: at random, with pretrained weights, or from a checkpoint."""
 
 import json
 import shlex

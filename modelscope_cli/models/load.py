@@ -1,4 +1,4 @@
-"""From what was typed to a torch device and dtype."""
+"""Load the model that was asked for, onto its device and in its dtype."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace

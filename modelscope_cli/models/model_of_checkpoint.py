@@ -1,4 +1,4 @@
-"""A checkpoint given for a model: find out which model it is of. Standard library."""
+"""Find out which model a checkpoint is of that was given as the model. Standard library."""
 
 import shlex
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The names of torchvision's and timm's models, read from their source: completion must not import torch."""
+"""List model names without importing torch: of torchvision, of timm, and those a Python file defines."""
 
 import ast
 import glob

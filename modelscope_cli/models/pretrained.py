@@ -1,4 +1,4 @@
-"""Pretrained weights: which are meant, and where their file is or comes from."""
+"""Choose pretrained weights, and tell where their file is or comes from."""
 
 import http.client
 import inspect

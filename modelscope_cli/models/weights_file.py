@@ -1,4 +1,4 @@
-"""Files of models among what is typed: told by their names, their first bytes, and the names of what is in them."""
+"""Tell whether a typed word is a file of weights: by its name, its first bytes, and the names in it."""
 
 import mimetypes
 import os

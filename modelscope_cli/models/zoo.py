@@ -1,4 +1,4 @@
-"""Build what `torchvision.models.list_models()` names."""
+"""Build the models of `torchvision.models.list_models()`."""
 
 import inspect
 import warnings

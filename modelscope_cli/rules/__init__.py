@@ -1,1 +1,1 @@
-"""Findings over records: pure predicates with a code, a threshold, a source and a hint. Standard library only."""
+"""Judge records: rules are pure predicates with a code, a threshold, a source and a hint. Standard library."""

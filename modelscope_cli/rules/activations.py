@@ -1,4 +1,4 @@
-"""MS2xx: what is wrong with what the layers give."""
+"""MS2xx: activations."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Findings written down, so that only new ones count, and those that grew worse."""
+"""Write findings down so that only new ones count, and those that got worse."""
 
 import json
 import math

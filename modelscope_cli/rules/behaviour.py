@@ -1,4 +1,4 @@
-"""MS6xx: what is wrong with the answers."""
+"""MS6xx: predictions."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""MS8xx: what is wrong with the images of a data set, whatever model they are for."""
+"""MS8xx: the images of a data set, whatever model they are for."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median_low

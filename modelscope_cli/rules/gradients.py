@@ -1,4 +1,4 @@
-"""MS3xx: what is wrong with the gradients."""
+"""MS3xx: gradients."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Why each rule matters, and how to be rid of its findings where they are meant: for `modelscope rules CODE`."""
+"""Say why each rule matters and how to silence it, for `modelscope rules CODE`."""
 
 # By code; what follows from the fault, where the rule's own sentence says what the fault is.
 WHY = {

@@ -1,4 +1,4 @@
-"""Every rule there is, and how a person names some of them."""
+"""List every rule, and choose rules by code or name."""
 
 from collections.abc import Iterable, Sequence
 from typing import TypeVar

@@ -1,4 +1,4 @@
-"""Thresholds as people write them: 0.5, 25M, 500MB, 1,1000."""
+"""Define a rule and its thresholds, and judge evidence by rules."""
 
 import math
 import re

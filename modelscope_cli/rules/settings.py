@@ -1,4 +1,4 @@
-"""What a person asked `check` for: in `[tool.modelscope]` of a pyproject.toml, and by flags, which win."""
+"""Read what `check` was asked for: `[tool.modelscope]` of a pyproject.toml, and flags, which win."""
 
 import difflib
 import os

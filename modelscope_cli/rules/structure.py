@@ -1,4 +1,4 @@
-"""MS4xx: what is in the model and takes no part."""
+"""MS4xx: layers that take no part; MS5xx: budgets that a person sets, for the costs of one image."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

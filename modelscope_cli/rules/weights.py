@@ -1,4 +1,4 @@
-"""MS0xx: what the file of a checkpoint would run."""
+"""MS0xx: code in the checkpoint file; MS1xx: the weights by themselves, and the input."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,1 +1,1 @@
-"""Would loading this file run code? Every pickle in it is gone through, none is run. Standard library."""
+"""Tell whether loading a file would run code: every pickle in it is gone through, none is run."""

@@ -1,4 +1,4 @@
-"""Functions that call, look up or make what they are handed: judged by what that is. Standard library.
+"""Judge the calls of functions that call, look up or make what they are handed. Standard library.
 
 Honest files hold them too: a bound method is pickled as `getattr(object, 'name')`, `int | str` as
 `reduce(or_, (int, str))`, a random generator of NumPy as a function and the function that it calls, and what fastai

@@ -1,4 +1,7 @@
-"""A part of a file as a file of its own. Standard library."""
+"""Open what is inside archives and packed files, and judge the documents among it that a loader runs.
+
+Documents: programs, and configurations of Keras, torch.export and GGUF. Standard library.
+"""
 
 import builtins
 import bz2

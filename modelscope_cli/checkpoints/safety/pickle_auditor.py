@@ -1,4 +1,4 @@
-"""A call in words: `os.system('id')`. Standard library."""
+"""Judge what a pickle would do, step by step as the machine comes to it. Standard library."""
 
 from collections.abc import Callable, Iterable
 from typing import Any

@@ -1,6 +1,7 @@
-"""Whether torch would load a pickle under `weights_only=True`: the rules of its own unpickler. Standard library.
+"""Go through every pickle in a run of bytes: as pickle, as joblib, and by torch's rules of weights_only.
 
-The source: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule here is one `raise` there.
+Those rules: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule of `WeightsOnlyRules` is one `raise`
+there. Standard library.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Would loading this file run code? Standard library.
+"""Scan a file, the files of a checkpoint, or a folder for code that loading would run. Standard library.
 
 Every pickle of a file is gone through, whatever the file is called and whatever it says it is; none is run. What
 cannot be read is an error, and an error is never clean.
