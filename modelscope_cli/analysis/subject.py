@@ -18,8 +18,8 @@ from modelscope_cli.hooks.selection import Selection, select, uncalled
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
-from modelscope_cli.inputs.model_config import stated_labels, stated_preset
-from modelscope_cli.inputs.python_inputs import Given, as_given, open_given
+from modelscope_cli.inputs.model_config import configured_labels, configured_preset
+from modelscope_cli.inputs.python_inputs import PythonInputs, open_python_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
@@ -78,7 +78,7 @@ class Subject:
         self.command = command
         self.progress = progress or SILENT
         self._invocation = invocation()
-        self.given = as_given(inputs, keywords)
+        self.given = to_inputs(inputs, keywords)
         is_theirs = isinstance(model, (LoadedModel, nn.Module))
         self.request = None if is_theirs else as_request(model, keywords)
         self.seed = seed_of(model, keywords)
@@ -231,9 +231,9 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
     return loaded
 
 
-def open_for(given: Given, loaded: LoadedModel, progress: Progress) -> Inputs:
+def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
     """Open the inputs for a model and say what was decided on the way."""
-    inputs = open_given(
+    inputs = open_python_inputs(
         given,
         family=loaded.family,
         transforms=loaded.transforms,
@@ -283,8 +283,8 @@ def describe_module(module: nn.Module) -> LoadedModel:
         device=tensor.device if tensor is not None else torch.device("cpu"),
         dtype=tensor.dtype if tensor is not None else torch.float32,
         family=_family(module),
-        transforms=stated_preset(module),
-        categories=stated_labels(module),
+        transforms=configured_preset(module),
+        categories=configured_labels(module),
         notes=notes,
     )
 

@@ -160,7 +160,7 @@ def checked_sizes(value: Any) -> Shape:
     return tuple(value)
 
 
-class Names:
+class NameJoiner:
     """Puts names together, as many as fit a memory."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ class Blob:
     is_text: bool = False
 
 
-class Decoder:
+class OpcodeReader:
     """Reads one operation after the other.
 
     Attributes:
@@ -120,13 +120,13 @@ class Decoder:
             self._frame_end = self.position + argument if code == pickle.FRAME else 0
 
 
-def _unpacked(form: str) -> Callable[[Decoder], Any]:
+def _unpacked(form: str) -> Callable[[OpcodeReader], Any]:
     packed = struct.Struct(form)
     return lambda decoder: packed.unpack(decoder.take(packed.size))[0]
 
 
-def _long(width: int) -> Callable[[Decoder], int]:
-    def read(decoder: Decoder) -> int:
+def _long(width: int) -> Callable[[OpcodeReader], int]:
+    def read(decoder: OpcodeReader) -> int:
         data = decoder.counted(width)
         if isinstance(data, Blob):
             raise ValueError(f"a number of {data.nbytes} bytes")
@@ -135,22 +135,22 @@ def _long(width: int) -> Callable[[Decoder], int]:
     return read
 
 
-def _bytes(width: int) -> Callable[[Decoder], Any]:
+def _bytes(width: int) -> Callable[[OpcodeReader], Any]:
     return lambda decoder: decoder.counted(width)
 
 
-def _text(width: int) -> Callable[[Decoder], Any]:
-    def read(decoder: Decoder) -> Any:
+def _text(width: int) -> Callable[[OpcodeReader], Any]:
+    def read(decoder: OpcodeReader) -> Any:
         data = decoder.counted(width, is_text=True)
         return data if isinstance(data, Blob) else data.decode("utf-8", "surrogatepass")
 
     return read
 
 
-def _old_text(width: int) -> Callable[[Decoder], Any]:
+def _old_text(width: int) -> Callable[[OpcodeReader], Any]:
     """A text of Python 2; torch takes it for UTF-8."""
 
-    def read(decoder: Decoder) -> Any:
+    def read(decoder: OpcodeReader) -> Any:
         data = decoder.counted(width, is_text=True)
         return data if isinstance(data, Blob) else _as_text(data)
 
@@ -164,7 +164,7 @@ def _as_text(data: bytes) -> str:
         return data.decode("latin-1")
 
 
-def _quoted(decoder: Decoder) -> str:
+def _quoted(decoder: OpcodeReader) -> str:
     line = decoder.line().rstrip()
     if len(line) < 2 or line[:1] != line[-1:] or line[:1] not in (b"'", b'"'):
         raise ValueError("a text without quotes")
@@ -181,16 +181,16 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return b"" if match[3] == b"\n" else _ESCAPED.get(match[3], match[0])
 
 
-def _raw_text(decoder: Decoder) -> str:
+def _raw_text(decoder: OpcodeReader) -> str:
     return decoder.line().decode("raw-unicode-escape", "surrogatepass")
 
 
-def _number(decoder: Decoder) -> int | bool:
+def _number(decoder: OpcodeReader) -> int | bool:
     line = decoder.line()
     return line == b"01" if line in (b"00", b"01") else _integer(line)
 
 
-def _old_long(decoder: Decoder) -> int:
+def _old_long(decoder: OpcodeReader) -> int:
     return _integer(decoder.line().removesuffix(b"L"))
 
 
@@ -206,24 +206,24 @@ def _integer(line: bytes) -> int:
         return int(text, 8 if is_octal else 10)
 
 
-def _float(decoder: Decoder) -> float:
+def _float(decoder: OpcodeReader) -> float:
     return float(decoder.line()[:_MAX_DIGITS])
 
 
-def _index(decoder: Decoder) -> int:
+def _index(decoder: OpcodeReader) -> int:
     return int(decoder.line()[:_MAX_DIGITS])
 
 
-def _pair(decoder: Decoder) -> tuple[str, str]:
+def _pair(decoder: OpcodeReader) -> tuple[str, str]:
     return decoder.line().decode("utf-8"), decoder.line().decode("utf-8")
 
 
-def _ascii(decoder: Decoder) -> str:
+def _ascii(decoder: OpcodeReader) -> str:
     return _as_text(decoder.line())
 
 
 _uint1, _uint2, _uint4, _uint8 = map(_unpacked, ("<B", "<H", "<I", "<Q"))
-_READERS: dict[int, Callable[[Decoder], Any]] = {
+_READERS: dict[int, Callable[[OpcodeReader], Any]] = {
     code[0]: reader
     for code, reader in {
         **dict.fromkeys((pickle.PROTO, pickle.BININT1, pickle.BINGET, pickle.BINPUT, pickle.EXT1), _uint1),

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
-from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, Decoder, python3_name
+from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, OpcodeReader, python3_name
 
 
-class Watch(Protocol):
+class PickleEvents(Protocol):
     """Is told what Python would do, at the moment it would; `position` is that of the operation in the file."""
 
     def named(self, found: "Global", position: int) -> None:
@@ -38,7 +38,7 @@ class Watch(Protocol):
         """Something happens that no writer of pickles does."""
 
 
-class Blind:
+class IgnoreEvents:
     """Takes no notice."""
 
     def named(self, *_: Any) -> None: ...
@@ -77,7 +77,7 @@ class Persistent:
     id: Any
 
 
-__all__ = ["MAX_BYTES", "Blob", "Global", "Machine", "Opaque", "Persistent", "Watch"]
+__all__ = ["MAX_BYTES", "Blob", "Global", "Opaque", "Persistent", "PickleEvents", "PickleMachine"]
 
 # Operations that any pickle may have, and how many more for each of its bytes; torch needs one for three bytes.
 _MIN_OPERATIONS = 1_000_000
@@ -90,7 +90,7 @@ COMPUTED = "computed: cannot be known"
 EXTENSION = "copyreg.extension_"
 
 
-class Machine:
+class PickleMachine:
     """Reads pickles one after the other out of a file.
 
     Attributes:
@@ -103,7 +103,7 @@ class Machine:
         self,
         file: IO[bytes] | bytes,
         call: Callable[[str, Any], Any],
-        watch: Watch | None = None,
+        watch: PickleEvents | None = None,
         *,
         keeps_long: bool = False,
     ) -> None:
@@ -116,7 +116,7 @@ class Machine:
         self._keeps_long = keeps_long
         self._file = io.BytesIO(file) if isinstance(file, bytes) else file
         self._call = call
-        self._watch: Watch = watch or Blind()
+        self._watch: PickleEvents = watch or IgnoreEvents()
         self._n_counted = 0
         self.names: dict[str, None] = {}
         self.references: list[Persistent] = []
@@ -129,7 +129,7 @@ class Machine:
         self._memo: dict[int, Any] = {}
         self._protocol = 0
         self.operations = set()
-        self._decoder = decoder = Decoder(self._file, self._keeps_long)
+        self._decoder = decoder = OpcodeReader(self._file, self._keeps_long)
         try:
             while True:
                 code, argument = decoder.read()
@@ -160,13 +160,13 @@ class Machine:
         inner.read()
         self._decoder.position = inner.position
 
-    def read_on(self, watch: Watch) -> None:
+    def read_on(self, watch: PickleEvents) -> None:
         """Go on in a copy that tells `watch` instead, to the end or the first mistake; then return here."""
-        copy = Machine(self._file, self._call, watch)
+        copy = PickleMachine(self._file, self._call, watch)
         copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
         copy._memo, copy._protocol = dict(self._memo), self._protocol
         self._file.seek(self.position)
-        copy._decoder = Decoder(self._file)
+        copy._decoder = OpcodeReader(self._file)
         with suppress(
             ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, RecursionError
         ):
@@ -390,52 +390,62 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, float) or value is None
 
 
-def _constant(value: Any) -> Callable[[Machine, Any], None]:
+def _constant(value: Any) -> Callable[[PickleMachine, Any], None]:
     return lambda machine, _: machine._stack.append(value)
 
 
-def _new(kind: type) -> Callable[[Machine, Any], None]:
+def _new(kind: type) -> Callable[[PickleMachine, Any], None]:
     return lambda machine, _: machine._stack.append(kind())
 
 
-def _call(how: str) -> Callable[[Machine, Any], None]:
+def _call(how: str) -> Callable[[PickleMachine, Any], None]:
     return lambda machine, _: machine._call_it(how)
 
 
-def _tuple_of(n: int) -> Callable[[Machine, Any], None]:
+def _tuple_of(n: int) -> Callable[[PickleMachine, Any], None]:
     return lambda machine, _: machine._tuple_of(n)
 
 
 _STOP = pickle.STOP[0]
-_BY_CODE: dict[bytes, Callable[[Machine, Any], object]] = {
-    **dict.fromkeys((pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2), Machine._push),
-    **dict.fromkeys((pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT), Machine._push),
-    **dict.fromkeys((pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING), Machine._push),
-    **dict.fromkeys((pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE), Machine._push),
-    **dict.fromkeys((pickle.BINUNICODE8, pickle.BINBYTES8, pickle.BYTEARRAY8), Machine._push),
-    **dict.fromkeys((pickle.BINBYTES, pickle.SHORT_BINBYTES), Machine._push),
+_BY_CODE: dict[bytes, Callable[[PickleMachine, Any], object]] = {
+    **dict.fromkeys((pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2), PickleMachine._push),
+    **dict.fromkeys(
+        (pickle.LONG, pickle.LONG1, pickle.LONG4, pickle.FLOAT, pickle.BINFLOAT), PickleMachine._push
+    ),
+    **dict.fromkeys((pickle.STRING, pickle.BINSTRING, pickle.SHORT_BINSTRING), PickleMachine._push),
+    **dict.fromkeys((pickle.UNICODE, pickle.BINUNICODE, pickle.SHORT_BINUNICODE), PickleMachine._push),
+    **dict.fromkeys((pickle.BINUNICODE8, pickle.BINBYTES8, pickle.BYTEARRAY8), PickleMachine._push),
+    **dict.fromkeys((pickle.BINBYTES, pickle.SHORT_BINBYTES), PickleMachine._push),
     **{pickle.NONE: _constant(None), pickle.NEWTRUE: _constant(True), pickle.NEWFALSE: _constant(False)},
-    **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: Machine._tuple},
+    **{pickle.EMPTY_TUPLE: _constant(()), pickle.TUPLE: PickleMachine._tuple},
     **{pickle.TUPLE1: _tuple_of(1), pickle.TUPLE2: _tuple_of(2), pickle.TUPLE3: _tuple_of(3)},
     **{pickle.EMPTY_LIST: _new(list), pickle.EMPTY_SET: _new(list)},
-    **{pickle.LIST: Machine._list, pickle.FROZENSET: Machine._frozenset},
-    **{pickle.EMPTY_DICT: _new(dict), pickle.DICT: Machine._dict},
-    **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), Machine._put),
-    **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), Machine._get),
-    **{pickle.MEMOIZE: Machine._memoize, pickle.MARK: Machine._mark, pickle.DUP: Machine._dup},
-    **{pickle.POP: Machine._pop, pickle.POP_MARK: lambda machine, _: machine._marked()},
+    **{pickle.LIST: PickleMachine._list, pickle.FROZENSET: PickleMachine._frozenset},
+    **{pickle.EMPTY_DICT: _new(dict), pickle.DICT: PickleMachine._dict},
+    **dict.fromkeys((pickle.PUT, pickle.BINPUT, pickle.LONG_BINPUT), PickleMachine._put),
+    **dict.fromkeys((pickle.GET, pickle.BINGET, pickle.LONG_BINGET), PickleMachine._get),
+    **{
+        pickle.MEMOIZE: PickleMachine._memoize,
+        pickle.MARK: PickleMachine._mark,
+        pickle.DUP: PickleMachine._dup,
+    },
+    **{pickle.POP: PickleMachine._pop, pickle.POP_MARK: lambda machine, _: machine._marked()},
     **{
         pickle.APPEND: lambda machine, _: machine._extend([machine._stack.pop()]),
-        pickle.APPENDS: Machine._appends,
-        pickle.ADDITEMS: Machine._additems,
+        pickle.APPENDS: PickleMachine._appends,
+        pickle.ADDITEMS: PickleMachine._additems,
     },
-    **{pickle.SETITEM: Machine._setitem, pickle.SETITEMS: Machine._setitems},
-    **{pickle.GLOBAL: Machine._global, pickle.STACK_GLOBAL: Machine._stack_global},
-    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), Machine._extension),
-    **{pickle.REDUCE: _call("REDUCE"), pickle.NEWOBJ: _call("NEWOBJ"), pickle.BUILD: Machine._build},
-    **{pickle.NEWOBJ_EX: Machine._newobj_ex, pickle.OBJ: Machine._obj, pickle.INST: Machine._inst},
-    **{pickle.PERSID: Machine._persid, pickle.BINPERSID: Machine._binpersid},
-    **{pickle.PROTO: Machine._proto, pickle.FRAME: Machine._nothing},
-    **{pickle.NEXT_BUFFER: Machine._buffer, pickle.READONLY_BUFFER: Machine._nothing},
+    **{pickle.SETITEM: PickleMachine._setitem, pickle.SETITEMS: PickleMachine._setitems},
+    **{pickle.GLOBAL: PickleMachine._global, pickle.STACK_GLOBAL: PickleMachine._stack_global},
+    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), PickleMachine._extension),
+    **{pickle.REDUCE: _call("REDUCE"), pickle.NEWOBJ: _call("NEWOBJ"), pickle.BUILD: PickleMachine._build},
+    **{
+        pickle.NEWOBJ_EX: PickleMachine._newobj_ex,
+        pickle.OBJ: PickleMachine._obj,
+        pickle.INST: PickleMachine._inst,
+    },
+    **{pickle.PERSID: PickleMachine._persid, pickle.BINPERSID: PickleMachine._binpersid},
+    **{pickle.PROTO: PickleMachine._proto, pickle.FRAME: PickleMachine._nothing},
+    **{pickle.NEXT_BUFFER: PickleMachine._buffer, pickle.READONLY_BUFFER: PickleMachine._nothing},
 }
 _OPERATIONS = {code[0]: operation for code, operation in _BY_CODE.items()}

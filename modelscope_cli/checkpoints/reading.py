@@ -28,7 +28,7 @@ from modelscope_cli.checkpoints.file_type import (
     read_head,
     remedy,
 )
-from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
+from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, PickleMachine
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
 from modelscope_cli.checkpoints.tensor_refs import dtype_of, is_known, rebuild
@@ -116,7 +116,7 @@ def read_distributed(folder: Path, key: str | None = None) -> Contents:
     read_head(path)
     try:
         with path.open("rb") as file:
-            machine = Machine(file, rebuild)
+            machine = PickleMachine(file, rebuild)
             fields = _state(machine.read())
         storages = _storages(folder, fields["storage_data"])
         leaves: dict[str, Any] = {}

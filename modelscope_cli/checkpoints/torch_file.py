@@ -28,7 +28,7 @@ from modelscope_cli.checkpoints.entries import (
 )
 from modelscope_cli.checkpoints.file_type import damaged
 from modelscope_cli.checkpoints.numpy_arrays import ArrayInfo, PickledArray, bytes_of, read_npy_header
-from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, Machine
+from modelscope_cli.checkpoints.pickle_machine import MAX_BYTES, PickleMachine
 from modelscope_cli.checkpoints.tensor_refs import (
     StorageRef,
     TensorRef,
@@ -53,7 +53,7 @@ _NESTED = "torch.storage._load_from_bytes"
 _MAX_NESTING = 3
 
 
-def read_legacy(path: Path, file: IO[bytes], machine: Machine) -> tuple[Any, dict[str, Storage]]:
+def read_legacy(path: Path, file: IO[bytes], machine: PickleMachine) -> tuple[Any, dict[str, Storage]]:
     """Return the content and the storages by key, from behind the magic number."""
     _, system = machine.read(), machine.read()
     if isinstance(system, dict) and system.get("little_endian") is False:
@@ -92,7 +92,7 @@ class NestedCalls:
     def _read(self, data: bytes | bytearray | str) -> StorageRef:
         file = io.BytesIO(data.encode("latin-1") if isinstance(data, str) else data)
         calls = NestedCalls(self._depth + 1)
-        machine = Machine(file, calls, keeps_long=True)
+        machine = PickleMachine(file, calls, keeps_long=True)
         try:
             if machine.read() != LEGACY_MAGIC:
                 raise UnsupportedError(f"a storage that only running '{_NESTED}' could read")
@@ -114,11 +114,11 @@ def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, i
     number, and for each tensor a pickle and its sizes.
     """
     file.seek(0)
-    n = Machine(file, rebuild).read()
+    n = PickleMachine(file, rebuild).read()
     yield 0, file.tell()
     for _ in range(*checked_sizes([n])):
         start = file.tell()
-        args = Machine(file, rebuild).read()
+        args = PickleMachine(file, rebuild).read()
         at = file.tell()
         yield start, at
         if not isinstance(args, tuple) or len(args) != 3:
@@ -129,11 +129,11 @@ def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, i
         file.seek(at)
     if is_storages:
         start = file.tell()
-        Machine(file, rebuild).read()
+        PickleMachine(file, rebuild).read()
         yield start, file.tell()
 
 
-def _storages_behind(path: Path, file: IO[bytes], machine: Machine, keys: Any) -> dict[str, Storage]:
+def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: Any) -> dict[str, Storage]:
     """Each storage follows the pickles as eight bytes of length, in elements, and its values."""
     # Beside storages, the sources of pickled modules are referred to.
     named = [ref for ref in machine.references if isinstance(ref.id, tuple) and ref.id[:1] == ("storage",)]
@@ -206,7 +206,7 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
         if info.has_objects:  # they follow as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
-            machine = Machine(data[n_header:], rebuild, keeps_long=True)
+            machine = PickleMachine(data[n_header:], rebuild, keeps_long=True)
             with contextlib.suppress(ValueError):  # what is wrong with it, the scan says
                 machine.read()
             foreign |= machine.names
@@ -391,14 +391,14 @@ def _read_zip(path: Path, file: IO[bytes], records: Mapping[str, ZipEntry]) -> _
         return Storage(path, ref.key, entry.header, entry.nbytes, is_zipped=True)
 
     calls = NestedCalls()
-    machine = Machine(read_entry(file, records["data.pkl"], MAX_BYTES), calls, keeps_long=True)
+    machine = PickleMachine(read_entry(file, records["data.pkl"], MAX_BYTES), calls, keeps_long=True)
     kind = TORCH_SCRIPT if "constants.pkl" in records else "torch"
     return _Read(kind, machine.read(), {**machine.names, **calls.names}, locate)
 
 
 def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
     calls = NestedCalls()
-    machine = Machine(file, calls, keeps_long=True)
+    machine = PickleMachine(file, calls, keeps_long=True)
     content = _content(machine)
     if content != LEGACY_MAGIC:
         return _Read("pickle", content, {**machine.names, **calls.names}, _nowhere)
@@ -412,7 +412,7 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
     return _Read("torch (before 1.6)", content, {**machine.names, **calls.names}, locate)
 
 
-def _content(machine: Machine) -> Any:
+def _content(machine: PickleMachine) -> Any:
     """Return what the first pickle of a file holds."""
     try:
         return machine.read()

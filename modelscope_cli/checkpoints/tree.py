@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from modelscope_cli.checkpoints.entries import Contents, Names, TensorEntry
+from modelscope_cli.checkpoints.entries import Contents, NameJoiner, TensorEntry
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import plain
@@ -33,7 +33,7 @@ def walk(value: Any, is_tensor: IsTensor) -> Iterator[tuple[Path, Any]]:
             waiting += reversed([((path, key), depth + 1, item) for key, item in _items(value)])
 
 
-def all_tensors(content: Any, is_tensor: IsTensor, names: Names) -> dict[str, Any]:
+def all_tensors(content: Any, is_tensor: IsTensor, names: NameJoiner) -> dict[str, Any]:
     """Return every tensor in nested containers, under the keys that lead to it with dots between them."""
     found: dict[str, Any] = {}
     for path, value in walk(content, is_tensor):
@@ -65,7 +65,7 @@ def _pairs(value: Any) -> Iterable[tuple[Any, Any]]:
     return enumerate(value) if isinstance(value, list | tuple) else ()
 
 
-def _name(path: Path, names: Names) -> str:
+def _name(path: Path, names: NameJoiner) -> str:
     keys: list[str] = []
     while path is not None:
         path, key = path
@@ -133,7 +133,7 @@ def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source
     others = tuple(other for other in _holders(content, is_tensor) if other != str(path[0]))
     if inner.named:
         return Taken(inner.path, inner.content, inner.named, (*beside, *inner.beside), others)
-    named = all_tensors(target, is_tensor, Names())
+    named = all_tensors(target, is_tensor, NameJoiner())
     if not named:
         raise UsageError(f"'--key {key}' of '{source}' holds no tensors", "leave out --key")
     return Taken(tuple(map(str, path)), named, named, tuple(beside), others)
@@ -242,7 +242,7 @@ def _holds_tensors(content: Any, is_tensor: IsTensor, depth: int = 0) -> bool:
 _PACKED = "torch.ScriptObject"
 
 
-def state_of_module(value: Any, names: Names) -> Any:
+def state_of_module(value: Any, names: NameJoiner) -> Any:
     """Return the state dict of a pickled `nn.Module`, or what it is where it is not one.
 
     What a module of it has packed up in a way of its own is in it, too, as it is.
@@ -305,7 +305,7 @@ class Layout:
 
 def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, source: str) -> Layout:
     """Find the tensors in a checkpoint: those under `key`, or of the state dict in it, or whatever there are."""
-    names = Names()
+    names = NameJoiner()
     content = _with_states(content, names)
     taken = find_state(content, is_tensor, key, source)
     named, note, beside = taken.named, taken.note(), [pair for pair in taken.beside if not is_tensor(pair[1])]
@@ -364,7 +364,7 @@ def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[s
     return tuple(plain(str(key)) for key in keys)
 
 
-def _with_states(content: Any, names: Names) -> Any:
+def _with_states(content: Any, names: NameJoiner) -> Any:
     """Put what pickled modules and dicts of other classes hold in their place: the content, or what is in it."""
     content = _attributes(_plain(content, names))
     if not isinstance(content, dict):
@@ -376,7 +376,7 @@ def _with_states(content: Any, names: Names) -> Any:
     return {key: replaced.get(id(value), value) for key, value in content.items()} if replaced else content
 
 
-def _plain(value: Any, names: Names) -> Any:
+def _plain(value: Any, names: NameJoiner) -> Any:
     value = state_of_module(value, names)
     return value.items if isinstance(value, Opaque) and value.items else value
 

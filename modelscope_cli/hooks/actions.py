@@ -13,7 +13,7 @@ from modelscope_cli.records.naming import dtype_name
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TensorPlace:
     """What an action has to know of the tensor it is given.
 
     Attributes:
@@ -31,7 +31,7 @@ class LeftAloneError(Exception):
     """The action means nothing for this tensor; the message says why."""
 
 
-def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
+def change(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
     """Return what an action that changes makes of `tensor`: same shape, dtype and device."""
     _refuse_unusual(tensor)
     if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
@@ -44,7 +44,7 @@ def change(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
     return tensor.index_copy(dim, chosen, act(part, place, *spec.arguments))
 
 
-def part_of(spec: HookSpec, tensor: Tensor, place: Place) -> Tensor:
+def part_of(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
     """Return the channels a hook is limited to, for those actions that only look."""
     _refuse_unusual(tensor)
     return tensor.index_select(*_chosen(spec, tensor, place)) if spec.channels else tensor
@@ -55,43 +55,43 @@ def _refuse_unusual(tensor: Tensor) -> None:
         raise LeftAloneError("it is sparse, quantized or nested")
 
 
-def _chosen(spec: HookSpec, tensor: Tensor, place: Place) -> tuple[int, Tensor]:
+def _chosen(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> tuple[int, Tensor]:
     if place.channel_dim is None:
         raise LeftAloneError("it has no channels")
     chosen = sorted({channel for first, last in spec.channels for channel in range(first, last + 1)})
     return place.channel_dim, torch.tensor(chosen, device=tensor.device)
 
 
-def _zero(x: Tensor, place: Place) -> Tensor:
+def _zero(x: Tensor, place: TensorPlace) -> Tensor:
     # Not zeros: the graph goes on, with a gradient of zero. Not 0 * x: that is NaN where x is infinite.
     return x.masked_fill(torch.ones((), dtype=torch.bool, device=x.device), 0)
 
 
-def _scale(x: Tensor, place: Place, factor: float) -> Tensor:
+def _scale(x: Tensor, place: TensorPlace, factor: float) -> Tensor:
     return x * factor
 
 
-def _add(x: Tensor, place: Place, value: float) -> Tensor:
+def _add(x: Tensor, place: TensorPlace, value: float) -> Tensor:
     return x + value
 
 
-def _clamp(x: Tensor, place: Place, low: float, high: float) -> Tensor:
+def _clamp(x: Tensor, place: TensorPlace, low: float, high: float) -> Tensor:
     return x.clamp(low, high)
 
 
-def _noise(x: Tensor, place: Place, std: float) -> Tensor:
+def _noise(x: Tensor, place: TensorPlace, std: float) -> Tensor:
     # On the CPU, so that every device gets the same numbers.
     drawn = torch.randn(x.shape, generator=_generator(place))
     return x + std * drawn.to(x.device, x.dtype)
 
 
-def _mean(x: Tensor, place: Place) -> Tensor:
+def _mean(x: Tensor, place: TensorPlace) -> Tensor:
     dims = _positions(x, place)
     # A copy: a layer that works in place cannot write to one value that stands for many.
     return x.mean(dims, keepdim=True).expand_as(x).clone() if dims else x
 
 
-def _keep(x: Tensor, place: Place, n: int) -> Tensor:
+def _keep(x: Tensor, place: TensorPlace, n: int) -> Tensor:
     if place.channel_dim is None:
         raise LeftAloneError("it has no channels")
     others = [dim for dim in range(x.ndim) if dim != place.channel_dim]
@@ -103,7 +103,7 @@ def _keep(x: Tensor, place: Place, n: int) -> Tensor:
     return x.masked_fill(~is_kept.reshape(shape), 0)
 
 
-def _shuffle(x: Tensor, place: Place) -> Tensor:
+def _shuffle(x: Tensor, place: TensorPlace) -> Tensor:
     dims = _positions(x, place)
     order = torch.randperm(math.prod(x.shape[dim] for dim in dims), generator=_generator(place))
     last = tuple(range(-len(dims), 0))
@@ -112,18 +112,18 @@ def _shuffle(x: Tensor, place: Place) -> Tensor:
     return mixed.reshape(there.shape).movedim(last, dims).contiguous()
 
 
-def _nan_to_num(x: Tensor, place: Place) -> Tensor:
+def _nan_to_num(x: Tensor, place: TensorPlace) -> Tensor:
     return torch.nan_to_num(x)
 
 
-def _positions(x: Tensor, place: Place) -> tuple[int, ...]:
+def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
     """Return the dimensions that are neither images nor channels; where there are none, all but images."""
     images = {0} if place.has_images and x.ndim > 1 else set()
     every = set(range(x.ndim)) - images
     return tuple(sorted(every - {place.channel_dim} or every))
 
 
-def _generator(place: Place) -> torch.Generator:
+def _generator(place: TensorPlace) -> torch.Generator:
     return torch.Generator().manual_seed(place.seed)
 
 

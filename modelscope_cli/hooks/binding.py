@@ -12,8 +12,8 @@ from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.actions import Place
-from modelscope_cli.hooks.hook_base import Hooked, HookedAt, Pass, Spot, differs, name_of_call
+from modelscope_cli.hooks.actions import TensorPlace
+from modelscope_cli.hooks.hook_base import BoundHook, HookBase, HookPass, HookSpot, differs, name_of_call
 from modelscope_cli.hooks.inplace_aliases import memory_of, node_of
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.patterns import explain, parse_pattern
@@ -27,18 +27,18 @@ from modelscope_cli.records.run import Arguments
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-class _OnValues(Hooked):
+class _OnValues(HookBase):
     """A hook on values; of a function of the user's it finds out who else reads what it wrote to in place."""
 
     def _change(
         self, value: Any, call: Call, module: nn.Module, words: str, arguments: tuple[Any, ...]
     ) -> Any:
-        spot = Spot(words, name_of_call(call))
+        spot = HookSpot(words, name_of_call(call))
         self.counted.fire((call.name, call.index))
         if self.target.function is not None:
             return self.call_function(arguments, value, spot, partial(self._wrote_to, call))
 
-        def place(tensor: Tensor, n: int) -> Place:
+        def place(tensor: Tensor, n: int) -> TensorPlace:
             return self.current.place(module, tensor, self.target.number, spot.label, n)
 
         return self.act_on_each(value, spot, place)
@@ -77,13 +77,13 @@ class ForwardHook(_OnValues):
 Nodes = frozenset[Node]
 
 
-class _OnGradients(Hooked):
+class _OnGradients(HookBase):
     def _wrote_to(self, own: Nodes, tensor: Tensor, version: int) -> None:
         for words in self.current.gradients.others(tensor, own):
             self.counted.moved[words] = None
 
     def _arrive(
-        self, spot: Spot, at: Sequence[tuple[str, int]], place: Place, own: Nodes, grad: Tensor
+        self, spot: HookSpot, at: Sequence[tuple[str, int]], place: TensorPlace, own: Nodes, grad: Tensor
     ) -> Tensor | None:
         """A tensor hook: PyTorch calls it with the gradient and takes what it returns instead."""
         self.counted.fire(*at)
@@ -97,7 +97,7 @@ class _OnGradients(Hooked):
 class GradHook(_OnGradients):
     """`grad`: changes the gradient that arrives at a layer's outputs, by a tensor hook on each."""
 
-    def __init__(self, target: HookedAt, current: Pass) -> None:
+    def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
         self._handles: list[RemovableHandle] = []
 
@@ -112,7 +112,7 @@ class GradHook(_OnGradients):
         if not self.target.means(call):
             return output
         tensors = tensors_in(output)
-        self.check_index(len(tensors), Spot("the output of", name_of_call(call)))
+        self.check_index(len(tensors), HookSpot("the output of", name_of_call(call)))
         numbers = iter(range(len(tensors)))
         given = [tensor for _, tensor in tensors_in(inputs)]
 
@@ -122,7 +122,7 @@ class GradHook(_OnGradients):
                 return tensor
             # A layer that hands on its input has no output of its own, and others read that input, too.
             mine = tensor.view_as(tensor) if any(tensor is one for one in given) else tensor
-            spot = Spot("the gradient at the output of", name_of_call(call), path)
+            spot = HookSpot("the gradient at the output of", name_of_call(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
             arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))
             self._handles.append(mine.register_hook(arrive))
@@ -139,7 +139,7 @@ class GradHook(_OnGradients):
 class ParamGradHook(_OnGradients):
     """`param-grad`: changes the gradients of a layer's parameters, those below it included."""
 
-    def __init__(self, target: HookedAt, current: Pass) -> None:
+    def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
         self._owners: dict[nn.Parameter, list[str]] = {}  # a block and the layer inside may both be meant
 
@@ -148,7 +148,7 @@ class ParamGradHook(_OnGradients):
 
     def _attach(self, name: str, module: nn.Module) -> Iterator[RemovableHandle]:
         parameters = list(module.named_parameters(prefix=name))
-        self.check_index(len(parameters), Spot("the parameters of", name))
+        self.check_index(len(parameters), HookSpot("the parameters of", name))
         for n, (path, parameter) in enumerate(parameters):
             if self.spec.index in (None, n) and parameter.requires_grad:
                 owners = self._owners.setdefault(parameter, [])
@@ -158,9 +158,9 @@ class ParamGradHook(_OnGradients):
 
     def _arrive_at(self, parameter: nn.Parameter, path: str, grad: Tensor) -> Tensor | None:
         seed = self.current.seed_for(self.target.number, path)
-        place = Place(0 if parameter.ndim else None, False, seed)
+        place = TensorPlace(0 if parameter.ndim else None, False, seed)
         owners = [(name, 0) for name in self._owners[parameter]]
-        return self._arrive(Spot("the gradient of", path), owners, place, _nodes(parameter), grad)
+        return self._arrive(HookSpot("the gradient of", path), owners, place, _nodes(parameter), grad)
 
     def detach(self) -> None:
         self._owners.clear()
@@ -169,7 +169,7 @@ class ParamGradHook(_OnGradients):
 class FullBackwardHook(_OnGradients):
     """`full-backward`: changes the gradients a layer hands on to its inputs, by PyTorch's own module hook."""
 
-    def __init__(self, target: HookedAt, current: Pass) -> None:
+    def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
         self._calls: dict[str, deque[tuple[Call, Nodes]]] = {}
         self._entered: dict[tuple[str, int], Nodes] = {}
@@ -210,7 +210,7 @@ class FullBackwardHook(_OnGradients):
         self._calls[name].rotate()
         if not self.target.means(call):
             return None
-        spot = Spot("the gradient at the input of", name_of_call(call))
+        spot = HookSpot("the gradient at the input of", name_of_call(call))
         self.counted.fire((call.name, call.index))
         if not tensors_in(grad_input):
             self.counted.left_alone = f"{spot}: its inputs do not take gradients"
@@ -220,13 +220,15 @@ class FullBackwardHook(_OnGradients):
             changed = self.call_function(arguments, grad_input, spot, moved)
         else:
 
-            def place(tensor: Tensor, n: int) -> Place:
+            def place(tensor: Tensor, n: int) -> TensorPlace:
                 return self.current.place(module, tensor, self.target.number, spot.label, n)
 
             changed = self.act_on_each(grad_input, spot, place)
         return None if changed is grad_input else changed
 
-    def _wrote_to_input(self, own: Nodes, spot: Spot, grad_input: Any, tensor: Tensor, version: int) -> None:
+    def _wrote_to_input(
+        self, own: Nodes, spot: HookSpot, grad_input: Any, tensor: Tensor, version: int
+    ) -> None:
         self._wrote_to(own, tensor, version)
         twins = [path for path, one in tensors_in(grad_input) if memory_of(one) == memory_of(tensor)]
         for path in twins[1:]:  # an addition hands one gradient to both of its inputs
@@ -250,7 +252,7 @@ def _nodes(value: Any) -> Nodes:
     return frozenset(node for _, tensor in tensors_in(value) if (node := node_of(tensor)) is not None)
 
 
-_KINDS: dict[str, type[Hooked]] = {
+_KINDS: dict[str, type[HookBase]] = {
     "forward": ForwardHook,
     "pre": PreHook,
     "grad": GradHook,
@@ -262,7 +264,7 @@ _KINDS: dict[str, type[Hooked]] = {
 class ParametersKept(Intervention):
     """Puts back what a function of the user's writes to the parameters of the layer it is handed."""
 
-    def __init__(self, hooks: Sequence[Hooked]) -> None:
+    def __init__(self, hooks: Sequence[HookBase]) -> None:
         self._hooks = [hook for hook in hooks if hook.target.function is not None]
         self._originals: dict[str, tuple[nn.Parameter, Tensor]] = {}
 
@@ -293,7 +295,7 @@ class BoundHooks:
     """
 
     interventions: tuple[Intervention, ...] = ()
-    hooks: tuple[Hooked, ...] = ()
+    hooks: tuple[HookBase, ...] = ()
     notes: tuple[str, ...] = ()
 
     def reports(self) -> tuple[HookReport, ...]:
@@ -324,14 +326,14 @@ def bind_hooks(
     """
     if not typed:
         return BoundHooks()
-    current = Pass(model, seed, is_watching=any(function is not None for _, function in typed))
+    current = HookPass(model, seed, is_watching=any(function is not None for _, function in typed))
     hooks = []
     for number, (spec, function) in enumerate(typed):
         try:
             names, calls = _meant(model, spec.pattern, args)
         except UsageError as error:
             raise about_pattern(str(spec), error) from None
-        hooks.append(_KINDS[spec.kind](HookedAt(spec, number, names, calls, function, say), current))
+        hooks.append(_KINDS[spec.kind](BoundHook(spec, number, names, calls, function, say), current))
     layers = [layer for layer, _ in list_layers(model)]
     notes = dict.fromkeys(filter(None, (explain(parse_pattern(spec.pattern), layers) for spec, _ in typed)))
     return BoundHooks((current, *hooks, ParametersKept(hooks)), tuple(hooks), tuple(notes))
@@ -350,7 +352,7 @@ def _meant(
     return tuple(dict.fromkeys(name for name, _ in calls)), calls
 
 
-def _report(hook: Hooked) -> HookReport:
+def _report(hook: HookBase) -> HookReport:
     spec, tally, target = hook.spec, hook.tally, hook.target
     fired = {label(*call) for call in tally.fired_at}
     layers = tuple(label(*call) for call in target.calls or ())

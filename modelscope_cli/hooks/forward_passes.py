@@ -114,7 +114,7 @@ _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class StreamedOutput:
     """One tensor of one call's output. The model has not gone on: `tensor` still has the value it was given."""
 
     call: Call
@@ -126,9 +126,9 @@ class Output:
         """The same in another model: layer name, call, path."""
         return self.call.name, self.call.index, self.path
 
-    def copied(self) -> "Output":
+    def copied(self) -> "StreamedOutput":
         """Return one that outlives the pass."""
-        return Output(self.call, self.path, self.tensor.detach().clone())
+        return StreamedOutput(self.call, self.path, self.tensor.detach().clone())
 
 
 class _AbandonedError(Exception):
@@ -149,7 +149,7 @@ class OutputStream(Observer):
         self._seed = seed
         self._blocks = blocks
         self._random: RandomState | None = None
-        self._handed: SimpleQueue[Output | BaseException | None] = SimpleQueue()
+        self._handed: SimpleQueue[StreamedOutput | BaseException | None] = SimpleQueue()
         self._may_go_on: SimpleQueue[bool] = SimpleQueue()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -157,12 +157,12 @@ class OutputStream(Observer):
             return
         for path, tensor in tensors_in(output):
             self._random = RandomState(self._model)
-            self._handed.put(Output(call, path, tensor))
+            self._handed.put(StreamedOutput(call, path, tensor))
             if not self._may_go_on.get():
                 raise _AbandonedError
             self._random.restore()
 
-    def follow(self, run: Callable[[], object]) -> Generator[Output]:
+    def follow(self, run: Callable[[], object]) -> Generator[StreamedOutput]:
         """Yield the outputs of a pass of the session this observes; `run` makes it.
 
         Only one side runs at any time: the pass, or whoever holds the output. Closing the generator ends the pass.

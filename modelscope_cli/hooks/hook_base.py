@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.actions import LeftAloneError, Place, change, part_of
+from modelscope_cli.hooks.actions import LeftAloneError, TensorPlace, change, part_of
 from modelscope_cli.hooks.inplace_aliases import SharedGradients, SharedValues
 from modelscope_cli.hooks.layers import ChannelFinder, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
@@ -28,7 +28,7 @@ def differs(before: Tensor, after: Tensor) -> Tensor:
 
 
 @dataclass(slots=True)
-class Tally:
+class HookCounts:
     """Counts for one hook.
 
     Attributes:
@@ -90,7 +90,7 @@ def call_function(
     arguments: tuple[Any, ...],
     given: Any,
     where: str,
-    tally: Tally,
+    tally: HookCounts,
     moved: Moved,
 ) -> Any:
     """Return what the function makes of `given`: its answer, or `given` itself where it answers None.
@@ -170,7 +170,7 @@ def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
         raise CannotRunError(message, f"--hook '{cure}'   continues with zeros in their place")
 
 
-class Pass(Intervention):
+class HookPass(Intervention):
     """Changes nothing, and stands before the hooks: it knows what they need to know of the pass they are in.
 
     Args:
@@ -218,9 +218,9 @@ class Pass(Intervention):
         self.values.clear()
         self.gradients.clear()
 
-    def place(self, module: nn.Module, tensor: Tensor, *key: Any) -> Place:
+    def place(self, module: nn.Module, tensor: Tensor, *key: Any) -> TensorPlace:
         """Return the place of an input or output of `module`, with a seed that depends on the pass and `key`."""
-        return Place(self._channels.find(module, tensor), True, self.seed_for(*key))
+        return TensorPlace(self._channels.find(module, tensor), True, self.seed_for(*key))
 
     def seed_for(self, *key: Any) -> int:
         return zlib.crc32(repr((self._seed, self.number, *key)).encode())
@@ -232,7 +232,7 @@ def name_of_call(call: Call) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Spot:
+class HookSpot:
     """Where a hook fires.
 
     Attributes:
@@ -255,7 +255,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class HookedAt:
+class BoundHook:
     """What one `--hook` was bound to.
 
     Attributes:
@@ -279,26 +279,26 @@ class HookedAt:
         return call.name in self.names
 
 
-class Hooked(Intervention):
+class HookBase(Intervention):
     """One `--hook` at work; a subclass for each kind says when.
 
     Attributes:
         tally: what it did in the first session.
     """
 
-    def __init__(self, target: HookedAt, current: Pass) -> None:
+    def __init__(self, target: BoundHook, current: HookPass) -> None:
         self.target = target
         self.spec = target.spec
-        self.tally = self.counted = Tally()
+        self.tally = self.counted = HookCounts()
         self.current = current
 
     def begin(self, *, is_again: bool) -> None:
-        self.counted = Tally() if is_again else self.tally
+        self.counted = HookCounts() if is_again else self.tally
 
     def repeat(self) -> None:
-        self.counted = Tally()
+        self.counted = HookCounts()
 
-    def act_on_each(self, value: Any, spot: Spot, place: Callable[[Tensor, int], Place]) -> Any:
+    def act_on_each(self, value: Any, spot: HookSpot, place: Callable[[Tensor, int], TensorPlace]) -> Any:
         """Return `value`, an input or output, with the action done to each tensor that is meant."""
         tensors = tensors_in(value)
         self.check_index(len(tensors), spot)
@@ -312,7 +312,7 @@ class Hooked(Intervention):
 
         return map_tensors(value, act)
 
-    def act(self, tensor: Tensor, place: Place, spot: Spot) -> Tensor:
+    def act(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> Tensor:
         """Do the action to one tensor and count what it did."""
         self._check_channels(tensor, place, spot)
         try:
@@ -326,7 +326,7 @@ class Hooked(Intervention):
         self.counted.compare(tensor, changed)
         return changed
 
-    def _look(self, tensor: Tensor, spot: Spot) -> None:
+    def _look(self, tensor: Tensor, spot: HookSpot) -> None:
         if self.spec.action == "raise-on-nan":
             refuse_nan(self.spec, tensor, str(spot))
         elif self.counted is not self.tally:
@@ -339,25 +339,25 @@ class Hooked(Intervention):
                 memory_format=torch.contiguous_format
             )
 
-    def call_function(self, arguments: tuple[Any, ...], given: Any, spot: Spot, moved: Moved) -> Any:
+    def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot, moved: Moved) -> Any:
         """Return what the user's function makes of `given`, one of its `arguments`."""
         assert self.target.function is not None
         return call_function(
             self.spec, self.target.function, arguments, given, str(spot), self.counted, moved
         )
 
-    def check_index(self, n: int, spot: Spot) -> None:
+    def check_index(self, n: int, spot: HookSpot) -> None:
         """Refuse an `(INDEX)` that is not there."""
         index = self.spec.index
         if index is not None and index >= n:
             self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
 
-    def _check_channels(self, tensor: Tensor, place: Place, spot: Spot) -> None:
+    def _check_channels(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> None:
         last = max((last for _, last in self.spec.channels), default=-1)
         if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
             n = tensor.shape[place.channel_dim]
             self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
 
-    def _refuse(self, what: str, n: int, spot: Spot, better: HookSpec) -> NoReturn:
+    def _refuse(self, what: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
         there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"
         raise UsageError(f"--hook '{self.spec}': there is no {what} at {spot}, {there}", f"--hook '{better}'")

@@ -145,7 +145,7 @@ def _refuse_lazy(layers: Iterable[tuple[Layer, nn.Module]]) -> None:
 
 
 @dataclass(slots=True)
-class _OpenCall:
+class _RunningCall:
     call: Call
     module: nn.Module
     inputs: tuple[tuple[Any, ...], dict[str, Any]]
@@ -210,8 +210,8 @@ class HookSession:
         self._n_calls = 0
         self.first_calls: dict[str, Call] = {}
         self._calls_of: Counter[str] = Counter()
-        self._open: list[_OpenCall] = []
-        self._failed: tuple[BaseException, _OpenCall] | None = None
+        self._open: list[_RunningCall] = []
+        self._failed: tuple[BaseException, _RunningCall] | None = None
         may_stop = self._wanted is not None and not self._with_gradients and not self._interventions
         self._n_missing = len(self._wanted or ()) if may_stop else 0
 
@@ -301,7 +301,7 @@ class HookSession:
         call = Call(name, kind, self._n_calls, self._calls_of[name], len(self._open))
         self._calls_of[name] += 1
         self.first_calls.setdefault(name, call)
-        self._open.append(_OpenCall(call, module, (args, kwargs), sys.exception()))
+        self._open.append(_RunningCall(call, module, (args, kwargs), sys.exception()))
         with _uncaught():
             for intervention in self._interventions:
                 args, kwargs = intervention.change_inputs(call, module, args, kwargs)

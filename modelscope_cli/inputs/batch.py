@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
-from modelscope_cli.inputs.decoding import Feed
-from modelscope_cli.inputs.image import Broken
+from modelscope_cli.inputs.decoding import DecodeTiming
+from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.inputs.listing import FileList
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
@@ -40,7 +40,7 @@ class Batch:
     )
     block: int = 0
     numbers: tuple[int, ...] = ()
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[UnreadableImage, ...] = ()
 
     @property
     def pictures(self) -> tuple[Tensor, ...]:
@@ -80,7 +80,7 @@ class Inputs:
     make_blocks: Callable[[Iterable[int]], Iterator[Batch]] | None = field(default=None, repr=False)
     block_size: int = 0
     files: FileList = field(default_factory=lambda: FileList(()), repr=False)
-    feed: Feed = field(default_factory=Feed, repr=False)
+    feed: DecodeTiming = field(default_factory=DecodeTiming, repr=False)
     times: int = 1
 
     def __iter__(self) -> Iterator[Batch]:

@@ -27,15 +27,21 @@ from torch import Tensor, stack
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by
-from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, in_words
-from modelscope_cli.inputs.listing import Groups, PictureFile
+from modelscope_cli.inputs.image import (
+    UnreadableImage,
+    UnreadableImageError,
+    UnreadableImages,
+    decode,
+    in_words,
+)
+from modelscope_cli.inputs.listing import FileGroups, ListedImage
 from modelscope_cli.inputs.model_config import CLIP_FRAMES
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Feeding, Notice
 
 # Pictures per forward where `--batch` is not given.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
-Group = Sequence[PictureFile]
+Group = Sequence[ListedImage]
 
 
 def group_pictures(
@@ -63,7 +69,7 @@ def group_pictures(
         what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
         return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
     size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
-    return Groups(files, size), []
+    return FileGroups(files, size), []
 
 
 def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -100,12 +106,12 @@ class Decoded:
 
     numbers: tuple[int, ...]
     tensors: tuple[Tensor, ...]
-    broken: tuple[Broken, ...]
+    broken: tuple[UnreadableImage, ...]
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Decoder:
+class BlockDecoder:
     """Decodes blocks by number.
 
     Attributes:
@@ -122,31 +128,31 @@ class Decoder:
     def decode(self, block: int) -> Decoded:
         """Decode and prepare the images of a block; one that comes several times once."""
         started = time.perf_counter()
-        ready: dict[PictureFile, Tensor | BrokenImageError] = {}
+        ready: dict[ListedImage, Tensor | UnreadableImageError] = {}
         numbers: list[int] = []
         tensors: list[Tensor] = []
-        broken: list[Broken] = []
+        broken: list[UnreadableImage] = []
         for number, file in enumerate(self.groups[block], block * self.size):
             if file not in ready:
                 ready[file] = self._prepare(file)
             made = ready[file]
-            if isinstance(made, BrokenImageError):
-                broken.append(Broken(number, file.name, made.kind))
+            if isinstance(made, UnreadableImageError):
+                broken.append(UnreadableImage(number, file.name, made.kind))
             else:
                 numbers.append(number)
                 tensors.append(made)
         seconds = time.perf_counter() - started
         return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
 
-    def files(self, block: int, decoded: Decoded) -> list[PictureFile]:
+    def files(self, block: int, decoded: Decoded) -> list[ListedImage]:
         """Return the files of a block that could be decoded."""
         group = self.groups[block]
         return [group[number - block * self.size] for number in decoded.numbers]
 
-    def _prepare(self, file: PictureFile) -> Tensor | BrokenImageError:
+    def _prepare(self, file: ListedImage) -> Tensor | UnreadableImageError:
         try:
             return self.plan.apply(decode(file, self.plan.mode), file.name)
-        except BrokenImageError as error:
+        except UnreadableImageError as error:
             if self.is_strict:
                 raise
             return error
@@ -155,7 +161,7 @@ class Decoder:
 MANY = 32  # images from which on times are told, and other processes decode
 
 
-class Feed:
+class DecodeTiming:
     """Counts over all passes through the same images.
 
     Attributes:
@@ -165,7 +171,7 @@ class Feed:
     """
 
     def __init__(self) -> None:
-        self.broken = BrokenImages()
+        self.broken = UnreadableImages()
         self.workers = 0
         self.has_lost_worker = False
         self._decode_s = self._model_s = self._wait_s = 0.0
@@ -240,7 +246,7 @@ class WorkerLostError(Exception):
 class Workers:
     """Processes that decode blocks; a context that ends them."""
 
-    def __init__(self, decoder: Decoder, n: int, n_bytes: int) -> None:
+    def __init__(self, decoder: BlockDecoder, n: int, n_bytes: int) -> None:
         """Fork them.
 
         Args:
@@ -279,7 +285,7 @@ class Workers:
         for pipe in self._pipes:
             pipe.close()
 
-    def decode(self, blocks: Iterable[int], decoder: Decoder) -> Iterator[tuple[int, Decoded]]:
+    def decode(self, blocks: Iterable[int], decoder: BlockDecoder) -> Iterator[tuple[int, Decoded]]:
         """Give the blocks in the order asked; numbers are taken `_AHEAD` blocks a worker in advance.
 
         What fails in a worker is done once more here, where it raises as it would have.
@@ -327,7 +333,7 @@ class Workers:
 
 
 def _serve(
-    decoder: Decoder,
+    decoder: BlockDecoder,
     pipe: Connection,
     others: tuple[Connection, ...],
     memory: mmap.mmap,
@@ -381,7 +387,7 @@ def _laid_out(memory: mmap.mmap, start: int, shapes: Iterable[tuple[int, ...]]) 
 class BlockSource:
     """Gives blocks by number, as often as asked."""
 
-    def __init__(self, decoder: Decoder, feed: Feed, workers: int, n_files: int) -> None:
+    def __init__(self, decoder: BlockDecoder, feed: DecodeTiming, workers: int, n_files: int) -> None:
         """Args:
         workers: processes that decode where there are images in number; 0 for none.
         """
@@ -393,7 +399,7 @@ class BlockSource:
 
     def find_first(self) -> tuple[int, Decoded]:
         """Decode the first block with an image; it is kept until it is asked for."""
-        broken = BrokenImages()
+        broken = UnreadableImages()
         for block in range(len(self._decoder.groups)):
             decoded = self._decoder.decode(block)
             if decoded.tensors:

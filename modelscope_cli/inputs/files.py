@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, quoted
-from modelscope_cli.inputs.listing import FileList, Member, PictureFile, by_bytes
+from modelscope_cli.inputs.listing import FileList, ListedImage, Member, by_bytes
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import Notice
@@ -64,7 +64,7 @@ class ShardReader:
         self.cut: dict[str, int] = {}
         self.n_shards = 0
 
-    def read(self, path: str) -> Iterator[PictureFile]:
+    def read(self, path: str) -> Iterator[ListedImage]:
         """List the images of one shard in their order; only the headers are read."""
         refuse_packed(path)
         self.n_shards += 1
@@ -75,7 +75,7 @@ class ShardReader:
                     archive.members = []  # type: ignore[attr-defined]  # it would keep them all
                     if self._is_image(info):
                         n_images += 1
-                        yield PictureFile(
+                        yield ListedImage(
                             f"{path}/{info.name.removeprefix('./')}",
                             member=Member(path, info.offset_data, info.size),
                         )
@@ -112,7 +112,7 @@ def _is_cut(path: str, end: int) -> bool:
         return any(file.read(tarfile.BLOCKSIZE))
 
 
-def find_member(word: str, suffixes: frozenset[str]) -> PictureFile | None:
+def find_member(word: str, suffixes: frozenset[str]) -> ListedImage | None:
     """Return the image of a shard that is called as in a result, `shard.tar/cat/1.jpg`; None if there is none."""
     at = word.lower().find(SHARD_SUFFIX + "/")
     path = word[: at + len(SHARD_SUFFIX)]
@@ -128,7 +128,7 @@ _MOST_WALKED = 1000  # folders, for a hint
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundImages:
     """The images that words name, in the order typed; sorted by the bytes of their names inside a folder or glob.
 
     Attributes:
@@ -142,29 +142,31 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _Messages:
     notes: list[str] = field(default_factory=list)
     warnings: list[Notice] = field(default_factory=list)
 
 
-def find_pictures(typed: Iterable[str]) -> Found:
+def find_pictures(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
     A folder is not searched further down, but for one without images of its own: it may be a data set, with a
     folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
     path a line, from the working folder.
     """
-    said = _Said()
-    return Found(FileList(file for word in typed for file in _find(word, said)), said.notes, said.warnings)
+    said = _Messages()
+    return FoundImages(
+        FileList(file for word in typed for file in _find(word, said)), said.notes, said.warnings
+    )
 
 
 def check_pictures(typed: Iterable[str]) -> None:
     """Raise what `find_pictures` would of words that are wrong, without going through all that they name."""
     for word in typed:
-        next(_find(word, _Said()), None)
+        next(_find(word, _Messages()), None)
 
 
-def _find(word: str, said: _Said) -> Iterator[PictureFile]:
+def _find(word: str, said: _Messages) -> Iterator[ListedImage]:
     if word == "-":
         yield _standard_input()
         return
@@ -182,15 +184,15 @@ def _find(word: str, said: _Said) -> Iterator[PictureFile]:
             yield from _matching(word, said)
 
 
-def _of_file(path: str, said: _Said) -> Iterator[PictureFile]:
+def _of_file(path: str, said: _Messages) -> Iterator[ListedImage]:
     refuse_endless(path)
     if _is_shard(path):
         yield from _in_shards(path, [path], said)
     else:
-        yield PictureFile(path)
+        yield ListedImage(path)
 
 
-def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
+def _matching(word: str, said: _Messages) -> Iterator[ListedImage]:
     parent = shlex.quote(
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
@@ -205,7 +207,7 @@ def _matching(word: str, said: _Said) -> Iterator[PictureFile]:
     yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", said)
 
 
-def _in_folder(word: str, said: _Said) -> Iterator[PictureFile]:
+def _in_folder(word: str, said: _Messages) -> Iterator[ListedImage]:
     """Give what is in a folder, or in its folders where it holds neither images nor shards of its own."""
     folder = str(Path(word))
     files, folders = _inside(folder)
@@ -239,7 +241,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
     return files, folders
 
 
-def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Said) -> Iterator[PictureFile]:
+def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Messages) -> Iterator[ListedImage]:
     """Give the images among files, or where there are none those in the shards among them."""
     files = sorted(paths, key=by_bytes)
     pictures = [path for path in files if _is_picture(path)]
@@ -248,7 +250,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Said) -> Iter
             said.notes.append(
                 f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped"
             )
-        yield from map(PictureFile, pictures)
+        yield from map(ListedImage, pictures)
         return
     shards = [path for path in files if _is_shard(path)]
     if not shards:
@@ -257,7 +259,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Said) -> Iter
     yield from _in_shards(word, shards, said)
 
 
-def _in_shards(word: str, shards: list[str], said: _Said) -> Iterator[PictureFile]:
+def _in_shards(word: str, shards: list[str], said: _Messages) -> Iterator[ListedImage]:
     for path in shards:
         refuse_packed(path)  # before any is read: half of the shards would be half of the data
     reader, n_images = ShardReader(PICTURE_SUFFIXES), 0
@@ -274,7 +276,7 @@ def _in_shards(word: str, shards: list[str], said: _Said) -> Iterator[PictureFil
     )
 
 
-def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
+def _listed(path: str, said: _Messages) -> Iterator[ListedImage]:
     """Give the files of a list in its order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
@@ -288,14 +290,14 @@ def _listed(path: str, said: _Said) -> Iterator[PictureFile]:
                 continue
             n_files += 1
             if os.path.isfile(name) and not _is_shard(name):  # of millions of lines only this is asked
-                yield PictureFile(name)
+                yield ListedImage(name)
             else:
                 yield from _of_line(name, f"line {number} of '{path}'", said)
     if not n_files:
         raise CannotRunError(f"list of images '{path}' is empty", "one path per line")
 
 
-def _of_line(name: str, where: str, said: _Said) -> Iterator[PictureFile]:
+def _of_line(name: str, where: str, said: _Messages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
         message = f"{where}: '{name}' is a folder, and a list names files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
@@ -329,11 +331,11 @@ def _opened(word: str) -> Iterator[None]:
         raise CannotRunError(f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}") from error
 
 
-def _standard_input() -> PictureFile:
+def _standard_input() -> ListedImage:
     content = sys.stdin.buffer.read()
     if not content:
         raise CannotRunError("'-' is empty: nothing came in on standard input", "modelscope ... < IMAGE")
-    return PictureFile("-", content)
+    return ListedImage("-", content)
 
 
 def _nearest_name(path: Path) -> str:

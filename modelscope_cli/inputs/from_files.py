@@ -23,20 +23,20 @@ from modelscope_cli.inputs.batch import (
     shapes_of,
 )
 from modelscope_cli.inputs.decoding import (
+    BlockDecoder,
     BlockSource,
     Decoded,
-    Decoder,
-    Feed,
+    DecodeTiming,
     Group,
     choose_workers,
     collate,
     group_pictures,
 )
-from modelscope_cli.inputs.files import Found, find_pictures
+from modelscope_cli.inputs.files import FoundImages, find_pictures
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
-from modelscope_cli.inputs.listing import FileList, PictureFile
+from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
@@ -53,22 +53,22 @@ def open_pictures(
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
-    images: Sequence[PictureFile] = (),
+    images: Sequence[ListedImage] = (),
 ) -> Inputs:
     """Open image files, or `images`. Nothing is decoded beforehand but the first batch that has an image.
 
     A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
     clip, or `is_strict` is asked for.
     """
-    found = Found(FileList(images), [], []) if images else find_pictures(request.files)
+    found = FoundImages(FileList(images), [], []) if images else find_pictures(request.files)
     files = found.files
     plan = plan_preprocessing(request, target.family, transforms, module)
     groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}
-    decoder = Decoder(
+    decoder = BlockDecoder(
         groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
     )
-    feed = Feed()
+    feed = DecodeTiming()
     source = BlockSource(decoder, feed, choose_workers(request.workers), len(files))
 
     def build(block: int, decoded: Decoded) -> Batch:
@@ -116,7 +116,7 @@ def _prepared_again(
     group: Group, target: ModelSide, plans: Iterable[Preprocessing]
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the arguments that each plan makes of the same images, which are decoded once for all of them."""
-    images: dict[tuple[PictureFile, bool], Image.Image] = {}
+    images: dict[tuple[ListedImage, bool], Image.Image] = {}
     for plan in plans:
         tensors = []
         for file in group:
@@ -127,7 +127,7 @@ def _prepared_again(
         yield target.place(collate(target.family, [file.name for file in group], tensors))
 
 
-def prepare(plan: Preprocessing, files: Group) -> dict[PictureFile, Tensor]:
+def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
     """Return what the model receives of every picture, `(C, H, W)` float32 on the CPU; a repeated one once."""
     return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
 
@@ -143,7 +143,7 @@ def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
     )
 
 
-def _several(files: Sequence[PictureFile]) -> list[str]:
+def _several(files: Sequence[ListedImage]) -> list[str]:
     """Say which files hold more than one picture, an animation or pages, of which the first is taken."""
     # An animated PNG is as rare among many as it would be slow to open them all beforehand.
     some = files[:_MOST_NAMED]
@@ -157,10 +157,10 @@ def _several(files: Sequence[PictureFile]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pictures:
+class _ImageFiles:
     """The image files that one name is given."""
 
-    files: tuple[PictureFile, ...]
+    files: tuple[ListedImage, ...]
 
 
 def open_named(
@@ -178,7 +178,7 @@ def open_named(
     """
     outlined = arrange_named(module, named)  # wrong names are told before anything is read
     read = {name: _read(name, value) for name, value in named.items()}
-    files = {name: value.files for name, value in read.items() if isinstance(value, _Pictures)}
+    files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
     if plan is None:
         refuse(request.size_options() + request.value_options(), "tensors and noise")
@@ -251,7 +251,7 @@ class _Content:
         self.values = dict(read)
         self.target = target
         self.n_codes = n_codes
-        self.shown: list[tuple[PictureFile, Tensor]] = []
+        self.shown: list[tuple[ListedImage, Tensor]] = []
         self.notes: list[str] = []
         self._counted: str | None = None  # the name whose images are counted
 
@@ -307,7 +307,7 @@ class _Content:
 
 def _files(read: Any, given: Any) -> list[str]:
     """Return the files that were read for one name."""
-    if isinstance(read, _Pictures):
+    if isinstance(read, _ImageFiles):
         return [file.name for file in read.files]
     specs = given if isinstance(given, list) else [given]
     return [fspath(one) for one in specs if isinstance(read, Tensor) and isinstance(one, str | PathLike)]
@@ -316,7 +316,7 @@ def _files(read: Any, given: Any) -> list[str]:
 def _words(value: Any, content: _Content) -> str:
     if isinstance(value, ShapeSpec):
         return describe([value], content.n_codes, content.is_picture)
-    if isinstance(value, _Pictures):
+    if isinstance(value, _ImageFiles):
         return some([f"'{file.name}'" for file in value.files])
     tensors = [f"{by(t.shape)} ({str(t.dtype).removeprefix('torch.')})" for _, t in tensors_in(value)]
     return some(tensors) or type(value).__name__
@@ -326,7 +326,9 @@ def _read(name: str, value: Any) -> Any:
     """Return a `ShapeSpec`, images, or the value for the forward."""
     several = list(value) if isinstance(value, list | tuple) else [value]
     if several and all(isinstance(one, Image.Image) for one in several):
-        return _Pictures(tuple(PictureFile(f"{name} {n}", image=image) for n, image in enumerate(several, 1)))
+        return _ImageFiles(
+            tuple(ListedImage(f"{name} {n}", image=image) for n, image in enumerate(several, 1))
+        )
     if several and all(isinstance(one, str | PathLike) for one in several):
         return _read_specs(name, [fspath(one) for one in several])
     return torch.as_tensor(value) if is_array(value) else value
@@ -341,7 +343,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     if shapes:
         return shapes[0]
     if not any(is_tensor):
-        return _Pictures(tuple(find_pictures(specs).files))
+        return _ImageFiles(tuple(find_pictures(specs).files))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"
@@ -361,6 +363,6 @@ def _cut(whole: dict[str, Any], cut: slice) -> dict[str, Any]:
 
 
 def _pictures(
-    plan: Preprocessing | None, shown: Sequence[tuple[PictureFile, Tensor]]
+    plan: Preprocessing | None, shown: Sequence[tuple[ListedImage, Tensor]]
 ) -> Callable[[], tuple[Tensor, ...]]:
     return lambda: () if plan is None else tuple(plan.picture(tensor) for _, tensor in shown)

@@ -1,4 +1,4 @@
-"""Decode an image with Pillow, strictly: whole and within Pillow's size limit, or an error; count the unreadable."""
+"""Decode an image with Pillow, strictly: whole and within its size limit, or an error; count the unreadable."""
 
 import heapq
 import io
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
@@ -30,7 +30,7 @@ _MOST_NAMED = 10  # of each kind in the record
 _MOST_SHOWN = 3  # of each kind on one line
 
 
-class BrokenImageError(CannotRunError):
+class UnreadableImageError(CannotRunError):
     """An image that cannot be decoded. Exit code 4 where it has to be.
 
     Attributes:
@@ -43,7 +43,7 @@ class BrokenImageError(CannotRunError):
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class UnreadableImage:
     """An image that could not be decoded: its number in the list of images, its name, and why."""
 
     number: int
@@ -51,7 +51,7 @@ class Broken:
     kind: str
 
 
-class BrokenImages:
+class UnreadableImages:
     """Counts broken images once, however often and in whatever order their blocks are gone through."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class BrokenImages:
     def __len__(self) -> int:
         return sum(self._counts.values())
 
-    def take(self, block: int, broken: Iterable[Broken]) -> None:
+    def take(self, block: int, broken: Iterable[UnreadableImage]) -> None:
         """Count those of a block, unless they were counted before."""
         at, bit = divmod(block, 8)
         self._seen.extend(bytes(max(0, at + 1 - len(self._seen))))
@@ -114,7 +114,7 @@ OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or h
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
-def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Image:
+def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Image:
     """Return the first frame of a picture as 8-bit `RGB` or `L`, turned the way its EXIF data says.
 
     Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
@@ -130,14 +130,14 @@ def decode(file: PictureFile, mode: Mode, *, is_turned: bool = True) -> Image.Im
             if is_turned:
                 ImageOps.exif_transpose(image, in_place=True)
             return _to_mode(image, mode)
-    except BrokenImageError:
+    except UnreadableImageError:
         raise
     # Pillow's decoders raise whatever the damage trips: OSError, SyntaxError, struct.error, IndexError ...
     except Exception as error:
         raise _broken(file, error) from error
 
 
-def decode_gray(file: PictureFile, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
+def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
     """Return a picture in 8-bit gray, its short side this long if it was longer, and its own width and height.
 
     A JPEG is decoded at a half, a quarter or an eighth of its size where that is enough; of other formats nothing
@@ -156,38 +156,38 @@ def decode_gray(file: PictureFile, short_side: int) -> tuple[Image.Image, tuple[
             gray = gray.resize(size, Image.Resampling.BILINEAR, reducing_gap=2.0)
         turned = ImageOps.exif_transpose(gray) if is_on_its_side or "exif" in image.info else gray
         return turned, (height, width) if is_on_its_side else (width, height)
-    except BrokenImageError:
+    except UnreadableImageError:
         raise
     except Exception as error:  # see `decode`
         raise _broken(file, error) from error
 
 
-def _broken(file: PictureFile, error: Exception) -> BrokenImageError:
+def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
     """Say why an image cannot be decoded, and of which kind that is."""
     look = f"file {shlex.quote(file.name)}"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         size = str(error).partition(",")[0].partition("(")[2]
-        return BrokenImageError(
+        return UnreadableImageError(
             TOO_LARGE,
             f"'{file.name}' is too large to open safely ({size.replace(')', ',', 1)})",
             f"magick {shlex.quote(file.name)} -resize 4096x4096 smaller.png",
         )
     if isinstance(error, UnidentifiedImageError):
         if file.count_bytes() == 0:
-            return BrokenImageError(EMPTY, f"'{file.name}' is empty", look)
+            return UnreadableImageError(EMPTY, f"'{file.name}' is empty", look)
         path = Path(file.name)
         if path.suffix.lower() in _TO_CONVERT:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
         is_named_so = path.suffix.lower() in PICTURE_SUFFIXES
         what = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
-        return BrokenImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
+        return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
-        return BrokenImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
+        return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
     if isinstance(error, CannotRunError):  # a pipe or a device
-        return BrokenImageError(UNREADABLE, error.message, error.hint or look)
+        return UnreadableImageError(UNREADABLE, error.message, error.hint or look)
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return BrokenImageError(_kind_of(error), f"'{file.name}' cannot be decoded: {reason}", look)
+    return UnreadableImageError(_kind_of(error), f"'{file.name}' cannot be decoded: {reason}", look)
 
 
 def _kind_of(error: Exception) -> str:
@@ -202,7 +202,7 @@ def decode_mask(path: Path) -> Tensor:
     """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, where it has a
     palette the indices.
     """
-    file = PictureFile(str(path))
+    file = ListedImage(str(path))
     if not path.exists():
         raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
     refuse_endless(path)
@@ -222,7 +222,7 @@ def decode_mask(path: Path) -> Tensor:
     return stored.long()
 
 
-def count_frames(file: PictureFile) -> int:
+def count_frames(file: ListedImage) -> int:
     """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
     try:
         with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
@@ -231,7 +231,7 @@ def count_frames(file: PictureFile) -> int:
         return 1
 
 
-def is_stored_turned(file: PictureFile) -> bool:
+def is_stored_turned(file: ListedImage) -> bool:
     """Tell whether the EXIF data of a picture says that it is to be turned or mirrored; only a header is read."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
@@ -239,7 +239,7 @@ def is_stored_turned(file: PictureFile) -> bool:
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 
-def upright_size(file: PictureFile) -> tuple[int, int]:
+def upright_size(file: ListedImage) -> tuple[int, int]:
     """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
     with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
         width, height = image.size
@@ -286,11 +286,11 @@ def strict_pillow() -> Iterator[None]:
         ImageFile.LOAD_TRUNCATED_IMAGES = was_lenient
 
 
-def _stream(file: PictureFile) -> Path | io.BytesIO:
+def _stream(file: ListedImage) -> Path | io.BytesIO:
     """Return what Pillow opens."""
     if file.member is not None and file.member.size > _MOST_BYTES:
         size = f"{file.member.size / 2**30:.1f} GiB"
-        raise BrokenImageError(
+        raise UnreadableImageError(
             TOO_LARGE, f"'{file.name}' is too large to open safely ({size})", "leave it out of the shard"
         )
     content = file.read()
@@ -298,5 +298,5 @@ def _stream(file: PictureFile) -> Path | io.BytesIO:
         return Path(file.name)
     if file.member is not None and len(content) < file.member.size:
         message = f"'{file.name}' is truncated: the shard ends first"
-        raise BrokenImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
+        raise UnreadableImageError(TRUNCATED, message, f"tar -tf {shlex.quote(file.member.shard)}")
     return io.BytesIO(content)

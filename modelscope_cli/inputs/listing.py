@@ -22,7 +22,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFile:
+class ListedImage:
     """An image to be decoded.
 
     Attributes:
@@ -57,17 +57,17 @@ class PictureFile:
             return 0
 
 
-class FileList(Sequence[PictureFile]):
+class FileList(Sequence[ListedImage]):
     """Image files by number, made when asked for: of each only the bytes of its name are kept.
 
     The names are one piece of anonymous shared memory, and where each ends another, so that a process that is
     forked off shares them: a list of Python strings would be copied page by page as their references are counted.
     """
 
-    def __init__(self, files: Iterable[PictureFile]) -> None:
+    def __init__(self, files: Iterable[ListedImage]) -> None:
         names, ends, places = bytearray(), array("q"), array("q")
         self._shards: list[str] = []
-        self._given: dict[int, PictureFile] = {}  # what is no file that could be opened again
+        self._given: dict[int, ListedImage] = {}  # what is no file that could be opened again
         numbers: dict[str, int] = {}
         for n, file in enumerate(files):
             if file.content is not None or file.image is not None:
@@ -90,10 +90,10 @@ class FileList(Sequence[PictureFile]):
         return self._n
 
     @overload
-    def __getitem__(self, at: int) -> PictureFile: ...
+    def __getitem__(self, at: int) -> ListedImage: ...
     @overload
-    def __getitem__(self, at: slice) -> list[PictureFile]: ...
-    def __getitem__(self, at: int | slice) -> PictureFile | list[PictureFile]:
+    def __getitem__(self, at: slice) -> list[ListedImage]: ...
+    def __getitem__(self, at: int | slice) -> ListedImage | list[ListedImage]:
         if isinstance(at, slice):
             return [self[n] for n in range(*at.indices(self._n))]
         n = at + self._n if at < 0 else at
@@ -101,7 +101,7 @@ class FileList(Sequence[PictureFile]):
             raise IndexError(at)
         if n in self._given:
             return self._given[n]
-        return PictureFile(os.fsdecode(self._name(n)), member=self._member(n))
+        return ListedImage(os.fsdecode(self._name(n)), member=self._member(n))
 
     @property
     def has_given(self) -> bool:
@@ -127,20 +127,20 @@ class FileList(Sequence[PictureFile]):
         return Member(self._shards[number], start, size) if number >= 0 else None
 
 
-class Groups(Sequence[Sequence[PictureFile]]):
+class FileGroups(Sequence[Sequence[ListedImage]]):
     """Fixed groups of files: group `b` is the files `b * size` to `(b + 1) * size - 1`."""
 
-    def __init__(self, files: Sequence[PictureFile], size: int) -> None:
+    def __init__(self, files: Sequence[ListedImage], size: int) -> None:
         self._files, self.size = files, size
 
     def __len__(self) -> int:
         return (len(self._files) + self.size - 1) // self.size
 
     @overload
-    def __getitem__(self, at: int) -> Sequence[PictureFile]: ...
+    def __getitem__(self, at: int) -> Sequence[ListedImage]: ...
     @overload
-    def __getitem__(self, at: slice) -> list[Sequence[PictureFile]]: ...
-    def __getitem__(self, at: int | slice) -> Sequence[PictureFile] | list[Sequence[PictureFile]]:
+    def __getitem__(self, at: slice) -> list[Sequence[ListedImage]]: ...
+    def __getitem__(self, at: int | slice) -> Sequence[ListedImage] | list[Sequence[ListedImage]]:
         if isinstance(at, slice):
             return [self[n] for n in range(*at.indices(len(self)))]
         n = range(len(self))[at]

@@ -23,7 +23,7 @@ _TEXT_LENGTH = 16
 _IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
 
 
-def stated_shape(module: nn.Module | None) -> Shape | None:
+def configured_shape(module: nn.Module | None) -> Shape | None:
     """Return the shape of one input without its batch; None where the module says nothing.
 
     `(C, H, W)`; `(T, C, H, W)` for the video models of transformers.
@@ -32,7 +32,7 @@ def stated_shape(module: nn.Module | None) -> Shape | None:
     return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
 
 
-def stated_text_length(module: nn.Module | None) -> int | None:
+def configured_text_length(module: nn.Module | None) -> int | None:
     """Return how many tokens of text a model of transformers is tried with that cannot do with an image alone."""
     config = _config(module)
     if config is None:
@@ -48,7 +48,7 @@ def stated_text_length(module: nn.Module | None) -> int | None:
     return min(_TEXT_LENGTH, most)
 
 
-def stated_preset(module: nn.Module | None) -> Preset | None:
+def configured_preset(module: nn.Module | None) -> Preset | None:
     """Return how images are prepared for the module; None where it does not say, or not in words known here."""
     if module is not None and _config(module) is not None:
         from modelscope_cli.inputs.preprocess import processor_preset
@@ -62,7 +62,7 @@ def stated_preset(module: nn.Module | None) -> Preset | None:
 
 
 @dataclass(frozen=True, slots=True)
-class StatedOutputs:
+class ConfiguredOutputs:
     """What a module says of its output.
 
     Attributes:
@@ -76,19 +76,19 @@ class StatedOutputs:
     has_no_classes: bool = False
 
 
-def stated_outputs(module: nn.Module | None) -> StatedOutputs:
+def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
     """Return what a module says of its output; nothing where nobody knows."""
     config = _config(module)
     if config is not None:
         is_several = getattr(config, "problem_type", None) == "multi_label_classification"
-        return StatedOutputs(getattr(config, "num_labels", None), is_several)
+        return ConfiguredOutputs(getattr(config, "num_labels", None), is_several)
     if _cfg(module) is None:
-        return StatedOutputs()
+        return ConfiguredOutputs()
     n_classes = getattr(module, "num_classes", None)
-    return StatedOutputs(n_classes, has_no_classes=n_classes == 0)
+    return ConfiguredOutputs(n_classes, has_no_classes=n_classes == 0)
 
 
-def check_stated(module: nn.Module | None) -> None:
+def check_image_processor(module: nn.Module | None) -> None:
     """Refuse to prepare images where the module says how in words that cannot be understood."""
     if module is not None and _config(module) is not None:
         from modelscope_cli.inputs.preprocess import check_processor
@@ -102,7 +102,7 @@ def is_published(module: nn.Module) -> bool:
     return any(cfg.get(key) for key in ("url", "hf_hub_id", "file"))
 
 
-def stated_labels(module: nn.Module | None) -> tuple[str, ...] | None:
+def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
     """Return the names of the classes in order; None where nobody knows.
 
     timm writes none into its models: for its own, the names are those of the ImageNet with as many classes.
@@ -185,7 +185,7 @@ def natural_shapes(
     times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. What the
     module itself says goes before all that.
     """
-    stated = stated_shape(module)
+    stated = configured_shape(module)
     if stated is not None:
         return ((batch, *stated),)
     size = _natural_size(family, transforms, module)
@@ -230,7 +230,7 @@ def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
 
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
     """Return the inputs of a model of transformers for text and images, which it takes by name; None for others."""
-    shape, length = stated_shape(module), stated_text_length(module)
+    shape, length = configured_shape(module), configured_text_length(module)
     if shape is None or length is None:
         return None
     return {"input_ids": ShapeSpec((batch, length), "int64"), "pixel_values": ShapeSpec((batch, *shape))}

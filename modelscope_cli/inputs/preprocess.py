@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import MAX_PICTURE_PIXELS
-from modelscope_cli.inputs.image import TOO_LARGE, BrokenImageError
+from modelscope_cli.inputs.image import TOO_LARGE, UnreadableImageError
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -135,7 +135,7 @@ _FILE = "preprocessor_config.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class OwnProcessor:
     """What a processor does by itself; whatever differs in the preset was asked for by a person.
 
     Attributes:
@@ -154,7 +154,7 @@ class Own:
 class ProcessorPreset(Preset):
     """An image processor of transformers."""
 
-    own: Own
+    own: OwnProcessor
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
@@ -223,7 +223,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
         interpolation=InterpolationMode(resample.name.lower()),
         mean=list(mean or (0.0,) * 3),
         std=list(std or (1.0,) * 3),
-        own=Own(call, resized, mean, std),
+        own=OwnProcessor(call, resized, mean, std),
     )
 
 
@@ -379,9 +379,9 @@ def _becomes_enormous(image: Image.Image, short_side: int) -> bool:
     return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_PICTURE_PIXELS
 
 
-def _too_large(image: Image.Image, name: str, short_side: int) -> BrokenImageError:
+def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImageError:
     long_side = round(max(image.size) * short_side / min(image.size))
-    return BrokenImageError(
+    return UnreadableImageError(
         TOO_LARGE,
         f"'{name}' ({image.width} x {image.height}) would become too large: short side {short_side},"
         f" long side {long_side}",

@@ -10,7 +10,7 @@ from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
-from modelscope_cli.inputs.model_config import channels_entering, check_stated, stated_shape
+from modelscope_cli.inputs.model_config import channels_entering, check_image_processor, configured_shape
 from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing, Preset, ProcessorPreset
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo
@@ -42,10 +42,10 @@ def plan_preprocessing(
 ) -> Preprocessing:
     """Take the preset of the weights, or the family's usual one, and change what was asked in a copy."""
     if transforms is None:
-        check_stated(module)
+        check_image_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
-    stated = stated_shape(module)
+    stated = configured_shape(module)
     if transforms is None and stated is not None:
         sides = list(stated[-2:])
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
@@ -68,7 +68,7 @@ def plan_preprocessing(
 
 
 def _count_channels(module: nn.Module | None, preset: Any) -> int:
-    stated = stated_shape(module)
+    stated = configured_shape(module)
     size = getattr(preset, "crop_size", None) or getattr(preset, "resize_size", None) or (224,)
     n_channels = channels_entering(module, (size[0], size[-1])) if stated is None else stated[-3]
     if n_channels not in {1, 3}:

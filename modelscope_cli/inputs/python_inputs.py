@@ -15,7 +15,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, 
 from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_named, open_pictures, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.model_config import natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest, refuse
@@ -79,7 +79,7 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class PythonInputs:
     """What a model is to be run on.
 
     Attributes:
@@ -114,7 +114,7 @@ class Given:
         return "the tensor" if self.tensors else "noise" if self.loader is None else "the loader"
 
 
-def as_given(inputs: Any, keywords: Keywords) -> Given:
+def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
     """Sort out what was handed over.
 
     Args:
@@ -123,26 +123,26 @@ def as_given(inputs: Any, keywords: Keywords) -> Given:
             `open_named`), or a loader such as a `DataLoader`; None for noise.
     """
     if isinstance(inputs, InputRequest):
-        return Given(inputs, named=parse_named(inputs.named) if inputs.named else None)
-    if isinstance(inputs, Given):
+        return PythonInputs(inputs, named=parse_named(inputs.named) if inputs.named else None)
+    if isinstance(inputs, PythonInputs):
         return inputs
     request = _request(keywords)
     if inputs is None:
-        return Given(request)
+        return PythonInputs(request)
     if isinstance(inputs, Mapping):
-        return Given(request, named=_checked_names(inputs))
+        return PythonInputs(request, named=_checked_names(inputs))
     if isinstance(inputs, tuple) and inputs and all(isinstance(item, Tensor) for item in inputs):
-        return Given(request, tensors=inputs)
+        return PythonInputs(request, tensors=inputs)
     several = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
     if several and all(isinstance(item, str | PathLike) for item in several):
         files = tuple(fspath(item) for item in several)
-        return Given(_request(keywords, files))
+        return PythonInputs(_request(keywords, files))
     if several and all(isinstance(item, Image.Image) for item in several):
-        return Given(request, images=tuple(several))
+        return PythonInputs(request, images=tuple(several))
     if several and all(is_array(item) for item in several):
-        return Given(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
+        return PythonInputs(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
     if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
-        return Given(request, loader=inputs)
+        return PythonInputs(request, loader=inputs)
     what = (
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
     )
@@ -187,8 +187,8 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
     )
 
 
-def open_given(
-    given: Given,
+def open_python_inputs(
+    given: PythonInputs,
     *,
     family: str,
     transforms: Any | None,
@@ -203,7 +203,7 @@ def open_given(
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
     if given.images:
-        pictures = [PictureFile(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
+        pictures = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
         return repeated(open_pictures(request, target, transforms, module, pictures), request.repeat)
     if given.tensors:
         return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)

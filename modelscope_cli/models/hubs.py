@@ -42,7 +42,7 @@ _KEPT = (
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class DescribedModel:
     """A model of a hub.
 
     Attributes:
@@ -61,7 +61,7 @@ class Described:
         return self.model.startswith("hf:")
 
 
-def described_beside(path: Path) -> Described | None:
+def described_beside(path: Path) -> DescribedModel | None:
     """Return what the `config.json` of a folder, or beside a file, says; None without one of a known kind."""
     folder = path if path.is_dir() else path.parent
     config = _read(folder / "config.json")
@@ -70,11 +70,11 @@ def described_beside(path: Path) -> Described | None:
     if "architecture" in config and ("pretrained_cfg" in config or {"mean", "input_size"} <= config.keys()):
         return _of_timm(config, by)
     if "model_type" in config and (path.is_dir() or path.name in _OF_TRANSFORMERS):
-        return Described(f"hf:{folder}", by)
+        return DescribedModel(f"hf:{folder}", by)
     return None
 
 
-def described_within(contents: Contents) -> Described | None:
+def described_within(contents: Contents) -> DescribedModel | None:
     """Return what a checkpoint says of itself: metadata of safetensors, or what timm saves beside its tensors."""
     by = f"what '{contents.path}' says about itself"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
@@ -85,7 +85,7 @@ def described_within(contents: Contents) -> Described | None:
     return None
 
 
-def _of_timm(config: Mapping[str, Any], by: str) -> Described:
+def _of_timm(config: Mapping[str, Any], by: str) -> DescribedModel:
     # Older files have the cfg at the top.
     cfg = config["pretrained_cfg"] if isinstance(config.get("pretrained_cfg"), dict) else config
     said = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
@@ -95,7 +95,7 @@ def _of_timm(config: Mapping[str, Any], by: str) -> Described:
     args.pop("num_classes", None)  # the checkpoint has as many as it has
     if len(kept) > 1:  # more than its name
         args["pretrained_cfg"] = kept
-    return Described(
+    return DescribedModel(
         f"timm:{config['architecture']}", by, tuple(f"{key}={value!r}" for key, value in args.items())
     )
 

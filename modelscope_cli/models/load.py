@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, nearest
-from modelscope_cli.inputs.model_config import stated_labels, stated_preset
+from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_libraries import (
@@ -263,7 +263,7 @@ def _placed(
     except Exception as error:  # out of memory is one, and what a module of the user's own may raise
         raise _not_placed(name, module, device, error) from error
     is_zoo = architecture.source == "zoo"
-    transforms = (weights or default_weights(name)).transforms() if is_zoo else stated_preset(module)
+    transforms = (weights or default_weights(name)).transforms() if is_zoo else configured_preset(module)
     has_labels = filled.categories is None and not is_zoo and filled.weights.resolved != "random"
     return LoadedModel(
         module=module,
@@ -272,7 +272,7 @@ def _placed(
         dtype=dtype,
         family=architecture.family,
         transforms=transforms,
-        categories=stated_labels(module) if has_labels else filled.categories,
+        categories=configured_labels(module) if has_labels else filled.categories,
         notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
-from modelscope_cli.models.hubs import PACKAGES, Described, check_hub, described_beside, described_within
+from modelscope_cli.models.hubs import PACKAGES, DescribedModel, check_hub, described_beside, described_within
 from modelscope_cli.models.identify import identify, otherwise, picture_side
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
@@ -62,7 +62,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
 
 
-def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
+def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
     """Take the one that the file is called after, as timm's own are, else the plainest."""
     listed = " or ".join(candidates)
     if not timm_names():
@@ -75,10 +75,10 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> Described:
         others = ", ".join(name for name in candidates if name != model)
         by += " and what it is called" if called else ""
         by += f"; they also fit {others}: --model NAME --checkpoint {shlex.quote(str(path))} takes another"
-    return Described(model, by)
+    return DescribedModel(model, by)
 
 
-def _of_hub(request: ModelRequest, described: Described) -> tuple[ModelRequest, tuple[str, ...]]:
+def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequest, tuple[str, ...]]:
     """Ask for a model of a hub; a model argument that was typed goes before what is described."""
     check_hub(described.model)
     typed = {argument.partition("=")[0] for argument in request.model_args}

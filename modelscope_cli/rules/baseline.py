@@ -40,7 +40,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")
 
 
-class Baseline(NamedTuple):
+class CheckBaseline(NamedTuple):
     """What a baseline holds; `model` is the class of the model it is of, None where that is not said."""
 
     findings: tuple[KnownFinding, ...] = ()
@@ -62,7 +62,7 @@ def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
     return one.code, one.layer is not None, one.layer or "", one.value is not None, one.value or 0.0
 
 
-def read_baseline(path: Path) -> Baseline:
+def read_baseline(path: Path) -> CheckBaseline:
     """Return every finding that is known.
 
     What `check` found once serves as well, as the page or the document that it left.
@@ -79,7 +79,7 @@ def read_baseline(path: Path) -> Baseline:
             assert isinstance(record, CheckRecord)
             is_model = record.dataset is None and record.run.model.source != "file"
             model = record.run.model.class_name if is_model else None
-            return Baseline(tuple(map(_checked, known_of(record.findings))), model)
+            return CheckBaseline(tuple(map(_checked, known_of(record.findings))), model)
         if schema != f"{_FAMILY}{_VERSION}":
             what = (
                 "keeps no values, so what got worse would pass"
@@ -88,7 +88,7 @@ def read_baseline(path: Path) -> Baseline:
             )
             raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {what}", _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
-        return Baseline(tuple(map(_checked, rows)), document.get("model"))
+        return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
         raise CannotRunError(f"there is no baseline '{path}'", _with_update()) from error
     except OSError as error:
@@ -119,7 +119,7 @@ def _checked(one: KnownFinding) -> KnownFinding:
     return one
 
 
-def check_model(baseline: Baseline, path: Path | None, model: str) -> None:
+def check_model(baseline: CheckBaseline, path: Path | None, model: str) -> None:
     """Refuse a baseline of another model: layers of the same name would excuse each other."""
     if path is not None and baseline.model not in (None, model):
         message = f"baseline '{path}' is of the model {baseline.model}, and {model} is judged"

@@ -22,7 +22,7 @@ _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "al
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class CheckSettings:
     """What to judge, and what to make of it.
 
     Attributes:
@@ -58,7 +58,7 @@ def read_settings(
     budgets: Mapping[str, object] | None = None,
     fail_on: str | None = None,
     baseline: Path | None = None,
-) -> Settings:
+) -> CheckSettings:
     """Read the project's settings and let the flags override them; a threshold at a time.
 
     Args:
@@ -66,7 +66,7 @@ def read_settings(
         set_: `CODE=threshold` each, or thresholds by code.
         budgets: by name of the option, `max-params` and so on.
     """
-    settings = _read_project(folder) if folder is not None else Settings()
+    settings = _read_project(folder) if folder is not None else CheckSettings()
     if select:
         settings = replace(settings, select=_split(select))
     if ignore:
@@ -113,10 +113,10 @@ def _severity(typed: object, option: str) -> str:
     return str(typed)
 
 
-def _read_project(folder: Path) -> Settings:
+def _read_project(folder: Path) -> CheckSettings:
     path = next((p for p in (f / "pyproject.toml" for f in (folder, *folder.parents)) if p.is_file()), None)
     if path is None:
-        return Settings()
+        return CheckSettings()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
@@ -132,7 +132,7 @@ def _read_project(folder: Path) -> Settings:
     table = tools.get("modelscope") if isinstance(tools, dict) else None
     _refuse_near_misses(document, path)
     if table is None:
-        return Settings()
+        return CheckSettings()
     if not isinstance(table, dict):
         raise UsageError(f"'modelscope' in [tool] of '{path}' is not a table", "write [tool.modelscope]")
     return _from_table(table, path)
@@ -154,7 +154,7 @@ def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
             raise UsageError(message, "write [tool.modelscope]")
 
 
-def _from_table(table: dict[str, Any], path: Path) -> Settings:
+def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     where = f"[tool.modelscope] of '{path}'"
     table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
     for key in table:
@@ -175,7 +175,7 @@ def _from_table(table: dict[str, Any], path: Path) -> Settings:
     baseline = _name(table, "baseline", where, "a file name", "known.json")
     model = _name(table, "model", where, "a model", "models/net.py:Net")
     checkpoint = _name(table, "checkpoint", where, "a file name", "last.pth")
-    settings = Settings(
+    settings = CheckSettings(
         select=select,
         ignore=_codes(table, "ignore", where),
         thresholds=typed,

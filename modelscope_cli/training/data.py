@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import PICTURE_SUFFIXES
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
@@ -70,7 +70,7 @@ class FolderPictures(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         path, label = self.files[index]
         try:
-            picture = decode(PictureFile(path), "RGB")
+            picture = decode(ListedImage(path), "RGB")
         except CannotRunError as error:
             self.unreadable[path] = error.message
             return None

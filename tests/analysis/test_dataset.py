@@ -14,7 +14,7 @@ from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.image import strict_pillow
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 
 N = 12
 
@@ -300,7 +300,7 @@ def test_brightness_does_not_change_what_is_kept_of_the_edges(originals, factor)
         for image in (originals[0], originals[0].point(lambda value: value * factor)):
             stream = io.BytesIO()
             image.save(stream, "PNG")
-            looks.append(look_at(PictureFile("-", stream.getvalue())))
+            looks.append(look_at(ListedImage("-", stream.getvalue())))
     one, other = looks
     assert other.light == pytest.approx(min(one.light * factor, 1), abs=0.01)
     assert other.contrast == pytest.approx(one.contrast * factor, rel=0.1)
@@ -313,7 +313,7 @@ def test_the_measures_are_those_of_numpy(originals):
     gray = originals[1].convert("L").resize((150, 128))
     gray.save(stream, "PNG")
     with strict_pillow():
-        look = look_at(PictureFile("-", stream.getvalue()))
+        look = look_at(ListedImage("-", stream.getvalue()))
     x = np.asarray(gray) / 255
     assert (look.width, look.height) == (150, 128)
     assert look.contrast == pytest.approx(x.std())

@@ -15,7 +15,7 @@ from torch import nn
 from modelscope_cli.analysis.comparison.activations import Side, diff_activations
 from modelscope_cli.analysis.comparison.call_alignment import Pairing
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.forward_passes import Output, OutputStream
+from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.load import LoadedModel
@@ -287,7 +287,7 @@ def outputs(names):
     counts = {}
     for name in names:
         index = counts[name] = counts.get(name, -1) + 1
-        yield Output(Call(name, "Layer", 0, index, 0), "", torch.zeros(1))
+        yield StreamedOutput(Call(name, "Layer", 0, index, 0), "", torch.zeros(1))
 
 
 NAMES = st.lists(st.sampled_from("abcdef"), max_size=12)

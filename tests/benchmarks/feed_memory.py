@@ -10,9 +10,9 @@ from figure import Figure
 from paired import PYTHON, compare_commands
 from photos import write_photos
 
-from modelscope_cli.inputs.decoding import BlockSource, Decoder, Feed
+from modelscope_cli.inputs.decoding import BlockDecoder, BlockSource, DecodeTiming
 from modelscope_cli.inputs.files import find_pictures
-from modelscope_cli.inputs.listing import Groups
+from modelscope_cli.inputs.listing import FileGroups
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 
@@ -58,7 +58,9 @@ def _names(folder: Path) -> Figure:
         file.writelines(names for _ in range(N_NAMES // FEW))
     found = find_pictures([f"@{folder}/list.txt"])
     plan = plan_preprocessing(InputRequest(size="32"), "classification", None, None)
-    source = BlockSource(Decoder(Groups(found.files, 64), 64, plan, False), Feed(), WORKERS, N_NAMES)
+    source = BlockSource(
+        BlockDecoder(FileGroups(found.files, 64), 64, plan, False), DecodeTiming(), WORKERS, N_NAMES
+    )
     source.find_first()
     most = 0.0
     step = N_NAMES // 64 // 500  # from all over the list

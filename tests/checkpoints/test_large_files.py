@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import (
 from modelscope_cli.analysis.weights.describe import describe_tensors
 from modelscope_cli.analysis.weights.statistics import with_stats
 from modelscope_cli.checkpoints import pickle_machine as machine
-from modelscope_cli.checkpoints.entries import Names, UnsupportedError
+from modelscope_cli.checkpoints.entries import NameJoiner, UnsupportedError
 from modelscope_cli.checkpoints.reading import read_contents
 
 
@@ -68,7 +68,7 @@ def test_an_index_of_10_megabytes(tmp_path: Path) -> None:
 
 
 def test_names_that_repeat_long_parts() -> None:
-    names = Names()
+    names = NameJoiner()
     for _ in range(1000):
         names.join("x" * 65_000)
     with pytest.raises(UnsupportedError):

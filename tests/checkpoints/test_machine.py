@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from modelscope_cli.checkpoints.opcodes import _PLAIN, _READERS
-from modelscope_cli.checkpoints.pickle_machine import Machine
+from modelscope_cli.checkpoints.pickle_machine import PickleMachine
 from modelscope_cli.checkpoints.zip_directory import list_entries, read_entry, torch_records
 
 PLAIN = st.recursive(
@@ -29,13 +29,13 @@ def nothing(name: str, args: object) -> None:
 @settings(deadline=None)
 @given(PLAIN, st.integers(3, 5))
 def test_plain_values_are_read_as_they_are(value, protocol):
-    assert Machine(pickle.dumps(value, protocol), nothing).read() == value
+    assert PickleMachine(pickle.dumps(value, protocol), nothing).read() == value
 
 
 @settings(deadline=None)
 @given(st.integers() | st.text() | st.floats(allow_nan=False) | st.lists(st.integers()), st.integers(0, 2))
 def test_old_protocols(value, protocol):
-    assert Machine(pickle.dumps(value, protocol), nothing).read() == value
+    assert PickleMachine(pickle.dumps(value, protocol), nothing).read() == value
 
 
 def test_every_operation_is_known():
@@ -46,18 +46,18 @@ def test_every_operation_is_known():
     "text", [b"I0x10\n.", b"I010\n.", b"L0x10L\n.", b"I01\n.", b"F1e3\n.", b"S'a\\x41\\n'\n.", b"V\\u20ac\n."]
 )
 def test_texts_are_read_as_c_reads_them(text):
-    assert Machine(text, nothing).read() == pickle.loads(text)
+    assert PickleMachine(text, nothing).read() == pickle.loads(text)
 
 
 @pytest.mark.parametrize("value", ["a" * (2 << 20), b"a" * (2 << 20)])
 def test_long_arguments_are_stepped_over(value):
-    blob, after = Machine(pickle.dumps((value, 1), 4), nothing).read()
+    blob, after = PickleMachine(pickle.dumps((value, 1), 4), nothing).read()
     assert (blob.nbytes, blob.is_text, after) == (2 << 20, isinstance(value, str), 1)
 
 
 def test_work_is_bounded_by_the_length():
     with pytest.raises(ValueError, match="operations in few bytes"):
-        Machine(b"\x80\x02" + b"N0" * 2_000_000 + b"N.", nothing).read()
+        PickleMachine(b"\x80\x02" + b"N0" * 2_000_000 + b"N.", nothing).read()
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

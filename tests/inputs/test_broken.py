@@ -9,8 +9,14 @@ import torch
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, in_words
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.image import (
+    UnreadableImage,
+    UnreadableImageError,
+    UnreadableImages,
+    decode,
+    in_words,
+)
+from modelscope_cli.inputs.listing import ListedImage
 
 
 def encoded(format, mode="RGB", **options):
@@ -21,8 +27,8 @@ def encoded(format, mode="RGB", **options):
 
 
 def kind_of(content):
-    with pytest.raises(BrokenImageError) as caught:
-        decode(PictureFile("x", content), "RGB")
+    with pytest.raises(UnreadableImageError) as caught:
+        decode(ListedImage("x", content), "RGB")
     return caught.value.kind
 
 
@@ -112,12 +118,12 @@ def test_the_first_block_may_be_all_broken(opened, folder):
 
 def test_names_are_the_first_of_the_list_in_whatever_order_blocks_come():
     broken = [
-        Broken(n, f"{n}.png", kind)
+        UnreadableImage(n, f"{n}.png", kind)
         for n, kind in enumerate(random.Random(1).choices(["empty", "32-bit"], k=200))
     ]
     blocks = [(b, broken[8 * b : 8 * b + 8]) for b in range(25)]
     random.Random(0).shuffle(blocks)
-    counted = BrokenImages()
+    counted = UnreadableImages()
     for block, found in [*blocks, *blocks[:9]]:
         counted.take(block, found)
     assert len(counted) == 200

@@ -7,7 +7,7 @@ import pytest
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import check_pictures, find_pictures
-from modelscope_cli.inputs.listing import FileList, Groups, Member, PictureFile
+from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage, Member
 
 STRANGE = [
     "a b.png",
@@ -24,9 +24,9 @@ def names(*typed):
 
 
 def test_a_list_gives_back_what_was_put_in():
-    given = PictureFile("-", b"bytes")
-    member = PictureFile("s.tar/x.png", member=Member("s.tar", 512, 77))
-    files = [*map(PictureFile, STRANGE), given, member, PictureFile("after.png"), PictureFile("after.png")]
+    given = ListedImage("-", b"bytes")
+    member = ListedImage("s.tar/x.png", member=Member("s.tar", 512, 77))
+    files = [*map(ListedImage, STRANGE), given, member, ListedImage("after.png"), ListedImage("after.png")]
     kept = FileList(iter(files))
     assert list(kept) == files
     assert kept[-1] == kept[len(files) - 1] == files[-1]
@@ -41,12 +41,12 @@ def test_a_list_gives_back_what_was_put_in():
 @pytest.mark.parametrize(("n", "size"), [(0, 3), (1, 3), (6, 3), (7, 3), (2, 5)])
 def test_groups_are_the_slices_of_the_list(n, size):
     files = list(range(n))
-    groups = Groups(files, size)
+    groups = FileGroups(files, size)
     assert list(groups) == [files[start : start + size] for start in range(0, n, size)]
 
 
 def test_a_forked_child_sees_the_same_memory():
-    kept = FileList(map(PictureFile, STRANGE))
+    kept = FileList(map(ListedImage, STRANGE))
     child = os.fork()
     if child == 0:
         os._exit(0 if [file.name for file in kept] == STRANGE else 1)
@@ -58,9 +58,9 @@ def test_the_hash_is_of_names_and_sizes_in_their_order(tmp_path, monkeypatch):
     for name, size in (("a.png", 3), ("b.png", 10)):
         (tmp_path / name).write_bytes(b"x" * size)
     files = [
-        PictureFile("a.png"),
-        PictureFile("b.png"),
-        PictureFile("s.tar/c.png", member=Member("s.tar", 0, 5)),
+        ListedImage("a.png"),
+        ListedImage("b.png"),
+        ListedImage("s.tar/c.png", member=Member("s.tar", 0, 5)),
     ]
     expected = hashlib.sha256(b"a.png\x003\nb.png\x0010\ns.tar/c.png\x005\n").hexdigest()
     assert FileList(files).sha256() == expected

@@ -10,11 +10,11 @@ from torchvision.transforms.functional import pil_to_tensor
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 
 
 def pixels(path, mode="RGB"):
-    return pil_to_tensor(decode(PictureFile(str(path)), mode))
+    return pil_to_tensor(decode(ListedImage(str(path)), mode))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_format_that_starts_another_program_is_not_opened(make_picture):
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
 @pytest.mark.parametrize("keep", [0.05, 0.5, 0.9])
 def test_a_truncated_picture_is_never_half_shown(make_picture, monkeypatch, name, keep, lenient):
-    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", lenient)
+    monkeypatch.setattr(ListedImage, "LOAD_TRUNCATED_IMAGES", lenient)
     path = make_picture(name, size=(200, 200))
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])
@@ -154,7 +154,7 @@ def test_a_damaged_picture_is_refused_or_whole(make_picture):
 def test_a_decompression_bomb_is_never_inflated(make_picture, monkeypatch, factor):
     path = make_picture("a.png", size=(100, 100))
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", int(10_000 / factor))
-    monkeypatch.setattr(ImageFile.ImageFile, "load", lambda self: pytest.fail("it was inflated"))
+    monkeypatch.setattr(ListedImage.ListedImage, "load", lambda self: pytest.fail("it was inflated"))
     message = refusal(path)
     assert "too large to open safely" in message
     assert "10000 pixels" in message
@@ -170,10 +170,10 @@ def test_permission_is_told_from_damage(make_picture, monkeypatch):
 
 def test_the_bytes_of_standard_input_are_a_picture(make_picture):
     path = make_picture()
-    image = decode(PictureFile("-", path.read_bytes()), "RGB")
+    image = decode(ListedImage("-", path.read_bytes()), "RGB")
     assert torch.equal(pil_to_tensor(image), pixels(path))
     with pytest.raises(CannotRunError, match="'-' is not an image"):
-        decode(PictureFile("-", b"words"), "RGB")
+        decode(ListedImage("-", b"words"), "RGB")
 
 
 def test_pillow_s_warnings_stay_inside(tmp_path):
@@ -183,4 +183,4 @@ def test_pillow_s_warnings_stay_inside(tmp_path):
     image.save(buffer, "PNG")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        decode(PictureFile("-", buffer.getvalue()), "RGB")
+        decode(ListedImage("-", buffer.getvalue()), "RGB")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.inputs.model_config import stated_labels, stated_preset, stated_shape
+from modelscope_cli.inputs.model_config import configured_labels, configured_preset, configured_shape
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 
@@ -47,7 +47,7 @@ def test_it_is_what_timm_does(name: str, images: list[Image.Image]) -> None:
     module = Carrier(timm.models.get_pretrained_cfg(name).to_dict())
     config = timm.data.resolve_model_data_config(module)
     theirs = timm.data.create_transform(**config, is_training=False)
-    ours = plan_preprocessing(InputRequest(), "custom", stated_preset(module), module)
+    ours = plan_preprocessing(InputRequest(), "custom", configured_preset(module), module)
     for image in images:
         assert torch.equal(ours.apply(image, "x"), theirs(image)), image.size
 
@@ -57,7 +57,7 @@ def test_it_is_what_timm_does(name: str, images: list[Image.Image]) -> None:
 def test_so_it_is_where_the_sides_differ(mode: str, size: Any, images: list[Image.Image]) -> None:
     module = Carrier({"input_size": size, "crop_mode": mode, "crop_pct": 0.9})
     theirs = timm.data.create_transform(**timm.data.resolve_model_data_config(module), is_training=False)
-    ours = plan_preprocessing(InputRequest(), "custom", stated_preset(module), module)
+    ours = plan_preprocessing(InputRequest(), "custom", configured_preset(module), module)
     for image in images:
         assert torch.equal(ours.apply(image, "x"), theirs(image)), image.size
 
@@ -73,13 +73,13 @@ def test_so_it_is_where_the_sides_differ(mode: str, size: Any, images: list[Imag
 )
 def test_the_size_is_the_one_it_was_built_for(arguments: dict[str, Any], shape: tuple[int, ...]) -> None:
     module = timm.create_model("test_vit", **arguments).eval()
-    assert stated_shape(module) == shape
+    assert configured_shape(module) == shape
     assert module(torch.rand(1, *shape)).shape == (1, 1000)
 
 
 @pytest.mark.parametrize("n_classes", [1000, 11221, 11821, 21841, 21842, 21843])
 def test_labels_are_those_of_the_imagenet_with_as_many_classes(n_classes: int) -> None:
-    labels = stated_labels(timm.create_model("test_vit", num_classes=n_classes))
+    labels = configured_labels(timm.create_model("test_vit", num_classes=n_classes))
     subset = timm.data.infer_imagenet_subset({"num_classes": n_classes})
     assert labels is not None
     assert labels == tuple(timm.data.ImageNetInfo(subset).label_descriptions())
@@ -88,4 +88,4 @@ def test_labels_are_those_of_the_imagenet_with_as_many_classes(n_classes: int) -
 
 @pytest.mark.parametrize("n_classes", [0, 10])
 def test_of_other_numbers_of_classes_nobody_knows_the_labels(n_classes: int) -> None:
-    assert stated_labels(timm.create_model("test_vit", num_classes=n_classes)) is None
+    assert configured_labels(timm.create_model("test_vit", num_classes=n_classes)) is None

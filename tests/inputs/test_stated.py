@@ -8,7 +8,12 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.inputs.model_config import natural_shapes, stated_labels, stated_preset, stated_shape
+from modelscope_cli.inputs.model_config import (
+    configured_labels,
+    configured_preset,
+    configured_shape,
+    natural_shapes,
+)
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
 
@@ -47,11 +52,11 @@ def test_the_size_is_the_cfgs(name: str) -> None:
 def test_a_cfg_of_another_kind_says_nothing(cfg: object) -> None:
     module = Tiny()
     module.pretrained_cfg = cfg
-    assert stated_shape(module) is stated_preset(module) is stated_labels(module) is None
+    assert configured_shape(module) is configured_preset(module) is configured_labels(module) is None
 
 
 def test_a_cfg_with_values_of_another_kind_says_nothing_of_images() -> None:
-    assert stated_preset(Tiny(interpolation="by hand")) is None
+    assert configured_preset(Tiny(interpolation="by hand")) is None
 
 
 def test_an_image_is_prepared_as_the_cfg_says(tmp_path: Path) -> None:
@@ -61,7 +66,7 @@ def test_an_image_is_prepared_as_the_cfg_says(tmp_path: Path) -> None:
     expected = (pixels[10:50, 5:45].permute(2, 0, 1) / 255 - torch.tensor(CFG["mean"])[:, None, None]) / (
         torch.tensor(CFG["std"])[:, None, None]
     )
-    plan = plan_preprocessing(InputRequest(), "custom", stated_preset(Tiny()), Tiny())
+    plan = plan_preprocessing(InputRequest(), "custom", configured_preset(Tiny()), Tiny())
     assert torch.equal(plan.apply(image, "x"), expected)
     pixels_again = (expected * torch.tensor(CFG["std"])[:, None, None]).add(
         torch.tensor(CFG["mean"])[:, None, None]
@@ -70,10 +75,12 @@ def test_an_image_is_prepared_as_the_cfg_says(tmp_path: Path) -> None:
 
 
 def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
-    plan = plan_preprocessing(InputRequest(), "custom", stated_preset(Tiny()), Tiny())
+    plan = plan_preprocessing(InputRequest(), "custom", configured_preset(Tiny()), Tiny())
     assert "resize short side to 50 (nearest, antialias), centre crop 40 x 40" in plan.words
     assert plan.words.endswith("(from the model's pretrained_cfg, tiny.of_the_test)")
-    changed = plan_preprocessing(InputRequest(size="24", mean="0"), "custom", stated_preset(Tiny()), Tiny())
+    changed = plan_preprocessing(
+        InputRequest(size="24", mean="0"), "custom", configured_preset(Tiny()), Tiny()
+    )
     assert changed.words.endswith("tiny.of_the_test, but for --size 24 --mean 0)")
     assert changed.apply(Image.new("RGB", (70, 50)), "x").shape == (3, 24, 24)
 
@@ -90,11 +97,11 @@ def test_the_words_name_where_it_was_read_and_what_was_changed() -> None:
 )
 def test_the_words_of_the_other_modes(mode: str, words: str) -> None:
     module = Tiny(crop_mode=mode)
-    assert words in plan_preprocessing(InputRequest(), "custom", stated_preset(module), module).words
+    assert words in plan_preprocessing(InputRequest(), "custom", configured_preset(module), module).words
 
 
 def test_a_border_is_the_mean_colour() -> None:
-    preset = stated_preset(Tiny(crop_mode="border", crop_pct=1.0))
+    preset = configured_preset(Tiny(crop_mode="border", crop_pct=1.0))
     assert preset is not None
     framed = preset.frame(Image.new("RGB", (80, 20), "white"))
     assert framed.size == (40, 40)
@@ -103,9 +110,9 @@ def test_a_border_is_the_mean_colour() -> None:
 
 
 def test_labels_are_the_cfgs_and_only_where_there_is_one_for_each_class() -> None:
-    assert stated_labels(Tiny()) == ("cat", "dog", "owl")
-    assert stated_labels(Tiny(label_descriptions={"cat": "a cat"})) == ("a cat", "dog", "owl")
-    assert stated_labels(Tiny(num_classes=4)) is None
+    assert configured_labels(Tiny()) == ("cat", "dog", "owl")
+    assert configured_labels(Tiny(label_descriptions={"cat": "a cat"})) == ("a cat", "dog", "owl")
+    assert configured_labels(Tiny(num_classes=4)) is None
 
 
 def test_a_prediction_of_a_module_goes_by_its_cfg(tmp_path: Path) -> None:

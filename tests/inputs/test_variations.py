@@ -12,7 +12,7 @@ from torchvision.models import ResNet18_Weights
 from torchvision.transforms import InterpolationMode, v2
 
 from modelscope_cli.inputs.image import decode, is_stored_turned
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
@@ -110,9 +110,9 @@ def test_what_is_meant_is_not_a_variation_and_stays_as_it_was() -> None:
         }
         module = nn.Identity()
         module.pretrained_cfg = cfg
-        from modelscope_cli.inputs.model_config import stated_preset
+        from modelscope_cli.inputs.model_config import configured_preset
 
-        plan = plan_preprocessing(InputRequest(), "custom", stated_preset(module), module)
+        plan = plan_preprocessing(InputRequest(), "custom", configured_preset(module), module)
         before = plan.apply(photo(120, 100), "x")
         found = variations(plan)
         names = {one.name for one in found}
@@ -146,7 +146,7 @@ def test_an_image_can_stay_as_it_is_stored(tmp_path: Any, orientation: int, suff
     exif[0x0112] = orientation
     path = tmp_path / f"turned.{suffix}"
     photo(40, 30).save(path, exif=exif)
-    file = PictureFile(str(path))
+    file = ListedImage(str(path))
     assert is_stored_turned(file) == (orientation != 1)
     assert decode(file, "RGB", is_turned=False).size == (40, 30)
     upright = ImageOps.exif_transpose(Image.open(path))

@@ -15,7 +15,7 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.data_set import MOST_TOP_IMAGES, rank_data_set, refuse_together
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.inputs.python_inputs import as_given
+from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
 from modelscope_cli.records.naming import counted
@@ -93,7 +93,7 @@ def featuremaps(
         check_number("cell", cell, 1, 2048)
     check_number("top_images", top_images, 0, MOST_TOP_IMAGES)
     make_palette(cmap)
-    given = as_given(inputs, keywords)
+    given = to_inputs(inputs, keywords)
     of_one_image = {
         "--overlay": overlay,
         "--attention": attention,

@@ -9,7 +9,7 @@ from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, seed_of
-from modelscope_cli.inputs.python_inputs import as_given
+from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out, texts
 from modelscope_cli.records.progress import Progress, counting
@@ -76,7 +76,7 @@ def attack(
         target=texts(target),
         seed=seed_of(model, keywords),
     )
-    given = as_given(inputs, keywords)
+    given = to_inputs(inputs, keywords)
     given.request.check_one()
     results = Results(out, force)
     subject = Subject("attack", model, given, keywords, hook=hook, has_backward=True, progress=progress)

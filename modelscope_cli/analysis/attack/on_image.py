@@ -22,7 +22,7 @@ from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.batch import Inputs, ModelSide
 from modelscope_cli.inputs.forward_signature import needed_beside_an_image
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel
@@ -171,7 +171,7 @@ def save_and_ask(
     to_pil_image(found.levels[0]).save(png, format="PNG")
     if file is not None:
         file.write_bytes(png.getvalue())
-    image = decode(PictureFile("adversarial.png", png.getvalue()), plan.mode)
+    image = decode(ListedImage("adversarial.png", png.getvalue()), plan.mode)
     levels = pil_to_tensor(image)
     prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:

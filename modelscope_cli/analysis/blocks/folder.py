@@ -13,7 +13,7 @@ from typing import Any
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.image import Broken
+from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
@@ -34,7 +34,7 @@ class Block:
 
     number: int
     images: tuple[str, ...]
-    broken: tuple[Broken, ...]
+    broken: tuple[UnreadableImage, ...]
     machine: Machine
     result: Any = field(default=None, repr=False)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.analysis.comparison.call_alignment import Pairing
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.hooks.forward_passes import Output, OutputStream
+from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import names_among
@@ -126,7 +126,7 @@ def diff_activations(
 
 def _open(
     side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
-) -> Callable[[Arguments], Generator[Output]]:
+) -> Callable[[Arguments], Generator[StreamedOutput]]:
     """Open a session, to be closed by `stack`, and return what runs a pass of it."""
     module = side.loaded.module
     stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
@@ -140,7 +140,7 @@ def _open(
         )
     )
 
-    def run(args: Arguments) -> Generator[Output]:
+    def run(args: Arguments) -> Generator[StreamedOutput]:
         placed = side.place(args)
         try:
             yield from stream.follow(lambda: session.run(placed))
@@ -151,7 +151,7 @@ def _open(
     return run
 
 
-def _add(rows: dict[tuple[str, int, str], _Row], x: Output | None, y: Output | None) -> None:
+def _add(rows: dict[tuple[str, int, str], _Row], x: StreamedOutput | None, y: StreamedOutput | None) -> None:
     found = _to_difference(x, y)
     row = rows.setdefault((found.name, found.call, found.output), _Row(found))
     if found.status != row.difference.status:
@@ -164,7 +164,7 @@ def _add(rows: dict[tuple[str, int, str], _Row], x: Output | None, y: Output | N
             row.fail(in_one_line(error, 200))
 
 
-def _to_difference(x: Output | None, y: Output | None) -> LayerDifference:
+def _to_difference(x: StreamedOutput | None, y: StreamedOutput | None) -> LayerDifference:
     if x is None or y is None:
         status = "added" if x is None else "removed"
     else:

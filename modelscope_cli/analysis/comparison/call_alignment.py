@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from modelscope_cli.hooks.forward_passes import Output
+from modelscope_cli.hooks.forward_passes import StreamedOutput
 
-Pair = tuple[Output | None, Output | None]
+Pair = tuple[StreamedOutput | None, StreamedOutput | None]
 
 
 class Pairing:
@@ -23,11 +23,11 @@ class Pairing:
 
     def __init__(self, names_a: frozenset[str], names_b: frozenset[str]) -> None:
         self._names_a, self._names_b = names_a, names_b
-        self._kept_a: dict[tuple[str, int, str], Output] = {}
-        self._kept_b: dict[tuple[str, int, str], Output] = {}
+        self._kept_a: dict[tuple[str, int, str], StreamedOutput] = {}
+        self._kept_b: dict[tuple[str, int, str], StreamedOutput] = {}
         self.most_bytes = 0
 
-    def pairs(self, a: Iterator[Output], b: Iterator[Output]) -> Iterator[Pair]:
+    def pairs(self, a: Iterator[StreamedOutput], b: Iterator[StreamedOutput]) -> Iterator[Pair]:
         """Yield each output once, with its counterpart or None; good until the next pair is asked for."""
         x, y = next(a, None), next(b, None)
         while x is not None or y is not None:
@@ -52,7 +52,7 @@ class Pairing:
         self._kept_a.clear()
         self._kept_b.clear()
 
-    def _keep(self, x: Output, y: Output) -> None:
+    def _keep(self, x: StreamedOutput, y: StreamedOutput) -> None:
         self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
         kept = (*self._kept_a.values(), *self._kept_b.values())
         self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in kept))

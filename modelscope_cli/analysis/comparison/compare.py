@@ -11,7 +11,7 @@ from modelscope_cli.analysis.comparison.tensors import diff_tensors
 from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.python_inputs import Given
+from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.records.diff import DiffRecord, DiffSide, count_up, first_divergence
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import InputInfo, Invocation, Notice, Run
@@ -58,7 +58,7 @@ class Comparison:
 
     def run(
         self,
-        given: Given,
+        given: PythonInputs,
         modes: tuple[str, str],
         hook: Patterns,
         b_hook: Patterns,

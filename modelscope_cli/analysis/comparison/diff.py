@@ -121,7 +121,7 @@ def diff(
     check_pictures(file for file in files or () if file != "-")
 
     from modelscope_cli.analysis.comparison.compare import Comparison
-    from modelscope_cli.inputs.python_inputs import as_given
+    from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = Comparison(
         sources=sources,
@@ -132,7 +132,7 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        asked = as_given(inputs, keywords)
+        asked = to_inputs(inputs, keywords)
         asked = replace(asked, request=replace(asked.request, is_strict=settings.strict is True))
         record = comparison.run(asked, modes, hook, hooks, layer, exclude)
     else:
@@ -171,9 +171,9 @@ def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
 
 
 def _preparation(keywords: Keywords) -> InputRequest:
-    from modelscope_cli.inputs.python_inputs import as_given
+    from modelscope_cli.inputs.python_inputs import to_inputs
 
-    return as_given(None, keywords).request
+    return to_inputs(None, keywords).request
 
 
 def _sources(

@@ -15,7 +15,7 @@ from modelscope_cli.checkpoints.entries import in_order
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.python_inputs import Given
+from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.checkpoint import read_checkpoint
 from modelscope_cli.models.initialise import fill_from_checkpoint
@@ -175,7 +175,7 @@ def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) 
         progress.warn(warning.message)
 
 
-def open_shared(given: Given, a: LoadedModel, progress: Progress) -> Inputs:
+def open_shared(given: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
     """Open the input as A wants it, in float32 on the CPU, from where it goes to both."""
     return open_for(given, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 

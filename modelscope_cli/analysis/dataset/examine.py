@@ -16,8 +16,14 @@ from modelscope_cli.analysis.dataset.copies import Pair, equal_rows, find_alike,
 from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
 from modelscope_cli.inputs.files import find_pictures
-from modelscope_cli.inputs.image import Broken, BrokenImageError, BrokenImages, decode, strict_pillow
-from modelscope_cli.inputs.listing import FileList, PictureFile
+from modelscope_cli.inputs.image import (
+    UnreadableImage,
+    UnreadableImageError,
+    UnreadableImages,
+    decode,
+    strict_pillow,
+)
+from modelscope_cli.inputs.listing import FileList, ListedImage
 from modelscope_cli.records.dataset import (
     ALIKE,
     BYTES,
@@ -68,13 +74,13 @@ def examine_images(
         UsageError, CannotRunError: words that name no images (exit 2, 4).
     """
     listed = _list(folders, against, progress)
-    table, broken = ImageTable(), BrokenImages()
+    table, broken = ImageTable(), UnreadableImages()
     started = time.perf_counter()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
     for number, look in enumerate(looks):
         table.add(look)
         if look.kind:
-            broken.take(number, [Broken(number, listed.files[number].name, look.kind)])
+            broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
     speed = len(table) / max(time.perf_counter() - started, 1e-9)
     good = table.good().tolist()
     identical, alike = _find_copies(table, listed, least_alike)
@@ -118,7 +124,7 @@ class _Names(Sequence[str]):
 
 
 def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) -> _Listed:
-    files: list[PictureFile] = []
+    files: list[ListedImage] = []
     roots: list[tuple[Path | None, int]] = []
     n_first = 0
     for n, word in enumerate((*folders, *against)):
@@ -177,7 +183,7 @@ class _Pixels:
         if number not in self._known:
             try:
                 pixels = decode(self._files[number], "RGB").tobytes()
-            except BrokenImageError:  # it has changed since it was looked at
+            except UnreadableImageError:  # it has changed since it was looked at
                 pixels = os.urandom(16)
             self._known[number] = hashlib.sha256(pixels).digest()
         return self._known[number]

@@ -8,8 +8,8 @@ import numpy as np
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.image import UNREADABLE, BrokenImageError, decode_gray
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.image import UNREADABLE, UnreadableImageError, decode_gray
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.paths import refuse_endless
 
 SHORT_SIDE = 128  # pixels: at this size everything is measured
@@ -45,25 +45,25 @@ class Look:
     sharpness: float = 0.0
 
 
-def look_at(file: PictureFile) -> Look:
+def look_at(file: ListedImage) -> Look:
     """Read and decode one image; what is broken is not raised but said. Only inside `strict_pillow`."""
     try:
         content = _read(file)
-    except BrokenImageError as error:
+    except UnreadableImageError as error:
         return Look(b"", error.kind)
     except (OSError, CannotRunError):
         return Look(b"", UNREADABLE)
     digest = hashlib.sha256(content).digest()
     try:
-        gray, (width, height) = decode_gray(PictureFile(file.name, content), SHORT_SIDE)
-    except BrokenImageError as error:
+        gray, (width, height) = decode_gray(ListedImage(file.name, content), SHORT_SIDE)
+    except UnreadableImageError as error:
         return Look(digest, error.kind)
     light, contrast = _brightness(gray)
     hashes = gradient_hash(gray, COARSE), gradient_hash(gray, FINE)
     return Look(digest, "", width, height, *hashes, light, contrast, _sharpness(gray, contrast))
 
 
-def _read(file: PictureFile) -> bytes:
+def _read(file: ListedImage) -> bytes:
     content = file.read()
     if content is not None:
         return content

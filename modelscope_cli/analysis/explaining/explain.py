@@ -33,7 +33,7 @@ from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.python_inputs import as_given
+from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.explain import ExplainRecord
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
@@ -108,7 +108,7 @@ def explain(
     kind = receipt_kind(receipt)
     requirements = read_requirements(as_patterns(require), kind)
     region = _region(texts(box), mask)
-    given = as_given(inputs, keywords)
+    given = to_inputs(inputs, keywords)
     blocks = Blocks(out, force=force, keep=keep, **block_keywords(keywords))
     if save_tensors is not None and blocks.is_first:
         check_file(Path(save_tensors), force)

@@ -6,7 +6,7 @@ from typing import Any
 from modelscope_cli.records.check import KnownFinding
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.rules.baseline import Baseline, check_update, read_baseline, render_baseline
+from modelscope_cli.rules.baseline import CheckBaseline, check_update, read_baseline, render_baseline
 
 
 def several(given: Any) -> Any:
@@ -14,7 +14,7 @@ def several(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-def known_findings(path: Path | None, is_update: bool) -> Baseline:
+def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
     """Read the baseline; one that is to be written need not be there yet.
 
     Raises:
@@ -24,11 +24,11 @@ def known_findings(path: Path | None, is_update: bool) -> Baseline:
     if is_update:
         check_update(path)
     if path is None:
-        return Baseline()
+        return CheckBaseline()
     if is_update:
         check_file(path, is_forced=True)
         if not path.exists():
-            return Baseline()
+            return CheckBaseline()
     return read_baseline(path)
 
 

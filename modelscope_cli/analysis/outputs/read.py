@@ -25,7 +25,7 @@ from modelscope_cli.analysis.outputs.said import Said
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs.model_config import StatedOutputs, stated_outputs
+from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -45,10 +45,10 @@ class OutputReader:
     family: str
     categories: Sequence[str] | None
     module: nn.Module
-    _stated: StatedOutputs = field(init=False)
+    _stated: ConfiguredOutputs = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_stated", stated_outputs(self.module))  # once, and not for every pass
+        object.__setattr__(self, "_stated", configured_outputs(self.module))  # once, and not for every pass
 
     @classmethod
     def of(cls, loaded: LoadedModel) -> "OutputReader":

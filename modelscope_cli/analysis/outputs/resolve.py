@@ -6,7 +6,7 @@ from modelscope_cli.analysis.outputs.aim import Aim, parse_aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.subject import Subject, open_for
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.inputs.python_inputs import Given
+from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.records.progress import SILENT
 
 
@@ -22,7 +22,7 @@ def resolve_aim(typed: str, subject: Subject) -> Aim:
         return aim
     request = replace(subject.given.request, files=(aim.name,), shapes=(), batch=None, repeat=1)
     loaded = subject.loaded
-    batch = next(iter(open_for(Given(request), loaded, SILENT)))
+    batch = next(iter(open_for(PythonInputs(request), loaded, SILENT)))
     with HookSession(loaded.module) as session:
         answer = OutputReader.of(loaded).read(session.run(batch.args), batch.args, batch.n_images)
     return replace(aim, reference=answer.main.tensor().detach().flatten())

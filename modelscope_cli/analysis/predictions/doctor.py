@@ -16,7 +16,7 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.model_config import is_published, stated_outputs
+from modelscope_cli.inputs.model_config import configured_outputs, is_published
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset, ProcessorPreset
 from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_preprocessing, variations
 from modelscope_cli.inputs.request import InputRequest
@@ -116,7 +116,7 @@ def _open(subject: Subject) -> Preprocessing:
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "leave out --doctor")
-    if stated_outputs(subject.loaded.module).has_no_classes:
+    if configured_outputs(subject.loaded.module).has_no_classes:
         message = "the model has no head: its outputs are features, not scores of classes"
         raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()

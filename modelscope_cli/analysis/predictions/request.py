@@ -33,10 +33,10 @@ def choose_activation(scores: str, threshold: float | None, module: "nn.Module")
     Raises:
         UsageError: a threshold, and nothing says that each class is decided on its own (exit 2).
     """
-    from modelscope_cli.inputs.model_config import stated_outputs
+    from modelscope_cli.inputs.model_config import configured_outputs
 
     if scores == "auto":
-        scores = "sigmoid" if stated_outputs(module).has_several_labels else "softmax"
+        scores = "sigmoid" if configured_outputs(module).has_several_labels else "softmax"
     if threshold is not None and scores == "softmax":
         raise _for_sigmoid(threshold)
     return scores

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import decode_mask, upright_size
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.truth import GivenTruth, Words
 
@@ -54,7 +54,7 @@ class Masks:
 
     def _check(self, mask: Tensor, path: Path, image: str) -> None:
         height, width = mask.shape
-        size = upright_size(PictureFile(image)) if Path(image).is_file() else (width, height)
+        size = upright_size(ListedImage(image)) if Path(image).is_file() else (width, height)
         if size != (width, height):
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")

@@ -14,7 +14,7 @@ from modelscope_cli.analysis.pruning.request import make_request
 from modelscope_cli.analysis.pruning.weights_file import check_weights_file, write_weights
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
-from modelscope_cli.inputs.python_inputs import as_given
+from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
@@ -66,7 +66,7 @@ def prune(
         CannotRunError: the model cannot be loaded, raised, or gives nothing to compare, or a file cannot be read or
             written (exit 4).
     """
-    given = as_given(inputs, keywords)
+    given = to_inputs(inputs, keywords)
     asked = make_request(
         amount=amount,
         method=method,

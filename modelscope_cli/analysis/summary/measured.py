@@ -17,7 +17,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.python_inputs import Given
+from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.keywords import check_choice
@@ -62,7 +62,7 @@ def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, .
 def with_measured(
     rows: Sequence[LayerShape],
     loaded: LoadedModel,
-    given: Given,
+    given: PythonInputs,
     inputs: Inputs,
     measure: Sequence[str],
     progress: Progress,
@@ -128,7 +128,7 @@ def _devices(model: nn.Module) -> list[torch.device]:
     return [device for device in found if device.type not in ("cpu", "meta")]
 
 
-def _zeros(loaded: LoadedModel, given: Given) -> dict[_Key, float]:
+def _zeros(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
     """Return the share of zeros among the finite values of every call's output, over all its tensors."""
     from modelscope_cli.analysis.activations.stats import stats
 
@@ -142,7 +142,7 @@ def _zeros(loaded: LoadedModel, given: Given) -> dict[_Key, float]:
     return {key: zeros[key] / n for key, n in counts.items() if n}
 
 
-def _gradients(loaded: LoadedModel, given: Given) -> dict[_Key, float]:
+def _gradients(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
     """Return the norm of the gradient at every call's output, over all its tensors."""
     from modelscope_cli.analysis.gradients.grads import grads
 

@@ -24,7 +24,7 @@ from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.inputs.python_inputs import Given, as_given
+from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request
@@ -89,7 +89,7 @@ def summary(
     invoked = invocation()
     progress = progress or SILENT
     said = cast(Keywords, keywords)
-    given = as_given((inputs, *more) if more else inputs, said)
+    given = to_inputs((inputs, *more) if more else inputs, said)
     frozen = as_patterns(freeze)
     if isinstance(model, LoadedModel | nn.Module):
         refuse_idle({**said, "weights": "auto" if weights == "none" else weights})
@@ -139,7 +139,7 @@ class _Measured:
 
 
 def _measure_named(
-    request: ModelRequest, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
+    request: ModelRequest, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
     """Build a model without data and run it; for real, with a warning, where that cannot be."""
     loaded = load_skeleton(request)
@@ -176,7 +176,7 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
 
 
 def _measure_for_real(
-    request: ModelRequest, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
+    request: ModelRequest, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
     """Build a model with values and run it."""
     loaded = load_model(request)
@@ -184,7 +184,7 @@ def _measure_for_real(
 
 
 def _measure(
-    loaded: LoadedModel, given: Given, freeze: Sequence[str], with_flow: bool, progress: Progress
+    loaded: LoadedModel, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
     # Nothing of the user's own runs under the stand-ins.
     with without_dynamo() if loaded.info.source == "zoo" else nullcontext():

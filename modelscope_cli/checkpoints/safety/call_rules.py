@@ -11,7 +11,7 @@ from typing import Any
 
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.checkpoints.safety.known_names import ENUMS, HASHES, KNOWN_NAMES, LISTS, READS
-from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, is_reaching, rank
+from modelscope_cli.checkpoints.safety.rank import Rating, is_class_like, is_reaching, rank
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
 
 _CLOUDPICKLE = "cloudpickle.cloudpickle."
@@ -35,11 +35,11 @@ _RANDOM = "numpy.random._pickle."
 _BIT_GENERATOR = f"{_RANDOM}__bit_generator_ctor"
 _SEEDS = "numpy.random.bit_generator.SeedSequence"
 _REBUILDERS = ("torch._utils._rebuild_", "torch.nested._internal.nested_tensor._rebuild_njt")
-_COMPUTED = Ranked(DANGEROUS, "uses what cannot be determined")
+_COMPUTED = Rating(DANGEROUS, "uses what cannot be determined")
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ForwardedCall:
     """The call that a function makes of what it is handed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Call:
 
 
 # None for what is known with these arguments, or what of `known` is done with them on top of it.
-Verdict = Ranked | Call | str | None
+Verdict = Rating | ForwardedCall | str | None
 
 
 def is_reached(value: Opaque) -> bool:
@@ -98,12 +98,12 @@ def _getattr(values: tuple[Any, ...]) -> Verdict:
                 return None
             reason = is_reaching(attribute)
             if reason is not None:
-                return Ranked(DANGEROUS, reason)
+                return Rating(DANGEROUS, reason)
             is_plain = attribute.isidentifier() and is_class_like(owner.name)
             is_fine = rank(owner).rank != DANGEROUS if isinstance(owner, Global) else not is_reached(owner)
             if is_plain and is_fine:
-                return Ranked(UNKNOWN, f"takes '{attribute}' of '{owner.name}'")
-            return Ranked(DANGEROUS, f"takes '{attribute[:40]}' of what may be a module")
+                return Rating(UNKNOWN, f"takes '{attribute}' of '{owner.name}'")
+            return Rating(DANGEROUS, f"takes '{attribute[:40]}' of what may be a module")
     return _COMPUTED
 
 
@@ -115,12 +115,12 @@ def _partial(values: tuple[Any, ...]) -> Verdict:
         case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith(
             "computed"
         ):
-            return Ranked(UNKNOWN, f"will call what '{owner.name}' gave")
-    return Ranked(DANGEROUS, "will call what cannot be determined")
+            return Rating(UNKNOWN, f"will call what '{owner.name}' gave")
+    return Rating(DANGEROUS, "will call what cannot be determined")
 
 
 def _iter(values: tuple[Any, ...]) -> Verdict:
-    return LISTS if len(values) == 1 else Ranked(DANGEROUS, "calls what it is handed")
+    return LISTS if len(values) == 1 else Rating(DANGEROUS, "calls what it is handed")
 
 
 def _reduce(values: tuple[Any, ...]) -> Verdict:
@@ -128,80 +128,82 @@ def _reduce(values: tuple[Any, ...]) -> Verdict:
         case (Global(name="_operator.or_" | "operator.or_"), tuple(kinds)) if all(
             isinstance(kind, Global) for kind in kinds
         ):
-            return Ranked(UNKNOWN, "joins types")
-    return Ranked(DANGEROUS, "calls a function repeatedly")
+            return Rating(UNKNOWN, "joins types")
+    return Rating(DANGEROUS, "calls a function repeatedly")
 
 
 def _getitem(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global() as owner, _) if owner.name.startswith("typing.") and owner.name in KNOWN_NAMES:
             return HASHES
-    return Ranked(DANGEROUS, "takes an item of what is not a type hint")
+    return Rating(DANGEROUS, "takes an item of what is not a type hint")
 
 
 def _codec(values: tuple[Any, ...]) -> Verdict:
     is_usual = len(values) < 2 or values[1] in ("latin1", "latin-1", "utf-8", "utf8", "ascii")
-    return READS if is_usual else Ranked(DANGEROUS, "uses an encoding that no checkpoint has")
+    return READS if is_usual else Rating(DANGEROUS, "uses an encoding that no checkpoint has")
 
 
 def _type(values: tuple[Any, ...]) -> Verdict:
-    return None if len(values) == 1 else Ranked(DANGEROUS, "makes a class")
+    return None if len(values) == 1 else Rating(DANGEROUS, "makes a class")
 
 
 def _builtin_type(values: tuple[Any, ...]) -> Verdict:
-    return Ranked(UNKNOWN, "names a type") if len(values) == 1 and values[0] in _TYPES else _COMPUTED
+    return Rating(UNKNOWN, "names a type") if len(values) == 1 and values[0] in _TYPES else _COMPUTED
 
 
 def _function_state(values: tuple[Any, ...]) -> Verdict:
     is_own = bool(values) and isinstance(values[0], Opaque) and values[0].name == _MAKE_FUNCTION
-    return Ranked(UNKNOWN, "fills a function") if is_own else Ranked(DANGEROUS, "changes what it is given")
+    return Rating(UNKNOWN, "fills a function") if is_own else Rating(DANGEROUS, "changes what it is given")
 
 
 def _subimport(values: tuple[Any, ...]) -> Verdict:
     """A module that a function refers to: what is reached through it is judged where it is reached."""
     is_named = len(values) == 1 and isinstance(values[0], str) and values[0] != "antigravity"
-    return Ranked(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
+    return Rating(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
 
 
 def _made(values: tuple[Any, ...]) -> Verdict:
-    return Ranked(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True)
+    return Rating(UNKNOWN, "makes a function out of bytes, which nothing here calls", is_call=True)
 
 
 def _reconstructor(values: tuple[Any, ...]) -> Verdict:
     """`object.__new__(cls)`, or `base.__new__(cls, state)` and `base.__init__`."""
     match values:
         case (kind, Global(name="builtins.object"), None):
-            return Call("NEWOBJ", kind, ())
+            return ForwardedCall("NEWOBJ", kind, ())
         case (kind, Global() as base, state):
             return (
-                Call("REDUCE", base, (state,)) if rank(base).rank == KNOWN else Call("NEWOBJ", kind, (state,))
+                ForwardedCall("REDUCE", base, (state,))
+                if rank(base).rank == KNOWN
+                else ForwardedCall("NEWOBJ", kind, (state,))
             )
     return _COMPUTED
 
 
 def _newobj(values: tuple[Any, ...]) -> Verdict:
-    return Call("NEWOBJ", values[0], values[1:]) if values else _COMPUTED
+    return ForwardedCall("NEWOBJ", values[0], values[1:]) if values else _COMPUTED
 
 
 def _newobj_ex(values: tuple[Any, ...]) -> Verdict:
-    return Call("NEWOBJ_EX", *values) if len(values) == 3 else _COMPUTED
+    return ForwardedCall("NEWOBJ_EX", *values) if len(values) == 3 else _COMPUTED
 
 
 def _from_type(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global() as function, Global(), args, state):
             if function.name.startswith(_REBUILDERS):
-                return Call("REDUCE", function, args, state=state)
+                return ForwardedCall("REDUCE", function, args, state=state)
             if rank(function).rank == KNOWN:
-                return Ranked(DANGEROUS, f"is given '{function.name}' to call, as torch never does")
-            return Call("REDUCE", function, args)
+                return Rating(DANGEROUS, f"is given '{function.name}' to call, as torch never does")
+            return ForwardedCall("REDUCE", function, args)
     return _COMPUTED
 
 
 def _parameter(values: tuple[Any, ...]) -> Verdict:
     if len(values) != 4:
         return _COMPUTED
-    return Call(
+    return ForwardedCall(
         "REDUCE", Global("torch._utils._rebuild_parameter", "torch._utils"), values[:3], state=values[3]
     )
 
@@ -212,7 +214,7 @@ def _bit_generator(values: tuple[Any, ...]) -> Verdict:
             return None
         case (Global() as kind,) if kind.name in KNOWN_NAMES and kind.module.startswith("numpy.random."):
             return None
-    return Ranked(DANGEROUS, "makes what is not a bit generator of NumPy")
+    return Rating(DANGEROUS, "makes what is not a bit generator of NumPy")
 
 
 def _generator(values: tuple[Any, ...]) -> Verdict:
@@ -222,14 +224,14 @@ def _generator(values: tuple[Any, ...]) -> Verdict:
         case (str() | Opaque(name="numpy.random._pickle.__bit_generator_ctor"), Global(name=name)):
             if name == _BIT_GENERATOR:
                 return None
-    return Ranked(DANGEROUS, "calls what it is handed, as NumPy never does")
+    return Rating(DANGEROUS, "calls what it is handed, as NumPy never does")
 
 
 def _seeds(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global(name=name), int(), *_) if name == _SEEDS:
             return None
-    return Ranked(DANGEROUS, "makes what is not a seed sequence of NumPy")
+    return Rating(DANGEROUS, "makes what is not a seed sequence of NumPy")
 
 
 CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {

@@ -104,7 +104,7 @@ class Part:
     n_unpacked: int = 0
 
 
-class _Reader(Protocol):
+class _ByteReader(Protocol):
     def read(self, n: int, /) -> bytes: ...
 
 
@@ -125,7 +125,7 @@ def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
         yield _unpacked("unpacked", opened)
 
 
-def _opened(file: IO[bytes], head: bytes) -> "_Reader | None":
+def _opened(file: IO[bytes], head: bytes) -> "_ByteReader | None":
     """Return the unpacked side of a packed file."""
     if head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=file)
@@ -170,7 +170,7 @@ class _Inflating:
         return bytes(found)
 
 
-def _unpacked(name: str, opened: _Reader) -> Part:
+def _unpacked(name: str, opened: _ByteReader) -> Part:
     try:
         data = opened.read(_N_HEAD)
         if not _is_plain_array(data):

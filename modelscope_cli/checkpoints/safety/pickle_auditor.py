@@ -9,7 +9,7 @@ from modelscope_cli.checkpoints.safety.call_rules import (
     HARMFUL,
     LOADS_BYTES,
     PARTIALS,
-    Call,
+    ForwardedCall,
     is_handed_code,
     is_reached,
     may_call,
@@ -24,7 +24,7 @@ from modelscope_cli.checkpoints.safety.known_names import (
     READS,
     UNCALLED,
 )
-from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, rank
+from modelscope_cli.checkpoints.safety.rank import Rating, is_class_like, rank
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
 
@@ -81,10 +81,10 @@ _CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
 # Special names that honest objects have among their own attributes.
 _HARMLESS_SPECIAL = ("__orig_class__", "__wrapped__", "__fields_set__", "__pydantic_fields_set__", "__dict__")
 _SETS = ("builtins.set", "builtins.frozenset", "collections.Counter")
-_COMPUTED = Ranked(DANGEROUS, "is called with arguments that cannot be determined")
-_CALLED = Ranked(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
-_MADE = Ranked(UNKNOWN, "is made without arguments, and then given its attributes")
-_NOT_CALLED = Ranked(UNKNOWN, "is called, as no checkpoint is known to do", is_call=True)
+_COMPUTED = Rating(DANGEROUS, "is called with arguments that cannot be determined")
+_CALLED = Rating(UNKNOWN, "is called, and what it does with its arguments is not known", is_call=True)
+_MADE = Rating(UNKNOWN, "is made without arguments, and then given its attributes")
+_NOT_CALLED = Rating(UNKNOWN, "is called, as no checkpoint is known to do", is_call=True)
 _TOO_MUCH = Global("more values than can be looked through")
 
 
@@ -103,12 +103,12 @@ class PickleAuditor:
         self._has_code = False  # a name that is not known, or that calls what it is handed
         self._left = _MAX_LOOK
         self._keys: dict[int, Any] = {}
-        self.ranks: dict[str, Ranked] = {}
+        self.ranks: dict[str, Rating] = {}
         self.suspects: dict[str, Suspect] = {}
 
     def named(self, found: Global, position: int) -> None:
         if found.name not in self.ranks:
-            ranked = Ranked(KNOWN, "judged where it is called") if found.name in CALL_RULES else rank(found)
+            ranked = Rating(KNOWN, "judged where it is called") if found.name in CALL_RULES else rank(found)
             self.ranks[found.name] = ranked
             self._has_code = self._has_code or ranked.rank != KNOWN or found.name in HARMFUL
             self._suspect(found.name, ranked, None, position)
@@ -129,7 +129,7 @@ class PickleAuditor:
                     self._danger(given.name, reason, callee, args, position)
         elif isinstance(callee, Opaque) and may_call(callee):
             self._suspect(
-                callee.name, Ranked(UNKNOWN, "makes a function out of bytes"), (callee, args), position
+                callee.name, Rating(UNKNOWN, "makes a function out of bytes"), (callee, args), position
             )
         elif isinstance(callee, Opaque | Persistent):
             name = callee.name if isinstance(callee, Opaque) else "something outside the pickle"
@@ -165,26 +165,26 @@ class PickleAuditor:
                 self.strange("a storage that is not named by plain values", position)
         elif type(id) is not int:
             self._suspect(
-                "an object outside the pickle", Ranked(UNKNOWN, "is not a storage of torch"), None, position
+                "an object outside the pickle", Rating(UNKNOWN, "is not a storage of torch"), None, position
             )
 
     def strange(self, what: str, position: int) -> None:
-        self._suspect(what, Ranked(DANGEROUS, "is not what any checkpoint writer makes"), None, position)
+        self._suspect(what, Rating(DANGEROUS, "is not what any checkpoint writer makes"), None, position)
 
     def _rank(self, value: Global | Opaque) -> str:
         ranked = self.ranks.get(value.name)
         return ranked.rank if ranked is not None else KNOWN if value.name in KNOWN_NAMES else UNKNOWN
 
-    def _judge(self, how: str, callee: Global, args: Any, keywords: Any, position: int) -> Ranked:
+    def _judge(self, how: str, callee: Global, args: Any, keywords: Any, position: int) -> Rating:
         name, own = callee.name, self.ranks.get(callee.name) or rank(callee)
         values = args if isinstance(args, tuple) else None
         does = DOES.get(name)
         if name in CALL_RULES:
             verdict = CALL_RULES[name](values) if values is not None else _COMPUTED
-            if isinstance(verdict, Call):
+            if isinstance(verdict, ForwardedCall):
                 self._forwarded(verdict, position)
                 return own
-            if isinstance(verdict, Ranked):
+            if isinstance(verdict, Rating):
                 return verdict
             does = verdict or KEEPS
         elif name.rpartition(".")[2] in _LOADERS:
@@ -220,7 +220,7 @@ class PickleAuditor:
         if keywords and does != KEEPS:
             self._read(name, [keywords], position)
 
-    def _forwarded(self, call: Call, position: int) -> None:
+    def _forwarded(self, call: ForwardedCall, position: int) -> None:
         """Judge the call that a function makes of what it is handed."""
         args = (call.args, call.keywords) if call.keywords else call.args
         self.called(call.how, call.callee, args, position)
@@ -241,7 +241,7 @@ class PickleAuditor:
             self._call_of(code.name, f"may be called by '{name}', which reads it", position)
 
     def _call_of(self, name: str, reason: str, position: int) -> None:
-        self._suspect(name, Ranked(UNKNOWN, reason, is_call=True), None, position)
+        self._suspect(name, Rating(UNKNOWN, reason, is_call=True), None, position)
 
     def _code_in(self, values: Iterable[Any], *, is_kept: bool = False) -> Global | Opaque | None:
         """Return the worst that some values hold and that runs code where it is called; None for none."""
@@ -273,14 +273,14 @@ class PickleAuditor:
                 return found
         return found
 
-    def _load(self, name: str, own: Ranked, values: tuple[Any, ...] | None, position: int) -> Ranked:
+    def _load(self, name: str, own: Rating, values: tuple[Any, ...] | None, position: int) -> Rating:
         """Go through the pickle in the bytes that a loader is given."""
         data = _bytes_of(values[0]) if values else None
         problem = self._nested(data, position) if data is not None else "its bytes cannot be determined"
         if name == LOADS_BYTES and problem is None:
             return own
         reason = f"loads a second pickle; {problem}" if problem else "loads a second pickle"
-        return Ranked(DANGEROUS, reason) if own.rank == DANGEROUS or name == LOADS_BYTES else own
+        return Rating(DANGEROUS, reason) if own.rank == DANGEROUS or name == LOADS_BYTES else own
 
     def _built(self, target: Any, state: Any, position: int) -> None:
         planted = _planted(state)
@@ -297,7 +297,7 @@ class PickleAuditor:
             self._danger(target.name, reason, target, (state,), position)
         elif target.name in PARTIALS:
             ranked = CALL_RULES[target.name](state if isinstance(state, tuple) else ())
-            if isinstance(ranked, Ranked):
+            if isinstance(ranked, Rating):
                 self._suspect(target.name, ranked, (Global(target.name), state), position)
         elif self._has_code and self._rank(target) == KNOWN:
             if DOES.get(target.name) == READS or target.name in CALL_RULES:
@@ -319,9 +319,9 @@ class PickleAuditor:
             self._danger(code.name, reason, target, (values,), position)
 
     def _danger(self, name: str, reason: str, callee: Any, args: Any, position: int) -> None:
-        self._suspect(name, Ranked(DANGEROUS, reason), (callee, args), position)
+        self._suspect(name, Rating(DANGEROUS, reason), (callee, args), position)
 
-    def _suspect(self, name: str, ranked: Ranked, call: tuple[Any, Any] | None, position: int) -> None:
+    def _suspect(self, name: str, ranked: Rating, call: tuple[Any, Any] | None, position: int) -> None:
         """Keep the worst that is said of a name; of two that are as bad, the one that tells of a call."""
         if ranked.rank == KNOWN:
             return

@@ -14,7 +14,14 @@ from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.opcodes import MAX_BYTES, python3_name
-from modelscope_cli.checkpoints.pickle_machine import EXTENSION, Blind, Global, Machine, Opaque, Watch
+from modelscope_cli.checkpoints.pickle_machine import (
+    EXTENSION,
+    Global,
+    IgnoreEvents,
+    Opaque,
+    PickleEvents,
+    PickleMachine,
+)
 from modelscope_cli.checkpoints.safety.call_rules import HARMFUL, resolved
 from modelscope_cli.checkpoints.safety.known_names import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
@@ -177,13 +184,13 @@ _BYTES = {"U": 4, "S": 1, "V": 1}
 _N_STATE = (8, 9)  # of a dtype, since NumPy 1.4
 
 
-class _Plainly(Blind):
+class _PlainReading(IgnoreEvents):
     """Passes on the names and calls that `pickle.load` finds in the values of an array, where joblib reads values.
 
     Not what is there by chance: in a pickle of objects the numbers of its memory mean others to `pickle.load`.
     """
 
-    def __init__(self, watch: Watch, has_objects: bool) -> None:
+    def __init__(self, watch: PickleEvents, has_objects: bool) -> None:
         self._watch, self._has_objects = watch, has_objects
         self.is_strange = False
 
@@ -200,7 +207,7 @@ class _Plainly(Blind):
         self.is_strange = not self._has_objects
 
 
-class JoblibMachine(Machine):
+class JoblibMachine(PickleMachine):
     """Steps over the values behind each array, or reads the pickle that holds them."""
 
     def read(self) -> Any:
@@ -230,7 +237,7 @@ class JoblibMachine(Machine):
 
     def _read_plainly(self, *, has_objects: bool) -> None:
         """Go on as `pickle.load` does, for which no values are there; mostly it fails at their first byte."""
-        watch = _Plainly(self._watch, has_objects)
+        watch = _PlainReading(self._watch, has_objects)
         self.read_on(watch)
         self._is_strange = watch.is_strange
 
@@ -273,7 +280,7 @@ _NAME = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundPickle:
     """One pickle.
 
     Attributes:
@@ -293,10 +300,10 @@ class Found:
     is_named: bool
 
 
-class _Both:
+class _BothEvents:
     """Tells two watches of everything."""
 
-    def __init__(self, first: Watch, second: Watch) -> None:
+    def __init__(self, first: PickleEvents, second: PickleEvents) -> None:
         self._watches = (first, second)
 
     def named(self, found: Global, position: int) -> None:
@@ -326,7 +333,7 @@ class _Both:
 
 def read_pickles(
     file: IO[bytes], place: str, nested: Nested, rules: WeightsOnlyRules | None = None, is_one: bool = False
-) -> list[Found]:
+) -> list[FoundPickle]:
     """Go through the pickles that follow one another from the beginning of a file, and those that may stand behind.
 
     Args:
@@ -353,12 +360,14 @@ def read_pickles(
     return found
 
 
-def _read(file: IO[bytes], at: int, place: str, nested: Nested, rules: WeightsOnlyRules | None) -> Found:
+def _read(
+    file: IO[bytes], at: int, place: str, nested: Nested, rules: WeightsOnlyRules | None
+) -> FoundPickle:
     file.seek(at)
     has_magic = _BEGIN.match(file.read(2)) is not None
     file.seek(at)
     auditor = PickleAuditor(place, nested)
-    machine = JoblibMachine(file, resolved, auditor if rules is None else _Both(auditor, rules))
+    machine = JoblibMachine(file, resolved, auditor if rules is None else _BothEvents(auditor, rules))
     content, error = None, None
     try:
         content = machine.read()
@@ -369,10 +378,10 @@ def _read(file: IO[bytes], at: int, place: str, nested: Nested, rules: WeightsOn
     is_named = _is_named(machine, auditor)
     is_sure = has_magic or is_named or (error is None and machine.position - at > 2)
     names = tuple(machine.names)
-    return Found(at, machine.position, content, error, names, auditor.suspects, is_sure, is_named)
+    return FoundPickle(at, machine.position, content, error, names, auditor.suspects, is_sure, is_named)
 
 
-def _is_named(machine: Machine, auditor: PickleAuditor) -> bool:
+def _is_named(machine: PickleMachine, auditor: PickleAuditor) -> bool:
     """Tell whether names stand in it that can be names: `class A:` in a text would name something too."""
     ranks = [
         ranked.rank
@@ -382,11 +391,11 @@ def _is_named(machine: Machine, auditor: PickleAuditor) -> bool:
     return DANGEROUS in ranks or (bool(ranks) and len(machine.operations) >= _MIN_OPERATIONS)
 
 
-def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[Found]:
+def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[FoundPickle]:
     """Guess where further pickles begin behind bytes that are none; only those that name something are told."""
     file.seek(at)
     data = file.read(_MAX_SWEEP)
-    found: list[Found] = []
+    found: list[FoundPickle] = []
     end = 0
     for _, match in zip(range(_MAX_GUESSES), _BEGIN.finditer(data), strict=False):
         if match.start() >= end:
@@ -397,7 +406,7 @@ def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[Found]
     return found
 
 
-def _with_sweep(file: IO[bytes], broken: Found, place: str) -> Found:
+def _with_sweep(file: IO[bytes], broken: FoundPickle, place: str) -> FoundPickle:
     """Look for dangerous names behind the place where a pickle breaks: another reader may get there."""
     file.seek(broken.start)
     data = file.read(_MAX_SWEEP)

@@ -42,7 +42,7 @@ _OWN = ("__main__", "__mp_main__", "__torch__")
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class Rating:
     """A rank and the reason for it, in words that follow `it`; whether it is that of a call."""
 
     rank: str
@@ -50,11 +50,11 @@ class Ranked:
     is_call: bool = False
 
 
-_IS_KNOWN = Ranked(KNOWN, "holds values only")
-_IS_UNKNOWN = Ranked(UNKNOWN, "is not on the list of what only holds values")
+_IS_KNOWN = Rating(KNOWN, "holds values only")
+_IS_UNKNOWN = Rating(UNKNOWN, "is not on the list of what only holds values")
 
 
-def rank(found: Global) -> Ranked:
+def rank(found: Global) -> Rating:
     """Return how far a name is trusted, whatever it is called with."""
     if found.name in KNOWN_NAMES:
         return _IS_KNOWN
@@ -79,7 +79,7 @@ def is_reaching(name: str) -> str | None:
     return f"is called '{name}', as what runs code is" if name in LAST_PARTS else None
 
 
-def _dangerous(module: str, attribute: str) -> Ranked | None:
+def _dangerous(module: str, attribute: str) -> Rating | None:
     modules, attributes = module.split("."), attribute.split(".")
     reason = (
         _below_listed(f"{module}.{attribute}")
@@ -88,7 +88,7 @@ def _dangerous(module: str, attribute: str) -> Ranked | None:
         or (_through(module, attributes) if len(attributes) > 1 else None)
         or (_of_python(modules) if is_standard(module) and not _is_class(modules, attribute) else None)
     )
-    return Ranked(DANGEROUS, reason) if reason else None
+    return Rating(DANGEROUS, reason) if reason else None
 
 
 def _below_listed(name: str) -> str | None:

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.file_type import is_safetensors
-from modelscope_cli.checkpoints.pickle_machine import Blob, Machine
+from modelscope_cli.checkpoints.pickle_machine import Blob, PickleMachine
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (
     MAX_ALL_UNPACKED,
@@ -426,7 +426,7 @@ def _scan_metadata(path: Path) -> Safety:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _StoredValue:
     """Where a value is, and whether torch unpickles it in full."""
 
     name: str
@@ -437,15 +437,15 @@ class _Place:
 
 
 @lru_cache(1)
-def _objects(metadata: Path, _: int) -> tuple[_Place, ...]:
+def _objects(metadata: Path, _: int) -> tuple[_StoredValue, ...]:
     """Return where all values are that the metadata, of the given age, names."""
     with metadata.open("rb") as opened:
-        content = Machine(opened, lambda name, args: None).read()
+        content = PickleMachine(opened, lambda name, args: None).read()
     kinds = {name: entry.name for name, entry in content.state["state_dict_metadata"].items()}
     found = []
     for index, info in content.state["storage_data"].items():
         name, where = index.state["fqn"], info.state
         offset, nbytes = checked_sizes((where["offset"], where["length"]))
         file = str(PurePath(where["relative_path"]))
-        found.append(_Place(str(name), file, offset, nbytes, kinds.get(name) != _TENSOR))
+        found.append(_StoredValue(str(name), file, offset, nbytes, kinds.get(name) != _TENSOR))
     return tuple(found)

@@ -14,7 +14,7 @@ from modelscope_cli.shell.named_model import SameModelOpt, names_learner, names_
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.rules.settings import Settings
+    from modelscope_cli.rules.settings import CheckSettings
 
 _RULES, _BUDGETS = "Rules", "Budgets, for one image"
 
@@ -116,7 +116,7 @@ class RuleOptions:
         ),
     ] = None
 
-    def settings(self) -> "Settings":
+    def settings(self) -> "CheckSettings":
         """Return these over what the project says.
 
         Raises:
@@ -147,7 +147,7 @@ class LoadingOptions(groups.LoadOptions):
     model: SameModelOpt = None
 
     def take(
-        self, first: str | None, images: list[str] | None, settings: "Settings"
+        self, first: str | None, images: list[str] | None, settings: "CheckSettings"
     ) -> tuple[str, list[str]]:
         """Return the model and the images that are typed, else those of the project.
 
@@ -162,7 +162,7 @@ class LoadingOptions(groups.LoadOptions):
 
         return take_model("check", first, images, self.model, default=settings.model, is_model=is_model)
 
-    def completed(self, model: str, settings: "Settings") -> Self:
+    def completed(self, model: str, settings: "CheckSettings") -> Self:
         """Return these with the checkpoint of the project, which belongs to its model and to no other."""
         is_projects = model == settings.model and self.weights == "auto" and self.checkpoint is None
         return replace(self, checkpoint=settings.checkpoint) if is_projects else self
@@ -193,7 +193,7 @@ class DatasetOptions:
         self,
         first: str | None,
         images: list[str] | None,
-        settings: "Settings",
+        settings: "CheckSettings",
         loading: LoadingOptions,
         inputs: groups.InputOptions,
     ) -> list[str]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.image import decode
-from modelscope_cli.inputs.listing import PictureFile
+from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 
 _HINT = "--box 10,20,110,120   pixels of the image: left, top, right, bottom"
@@ -50,7 +50,7 @@ class Region:
         Raises:
             CannotRunError: it cannot be read (exit 4).
         """
-        return cls(f"--mask {path}", mask=decode(PictureFile(path), "L"))
+        return cls(f"--mask {path}", mask=decode(ListedImage(path), "L"))
 
     def seen(self, size: tuple[int, int], preprocessing: Preprocessing) -> Tensor:
         """Return where the region is in what the model sees, `(H, W)` bool: resized and cropped as the image is.
