@@ -33,12 +33,13 @@ from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
 from modelscope_cli.checkpoints.tensor_refs import dtype_of, is_known, rebuild
 from modelscope_cli.checkpoints.torch_file import read_torch
-from modelscope_cli.checkpoints.tree import lay_out, under
+from modelscope_cli.checkpoints.tree import is_entry, lay_out, renamed_entry, under
 from modelscope_cli.errors import CannotRunError, quoted
+from modelscope_cli.records.naming import some
 
 METADATA = ".metadata"
 # Room for some 300,000 tensors; parsed JSON takes up to 25 times the memory of its text.
-_MAX_INDEX_BYTES = 32 << 20
+MAX_INDEX_BYTES = 32 << 20
 # Bytes of `.metadata` that describe one part of a tensor, at least.
 _CHUNK_BYTES = 8
 
@@ -63,17 +64,8 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
     beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
     paths = tuple(shard.path for shard in shards.values())
     inside = tuple(name for shard in shards.values() for name in shard.inside)
-    contents = Contents(
-        index,
-        f"{len(paths)} shards",
-        tuple(tensors),
-        beside,
-        metadata,
-        foreign,
-        files=(index, *paths),
-        inside=inside,
-    )
-    return under(contents, key)
+    contents = Contents(index, f"{len(paths)} shards", tuple(tensors), beside, metadata, foreign)
+    return under(replace(contents, files=(index, *paths), inside=inside), key)
 
 
 def shards_of(index: Path) -> tuple[str, ...]:
@@ -84,8 +76,8 @@ def shards_of(index: Path) -> tuple[str, ...]:
 def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     """Return the names of the tensors in each file, and the metadata."""
     read_head(index)
-    if index.stat().st_size > _MAX_INDEX_BYTES:
-        raise damaged(index, UnsupportedError(f"an index of more than {_MAX_INDEX_BYTES:,} bytes"))
+    if index.stat().st_size > MAX_INDEX_BYTES:
+        raise damaged(index, UnsupportedError(f"an index of more than {MAX_INDEX_BYTES:,} bytes"))
     try:
         document = json.loads(index.read_bytes())
         files: dict[str, str] = document["weight_map"]
@@ -101,10 +93,15 @@ def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
     return by_file, metadata
 
 
+def is_outside(file: str) -> bool:
+    """Tell the name of a file that leads out of the folder of the index that holds it."""
+    path = PurePath(file)
+    return path.is_absolute() or ".." in path.parts or "\0" in file
+
+
 def _inside(index: Path, file: str) -> str:
     """Return the name of a shard; the values of an index must not make this tool read other files."""
-    path = PurePath(file)
-    if path.is_absolute() or ".." in path.parts or "\0" in file:
+    if is_outside(file):
         message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
         raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {shlex.quote(str(index))}")
     return file
@@ -130,31 +127,13 @@ def read_distributed(folder: Path, key: str | None = None) -> Contents:
             else:
                 leaves[str(name)] = Opaque("an object, pickled")
         content = _nested(leaves, fields.get("planner_data"))
-        found = lay_out(content, _is_entry, _renamed, key, str(folder))
+        foreign = tuple(name for name in machine.names if not is_known(name) and name not in KNOWN_NAMES)
+        files = dict.fromkeys(storage.file for storage in storages.values())
+        contents = Contents(folder, "torch.distributed", (), foreign=foreign, files=(path, *files))
+        return lay_out(content, is_entry, renamed_entry, key, contents)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise damaged(
-            path, error if isinstance(error, ValueError) else "not metadata of torch.distributed"
-        ) from error
-    foreign = tuple(name for name in machine.names if not is_known(name) and name not in KNOWN_NAMES)
-    files = tuple(dict.fromkeys(storage.file for storage in storages.values()))
-    return Contents(
-        folder,
-        "torch.distributed",
-        found.tensors,
-        found.beside,
-        foreign=foreign,
-        note=found.note,
-        files=(path, *files),
-        inside=found.inside,
-    )
-
-
-def _is_entry(value: Any) -> bool:
-    return isinstance(value, TensorEntry)
-
-
-def _renamed(name: str, entry: TensorEntry) -> TensorEntry:
-    return replace(entry, name=name)
+        reason = error if isinstance(error, ValueError) else "not metadata of torch.distributed"
+        raise damaged(path, reason) from error
 
 
 def _nested(leaves: dict[str, Any], paths: Any) -> dict[Any, Any]:
@@ -274,11 +253,8 @@ def checkpoint_in(folder: Path) -> Path:
     if main or len(inside) == 1:
         return folder / (main or inside)[0]
     if inside:
-        named = ", ".join(inside[:_N_NAMED]) + (
-            f" and {len(inside) - _N_NAMED} more" * (len(inside) > _N_NAMED)
-        )
         raise CannotRunError(
-            f"'{folder}' is a folder with several checkpoints: {named}",
+            f"'{folder}' is a folder with several checkpoints: {some(inside, _N_NAMED)}",
             f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
         )
     if (what := foreign_model(folder)) is not None:

@@ -303,26 +303,18 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
             if is_zip and "data.pkl" not in records:
                 return under(read_archive(path, file, entries), key)
             read = _read_zip(path, file, records) if is_zip else _read_pickles(path, file)
-            found = lay_out(read.content, is_tensor, entries_of(path, read.locate), key, str(path))
+            foreign = tuple(name for name in read.names if not is_known(name))
+            contents = Contents(path, read.kind, (), foreign=foreign, files=(path,))
+            return lay_out(read.content, is_tensor, entries_of(path, read.locate), key, contents)
     except (ValueError, OSError, MemoryError) as error:
         raise damaged(path, error) from error
-    foreign = tuple(name for name in read.names if not is_known(name))
-    return Contents(
-        path,
-        read.kind,
-        found.tensors,
-        found.beside,
-        foreign=foreign,
-        note=found.note,
-        files=(path,),
-        inside=found.inside,
-    )
 
 
 def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
     """Describe the one tensor that `torch.save` wrote into a part of `path`, given as a file of its own."""
     read = _read_zip(path, file, torch_records(list(read_directory(file).values())))
-    tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, str(path)).tensors
+    contents = Contents(path, read.kind, ())
+    tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, contents).tensors
     if len(tensors) != 1:
         raise ValueError(f"{len(tensors)} tensors where one was saved")
     return tensors[0]
@@ -350,18 +342,13 @@ def entries_of(path: Path, locate: Locate) -> ToEntry:
         elif value.storage is not None:
             storage = located.get(value.storage) or locate(value.storage)
             located[value.storage] = storage
-        return TensorEntry(
-            name,
-            value.shape,
-            value.dtype,
-            storage,
-            value.offset,
-            value.stride,
-            special=value.special,
-            is_conj=value.is_conj,
-            is_neg=value.is_neg,
-            held=value.held,
-        )
+        same = {
+            "special": value.special,
+            "is_conj": value.is_conj,
+            "is_neg": value.is_neg,
+            "held": value.held,
+        }
+        return TensorEntry(name, value.shape, value.dtype, storage, value.offset, value.stride, **same)
 
     return to_entry
 

@@ -11,7 +11,7 @@ from modelscope_cli.checkpoints.entries import Contents, NameJoiner, TensorEntry
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import counted, some, with_article
 
 IsTensor = Callable[[Any], bool]
 # The way to something: the way to what holds it, and its key there. To write each out would take much memory.
@@ -104,10 +104,11 @@ class Taken:
         """Say what was taken out of what; None where it is all there was."""
         if not self.path and not self.beside:
             return None
-        n = len(self.named)
-        taken = f"took '{_cut('.'.join(self.path))}'" if self.path else f"took {n} tensor{'s' * (n != 1)}"
+        taken = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
         left = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
-        text = taken + (f", left {left}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else "")
+        text = f"took {taken}" + (
+            f", left {left}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
+        )
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
         return f"{text}; take another with {keys}" if keys else text
 
@@ -150,9 +151,8 @@ def no_such_key(key: str, known: list[str], source: str) -> UsageError:
     """Return the error for a key that is not there; it lists those that are, the nearest first."""
     known = list(dict.fromkeys(known))[:_MAX_COMPARED]
     known.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
-    names = ", ".join(map(_cut, known[:_N_NAMED]))
-    more = f" and {len(known) - _N_NAMED:,} more" if len(known) > _N_NAMED else ""
-    message = f"'--key {key}' is not in '{source}'" + (f", which holds {names}{more}" if known else "")
+    holds = f", which holds {some(map(_cut, known), _N_NAMED)}" if known else ""
+    message = f"'--key {key}' is not in '{source}'{holds}"
     return UsageError(message, f"--key {_cut(known[0])}" if known else "leave out --key")
 
 
@@ -293,21 +293,13 @@ _MAX_BESIDE = 50
 _MAX_INSIDE = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The tensors of a checkpoint, and what else is in it; the attributes are those of `Contents`."""
-
-    tensors: tuple[TensorEntry, ...]
-    beside: dict[str, str]
-    note: str | None
-    inside: tuple[str, ...]
-
-
-def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, source: str) -> Layout:
-    """Find the tensors in a checkpoint: those under `key`, or of the state dict in it, or whatever there are."""
+def lay_out(
+    content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, contents: Contents
+) -> Contents:
+    """Return `contents` with the tensors under `key`, or of the state dict in it, or whatever there are."""
     names = NameJoiner()
     content = _with_states(content, names)
-    taken = find_state(content, is_tensor, key, source)
+    taken = find_state(content, is_tensor, key, str(contents.path))
     named, note, beside = taken.named, taken.note(), [pair for pair in taken.beside if not is_tensor(pair[1])]
     if not named:  # no state dict
         named, note = all_tensors(taken.content, is_tensor, names), None
@@ -318,7 +310,8 @@ def lay_out(content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | Non
     }
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
-    return Layout(tensors, words, note, _inside(taken.content, taken.named, is_tensor))
+    inside = _inside(taken.content, taken.named, is_tensor)
+    return replace(contents, tensors=tensors, beside=words, note=note, inside=inside)
 
 
 def under(contents: Contents, key: str | None) -> Contents:
@@ -326,12 +319,16 @@ def under(contents: Contents, key: str | None) -> Contents:
     if key is None:
         return contents
     flat = {tensor.name: tensor for tensor in contents.tensors}
-    found = lay_out(flat, _is_entry, lambda name, entry: replace(entry, name=name), key, str(contents.path))
+    found = lay_out(flat, is_entry, renamed_entry, key, contents)
     return replace(contents, tensors=found.tensors, note=found.note)
 
 
-def _is_entry(value: Any) -> bool:
+def is_entry(value: Any) -> bool:
     return isinstance(value, TensorEntry)
+
+
+def renamed_entry(name: str, entry: TensorEntry) -> TensorEntry:
+    return replace(entry, name=name)
 
 
 def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
@@ -345,13 +342,9 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     if isinstance(value, Global):
         return plain(value.name)[:_MAX_TEXT]
     inside = itertools.islice(walk(value, is_tensor), limit)
-    n = Counter(
-        "tensors" if is_tensor(item) else "numbers" for _, item in inside if not isinstance(item, str)
-    )
+    n = Counter("tensor" if is_tensor(item) else "number" for _, item in inside if not isinstance(item, str))
     kind = plain(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
-    counts = [
-        f"{n[what]:,} {what if n[what] > 1 else what[:-1]}" for what in ("tensors", "numbers") if n[what]
-    ]
+    counts = [counted(n[what], what) for what in ("tensor", "number") if n[what]]
     return ", ".join(filter(None, [kind, *counts])) or with_article(type(value).__name__)
 
 

@@ -8,7 +8,7 @@ import math
 import pickle
 import pickletools
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import IO, Any
 
@@ -66,7 +66,7 @@ _DTYPES = {
 }
 
 
-class WeightsOnlyRules:
+class WeightsOnlyRules(IgnoreEvents):
     """Watches a pickle and remembers what torch would refuse in it.
 
     Attributes:
@@ -128,15 +128,9 @@ class WeightsOnlyRules:
         if how != "SETITEMS" or kind not in _MAPPINGS:
             self.refuse(f"items put into '{_word(target)}', neither a list nor a dict")
 
-    def hashed(self, keys: list[Any], position: int) -> None:
-        pass
-
     def referred(self, id: Any, position: int) -> None:
         if not (isinstance(id, tuple) and id[:1] == ("storage",)):
             self.refuse("a reference that is not to a storage")
-
-    def strange(self, what: str, position: int) -> None:
-        pass
 
     def _built(self, target: Any) -> None:
         kind = _type_of(target)
@@ -300,35 +294,20 @@ class FoundPickle:
     is_named: bool
 
 
-class _BothEvents:
-    """Tells two watches of everything."""
+class _BothEvents(IgnoreEvents):
+    """Tells two listeners of everything."""
 
     def __init__(self, first: PickleEvents, second: PickleEvents) -> None:
-        self._watches = (first, second)
+        for event in ("named", "called", "altered", "hashed", "referred", "strange"):
+            setattr(self, event, _each(getattr(first, event), getattr(second, event)))
 
-    def named(self, found: Global, position: int) -> None:
-        for watch in self._watches:
-            watch.named(found, position)
 
-    def called(self, how: str, callee: Any, args: Any, position: int) -> None:
-        for watch in self._watches:
-            watch.called(how, callee, args, position)
+def _each(first: Callable[..., None], second: Callable[..., None]) -> Callable[..., None]:
+    def told(*args: Any) -> None:
+        first(*args)
+        second(*args)
 
-    def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
-        for watch in self._watches:
-            watch.altered(how, target, items, position)
-
-    def hashed(self, keys: list[Any], position: int) -> None:
-        for watch in self._watches:
-            watch.hashed(keys, position)
-
-    def referred(self, id: Any, position: int) -> None:
-        for watch in self._watches:
-            watch.referred(id, position)
-
-    def strange(self, what: str, position: int) -> None:
-        for watch in self._watches:
-            watch.strange(what, position)
+    return told
 
 
 def read_pickles(

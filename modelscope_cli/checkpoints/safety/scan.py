@@ -18,6 +18,7 @@ from typing import IO, Any
 from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.file_type import is_safetensors
 from modelscope_cli.checkpoints.pickle_machine import Blob, PickleMachine
+from modelscope_cli.checkpoints.reading import INDEX, MAX_INDEX_BYTES, METADATA, is_outside
 from modelscope_cli.checkpoints.safety.call_rules import LOADS_BYTES
 from modelscope_cli.checkpoints.safety.containers import (
     MAX_ALL_UNPACKED,
@@ -282,9 +283,6 @@ def _is_plain(head: bytes) -> bool:
     return "".join(text.split(" ")).translate(_SPACES).isprintable()
 
 
-_METADATA = ".metadata"
-_INDEX = ".index.json"
-_MAX_INDEX = 32 << 20
 _DISTRIBUTED = ".distcp"
 _TENSOR = "torch.distributed.checkpoint.metadata.TensorStorageMetadata"
 _NOT_METADATA = (ValueError, OSError, AttributeError, TypeError, KeyError, OverflowError)
@@ -304,8 +302,8 @@ def scan_file(path: Path) -> Safety:
     if path.exists() and not path.is_file():
         return _not_read(path, "not a plain file")
     try:
-        metadata = path.parent / _METADATA
-        if path.name == _METADATA:
+        metadata = path.parent / METADATA
+        if path.name == METADATA:
             return _scan_metadata(path)
         return _scan_objects(path) if metadata.is_file() else scan(path)
     except OSError as error:
@@ -323,24 +321,19 @@ def scan_checkpoint(path: Path) -> Safety:
 
 def _scan_shards(index: Path) -> list[Safety]:
     """Scan the files that an index names, but for those outside its folder."""
-    if not index.name.endswith(_INDEX) or not index.is_file():
+    if not index.name.endswith(INDEX) or not index.is_file():
         return []
     try:
         with index.open("rb") as file:
-            names = {str(name) for name in json.loads(file.read(_MAX_INDEX))["weight_map"].values()}
+            names = {str(name) for name in json.loads(file.read(MAX_INDEX_BYTES))["weight_map"].values()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError):
         return [_not_read(index, "no index of shards that can be read")]
     return [
         _not_read(index.parent / PurePath(name).name, "outside the folder of the index")
-        if _is_outside(name)
+        if is_outside(name)
         else scan_file(index.parent / name)
         for name in sorted(names)
     ]
-
-
-def _is_outside(name: str) -> bool:
-    """Tell the name of a file that leads out of the folder it is told in."""
-    return PurePath(name).is_absolute() or ".." in PurePath(name).parts or "\0" in name
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -363,7 +356,7 @@ def _together(path: Path, found: list[Safety]) -> Safety:
     def placed(texts: str) -> tuple[str, ...]:
         return tuple(f"{PurePath(one.file).name}: {text}" for one in found for text in getattr(one, texts))
 
-    is_distributed = any(PurePath(one.file).name == _METADATA for one in found)
+    is_distributed = any(PurePath(one.file).name == METADATA for one in found)
     first = verdicts[0]
     return Safety(
         file=str(path),
@@ -390,13 +383,13 @@ def _scan_objects(path: Path) -> Safety:
 
     Tensors are there too; those torch loads with weights_only=True.
     """
-    metadata = path.parent / _METADATA
+    metadata = path.parent / METADATA
     try:
         places = _objects(metadata, metadata.stat().st_mtime_ns)
     except _NOT_METADATA as error:
         if path.suffix != _DISTRIBUTED:  # it may be another file of that name
             return scan(path)
-        return _not_read(path, f"'{_METADATA}' does not say where its values are ({type(error).__name__})")
+        return _not_read(path, f"'{METADATA}' does not say where its values are ({type(error).__name__})")
     if path.suffix != _DISTRIBUTED and path.name not in (place.file for place in places):
         return scan(path)
     with path.open("rb") as file:
