@@ -19,7 +19,7 @@ from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, Inputs, shapes_of
 from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
-from modelscope_cli.inputs.python_inputs import PythonInputs, open_python_inputs, to_inputs
+from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
@@ -233,7 +233,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
     """Open the inputs for a model and say what was decided on the way."""
-    inputs = open_python_inputs(
+    inputs = open_inputs(
         given,
         family=loaded.family,
         transforms=loaded.transforms,

@@ -201,35 +201,18 @@ def rebuild(name: str, args: Any) -> Any:
     return _REBUILT[name](*args) if is_call else None
 
 
-def _tensor(
-    storage: Any,
-    offset: int,
-    size: Any,
-    stride: Any,
-    grad: Any = None,
-    hooks: Any = None,
-    bits: Any = None,
-    *_: Any,
-) -> TensorRef:
-    """`bits` says of a tensor that its values are the conjugate or the negative of those in the storage."""
-    return _with_bits(strided(storage, offset, size, stride, None), bits)
+def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> TensorRef:
+    """`rest`: whether it requires a gradient, its hooks, and bits: its values are the conjugate or the negative."""
+    return _with_bits(strided(storage, offset, size, stride, None), *rest[2:3])
 
 
 def _typed(
-    storage: Any,
-    offset: int,
-    size: Any,
-    stride: Any,
-    grad: Any,
-    hooks: Any,
-    dtype: Any,
-    bits: Any = None,
-    *_: Any,
+    storage: Any, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any, *bits: Any
 ) -> TensorRef:
-    return _with_bits(strided(storage, offset, size, stride, dtype), bits)
+    return _with_bits(strided(storage, offset, size, stride, dtype), *bits[:1])
 
 
-def _with_bits(ref: TensorRef, bits: Any) -> TensorRef:
+def _with_bits(ref: TensorRef, bits: Any = None) -> TensorRef:
     if not isinstance(bits, dict) or not bits:
         return ref
     return replace(ref, is_conj=bits.get("conj") is True, is_neg=bits.get("neg") is True)

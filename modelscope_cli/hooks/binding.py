@@ -200,9 +200,7 @@ class FullBackwardHook(_OnGradients):
         return output
 
     def _fire(self, name: str, module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
-        if (
-            name not in self._calls
-        ):  # PyTorch calls it also when the session is over, for a forward made in it
+        if name not in self._calls:  # PyTorch calls it also after the session, for a forward made in it
             return None
         # The calls of a layer are left in the reverse of the order they were made in; also in a second backward
         # pass through the same graph.
@@ -241,9 +239,7 @@ class FullBackwardHook(_OnGradients):
     def detach(self) -> None:
         self._forget()
         for module, handle, written in self._attached:
-            if (
-                not handle.hooks_dict_ref()
-            ):  # PyTorch notes that a layer has such hooks, and never that it has none
+            if not handle.hooks_dict_ref():  # PyTorch notes that a layer has such hooks, not that it has none
                 vars(module).update(written)
         self._attached.clear()
 

@@ -167,10 +167,8 @@ class OutputStream(Observer):
 
         Only one side runs at any time: the pass, or whoever holds the output. Closing the generator ends the pass.
         """
-        self._handed, self._may_go_on = (
-            SimpleQueue(),
-            SimpleQueue(),
-        )  # what an earlier pass left means nothing
+        # What an earlier pass left means nothing.
+        self._handed, self._may_go_on = SimpleQueue(), SimpleQueue()
         thread = threading.Thread(target=self._work, args=(run,), name="modelscope forward", daemon=True)
         thread.start()
         try:

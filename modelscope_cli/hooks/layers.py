@@ -116,9 +116,7 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
     if isinstance(module, torch.jit.ScriptModule):
         yield from list(module.modules())[1:]
     elif isinstance(module, torch.fx.GraphModule):
-        yield from (
-            one for name, one in module.named_children() if name == "_guards_fn"
-        )  # of torch.export: checks
+        yield from (one for name, one in module.named_children() if name == "_guards_fn")  # of torch.export
     elif parametrize.is_parametrized(module):
         yield from module.get_submodule("parametrizations").modules()
 

@@ -210,9 +210,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
     where = getattr(module.config, "name_or_path", "")
     try:
         call = _processor(where)
-    except (
-        Exception
-    ):  # no such file, or one that its class cannot be made of: each class raises in its own way
+    except Exception:  # no such file, or one that its class cannot be made of, which raises anything
         return None
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
@@ -278,9 +276,7 @@ def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[No
             _prepared(call, Image.new("RGB", (64, 64), colour)).double() for colour in ("black", "white")
         )
         low, high = (made[:, made.shape[1] // 2, made.shape[2] // 2] for made in (black, white))
-    except (
-        Exception
-    ):  # processors of video, of pairs, of text: each raises in its own way where it gets one image
+    except Exception:  # what processors of video, of pairs and of text raise where they get one image
         return None, None
     if black.ndim != 3 or not bool((high > low).all()):
         return None, None

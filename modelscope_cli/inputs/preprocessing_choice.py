@@ -175,8 +175,8 @@ def _size(sides: list[int]) -> str:
     return str(sides[0]) if len(set(sides)) == 1 else by(sides)
 
 
-def _listed(values: list[float]) -> str:
-    return "(" + ", ".join(f"{value:g}" for value in values) + ")"
+def _listed(values: list[float], digits: str = "g") -> str:
+    return "(" + ", ".join(f"{value:{digits}}" for value in values) + ")"
 
 
 _FRACTIONS = (0.875, 1.0)
@@ -287,7 +287,7 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
         if any(_is_close(mean, other) and _is_close(std, same) for other, same in seen):
             continue
         seen.append((mean, std))
-        what = f"mean {_in_three_digits(mean)} std {_in_three_digits(std)}"
+        what = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
         if "255" in name:
             scale = "values of 0..1 divided by 255" if "twice" in name else "values of 0..255"
             what = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
@@ -328,7 +328,3 @@ def _scaled(values: list[float], divisor: float) -> list[float]:
 
 def _is_close(values: list[float], others: list[float]) -> bool:
     return all(math.isclose(a, b, rel_tol=1e-3, abs_tol=1e-6) for a, b in zip(values, others, strict=True))
-
-
-def _in_three_digits(values: list[float]) -> str:
-    return "(" + ", ".join(f"{value:.3g}" for value in values) + ")"

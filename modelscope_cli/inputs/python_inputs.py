@@ -27,17 +27,10 @@ from modelscope_cli.records.run import Arguments, InputInfo
 __all__ = ["Batch", "Inputs", "open_inputs"]
 
 
-def open_inputs(
-    request: InputRequest,
-    *,
-    family: str,
-    transforms: Any | None,
-    module: nn.Module | None,
-    device: torch.device,
-    dtype: torch.dtype,
+def _open_request(
+    request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Find the pictures, the tensor file or the shapes that were asked for; else noise of the natural size."""
-    target = ModelSide(family, device, dtype)
+    """Find the images, the tensor file or the shapes that were asked for; else noise of the natural size."""
     if request.batch is not None and request.batch < 1:
         raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
     if request.files and request.shapes:
@@ -187,8 +180,8 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
     )
 
 
-def open_python_inputs(
-    given: PythonInputs,
+def open_inputs(
+    given: PythonInputs | InputRequest,
     *,
     family: str,
     transforms: Any | None,
@@ -196,9 +189,9 @@ def open_python_inputs(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Inputs:
-    """Open what was handed over as batches that a model of the given family accepts."""
-    target = ModelSide(family, device, dtype)
-    request = given.request
+    """Open what was typed or handed over as batches that a model of the given family accepts."""
+    given = PythonInputs(given) if isinstance(given, InputRequest) else given
+    target, request = ModelSide(family, device, dtype), given.request
     if given.named is not None:
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
@@ -209,9 +202,7 @@ def open_python_inputs(
         return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
     if given.loader is not None:
         return repeated(_open_loader(given.loader, target, module, request.seed), request.repeat)
-    return open_inputs(
-        given.request, family=family, transforms=transforms, module=module, device=device, dtype=dtype
-    )
+    return _open_request(request, target, transforms, module)
 
 
 def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | None, seed: int) -> Inputs:

@@ -29,7 +29,7 @@ from modelscope_cli.checkpoints.tree import find_state
 from modelscope_cli.checkpoints.zip_directory import data_start
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import some, with_article
 from modelscope_cli.records.run import Notice
 
 _CONVERT = (
@@ -305,23 +305,16 @@ def _from_contents(contents: Contents) -> Checkpoint:
         message = f"checkpoint '{contents.path}' holds no named tensors"
         raise CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
     notes = (f"checkpoint: {contents.note}",) if contents.note else ()
-    return Checkpoint(
-        contents.path,
-        state,
-        contents.metadata,
-        file_sha256(contents.files[0]),
-        notes,
-        tuple(foreign_notices(contents)),
-    )
+    sha256, warnings = file_sha256(contents.files[0]), tuple(foreign_notices(contents))
+    return Checkpoint(contents.path, state, contents.metadata, sha256, notes, warnings)
 
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:
     """Yield a warning that names what loading a checkpoint in full would run; nothing of it has been run."""
     names = [plain(name) for name in contents.foreign]
     if names:
-        more = f" and {len(names) - _N_NAMED} more" if len(names) > _N_NAMED else ""
-        run = ", ".join(names[:_N_NAMED])
-        yield Notice("foreign_code", f"a full load of '{contents.path}' would run: {run}{more}")
+        run = some(names, _N_NAMED)
+        yield Notice("foreign_code", f"a full load of '{contents.path}' would run: {run}")
 
 
 def file_sha256(path: Path) -> str:

@@ -20,10 +20,10 @@ from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
 from modelscope_cli.models.fit import Misfit, nonfinite_weights
-from modelscope_cli.models.initialise import Filled, fill_randomly
+from modelscope_cli.models.initialise import Filled, fill_without
 from modelscope_cli.models.pretrained import WeightsUnavailableError
 from modelscope_cli.models.request import ModelRequest, parse_model_args
-from modelscope_cli.records.run import Notice, WeightsInfo
+from modelscope_cli.records.run import WeightsInfo
 
 
 def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple[Path, str]:
@@ -45,9 +45,7 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         (enable_progress_bars if request.progress else disable_progress_bars)()
         try:
             return Path(hf_hub_download(name, file, revision=revision or None)), "download"
-        except (
-            Exception
-        ) as error:  # of the network, the hub, the disk: all say what is wrong in their first line
+        except Exception as error:  # of the network, the hub, the disk: the first line says what is wrong
             reason = f"download failed, {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     raise WeightsUnavailableError(
         f"weights '{repository}' cannot be had: {reason}", f"hf download {name} or --weights none"
@@ -90,11 +88,7 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
     try:
         file, origin = _find_file(name, cfg, request)
     except WeightsUnavailableError as error:
-        if request.weights.lower() != "auto":
-            raise
-        filled = fill_randomly(architecture, request)
-        message = f"'{architecture.name}' has random weights, so its numbers mean little: {error.message}"
-        return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
+        return fill_without(architecture, request, error)
     checkpoint = read_checkpoint(file)
     overlay = {"state_dict": checkpoint.state, "custom_load": False, "source": None}
     model_args = parse_model_args(request.model_args)
@@ -200,11 +194,7 @@ def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -
     try:
         checkpoint, origin = _read_weights(request, name)
     except WeightsUnavailableError as error:
-        if request.weights.lower() != "auto":
-            raise
-        filled = fill_randomly(architecture, request)
-        message = f"'{architecture.name}' has random weights, so its numbers mean little: {error.message}"
-        return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
+        return fill_without(architecture, request, error)
     module, misfit = _load(request, name, checkpoint)
     notes = [f"weights: {checkpoint.path.name} ({request.weights}; {origin}, {checkpoint.path})"]
     info = WeightsInfo(request.weights, checkpoint.path.name, origin, checkpoint.sha256)

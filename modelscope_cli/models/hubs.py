@@ -24,7 +24,7 @@ from modelscope_cli.models.names import model_names, models_in, timm_names
 _OF_TRANSFORMERS = tuple(
     f"{name}{ending}" for name in ("model.safetensors", "pytorch_model.bin") for ending in ("", ".index.json")
 )
-_SAID_BY = ("architecture", "arch", "model", "model_name")
+NAME_KEYS = ("architecture", "arch", "model", "model_name")
 # What a cfg says of images and classes; the rest of it says where weights are, and those are at hand.
 _KEPT = (
     *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct", "crop_mode"),
@@ -78,7 +78,7 @@ def described_within(contents: Contents) -> DescribedModel | None:
     """Return what a checkpoint says of itself: metadata of safetensors, or what timm saves beside its tensors."""
     by = f"what '{contents.path}' says about itself"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
-    for key in _SAID_BY:
+    for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)
         if name in timm_names():
             return _of_timm({"architecture": name, "pretrained_cfg": cfg}, by)

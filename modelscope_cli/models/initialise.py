@@ -81,11 +81,20 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     if architecture.is_factory:
         given = WeightsInfo(request.weights, "own", "as the factory gave them")
         return Filled(module, given, notes=(f"weights: {given.origin} (seed {request.seed})",))
-    if architecture.source == "import":
-        weights = WeightsInfo(request.weights, "random", "the model's own initialisation")
-    else:
-        weights = WeightsInfo(request.weights, "random", "seeded random")
+    origin = "the model's own initialisation" if architecture.source == "import" else "seeded random"
+    weights = WeightsInfo(request.weights, "random", origin)
     return Filled(module, weights, notes=(f"weights: random ({weights.origin}, seed {request.seed})",))
+
+
+def fill_without(
+    architecture: Architecture, request: ModelRequest, error: WeightsUnavailableError, kind: str = ""
+) -> Filled:
+    """Build with random values where `auto` weights cannot be had; raise `error` where they were asked for."""
+    if request.weights.lower() != "auto":
+        raise error
+    filled = fill_randomly(architecture, request)
+    message = f"'{architecture.name}' has random weights{kind}, so its numbers mean little: {error.message}"
+    return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
 
 
 def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: WeightsEnum) -> Filled:
@@ -97,14 +106,9 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     try:
         path, origin = find_weights(weights, offline=request.is_offline, progress=request.progress)
     except WeightsUnavailableError as error:
-        if request.weights.lower() != "auto":
-            raise
-        filled = fill_randomly(architecture, request)
-        is_float = " and is not quantized" if is_quantized(weights) else ""
-        message = (
-            f"'{architecture.name}' has random weights{is_float}, so its numbers mean little: {error.message}"
+        return fill_without(
+            architecture, request, error, " and is not quantized" if is_quantized(weights) else ""
         )
-        return Filled(filled.module, filled.weights, warnings=(Notice("random_weights", message),))
     state, sha256 = _read_weights(path)
     try:
         module = build_pretrained(architecture.name, weights, state, parse_model_args(request.model_args))

@@ -8,7 +8,14 @@ from pathlib import Path
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
-from modelscope_cli.models.hubs import PACKAGES, DescribedModel, check_hub, described_beside, described_within
+from modelscope_cli.models.hubs import (
+    NAME_KEYS,
+    PACKAGES,
+    DescribedModel,
+    check_hub,
+    described_beside,
+    described_within,
+)
 from modelscope_cli.models.identify import identify, otherwise, picture_side
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
@@ -104,7 +111,7 @@ def differences(found: Identified) -> str:
 
 def _said(contents: Contents, found: Identified) -> str | None:
     """Take the name that the checkpoint gives itself, where the shapes allow it."""
-    for key in ("architecture", "arch", "model", "model_name"):
+    for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
         if name in found.candidates:
             return name

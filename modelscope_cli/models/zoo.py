@@ -95,7 +95,7 @@ def _call(
     with without_dynamo(), warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # deprecations between torchvision and torch, nothing a user can act on
+        )  # deprecations between torchvision and torch: a user cannot act on them
         if not model_args:
             return builder(**kwargs)
         try:

@@ -16,7 +16,7 @@ from torchvision.models import ResNet18_Weights, resnet18
 
 import modelscope_cli as ms
 from modelscope_cli.inputs.decoding import choose_workers
-from modelscope_cli.inputs.python_inputs import open_python_inputs, to_inputs
+from modelscope_cli.inputs.python_inputs import open_inputs, to_inputs
 
 N_PHOTOS, BATCH = 320, 8
 _COLUMNS = ("mean", "std", "min", "max")
@@ -39,7 +39,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
             ms.stats(model, folder, columns=_COLUMNS, batch=BATCH, workers=workers)
 
         def fed() -> None:
-            inputs = open_python_inputs(
+            inputs = open_inputs(
                 to_inputs(folder, {"batch": BATCH, "workers": workers}),
                 family="classification",
                 transforms=photos.transform,
