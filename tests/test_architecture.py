@@ -4,6 +4,7 @@ import ast
 import inspect
 import re
 import shlex
+import subprocess
 import sys
 from functools import cache
 from pathlib import Path
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "paths": {"errors"},
     "records": {*PLAIN, "report"},  # a record shows itself; see `report/views.py`
     "lean": set(),
-    "checkpoints": PLAIN,
+    "checkpoints": {"records", "errors", "paths", "plain_text"},
     "hooks": PLAIN,
     "rules": PLAIN,
     "report": PLAIN,
@@ -317,3 +318,17 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
         named(path)
     path.write_text('def f():\n    """Say it."""\n    words = (\n        "the end"\n    )\n    "is lost"\n')
     assert lone_strings(path) == [6]
+
+
+def test_checkpoints_are_read_with_nothing_else_of_the_package():
+    rooms = ("checkpoints", "records", "errors", "paths", "plain_text")
+    modules = [
+        ".".join(("modelscope_cli", *path.relative_to(PACKAGE).with_suffix("").parts))
+        for path in FILES
+        if room_of(path) == "checkpoints"
+    ]
+    loads = f"import sys, {', '.join(modules)}; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout
+    ours = {name.split(".")[1] for name in loaded.split() if name.startswith("modelscope_cli.")}
+    assert ours <= set(rooms), ours
+    assert not packages(set(loaded.split())) & HEAVY
