@@ -117,9 +117,9 @@ def foreign_model(path: Path) -> str | None:
         if path.is_file():
             with path.open("rb") as file:
                 head = file.read(_N_HEAD)
-    known = _known(head, path) or ""
-    is_of_model = any(word in known for word in _OF_MODELS)
-    return known if is_of_model else MODEL_SUFFIXES.get(path.suffix.lower())
+    kind = _known(head, path) or ""
+    is_of_model = any(word in kind for word in _OF_MODELS)
+    return kind if is_of_model else MODEL_SUFFIXES.get(path.suffix.lower())
 
 
 def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
@@ -129,10 +129,10 @@ def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
         return "it is a git-lfs pointer to the file"
     if start.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "it is a web page"
-    known = _known(head, path)
+    kind = _known(head, path)
     named = path and MODEL_SUFFIXES.get(path.suffix.lower())
-    if known or named:
-        return f"it is {known}" if known else f"by its name it is {named}"
+    if kind or named:
+        return f"it is {kind}" if kind else f"by its name it is {named}"
     text = head.decode("utf-8", errors="replace").strip()
     line = text.splitlines()[0][:40] if text else ""
     if not line.isprintable() or "�" in line:
@@ -144,26 +144,26 @@ def remedy(path: Path, head: bytes) -> str:
     """Say how to get the real file."""
     if head.lstrip().startswith(_LFS):
         return f"git lfs pull --include {shlex.quote(path.name)}"
-    known = _known(head)
-    if known in _UNPACK:
-        return _UNPACK[known].format(file=shlex.quote(str(path)))
+    kind = _known(head)
+    if kind in _UNPACK:
+        return _UNPACK[kind].format(file=shlex.quote(str(path)))
     if foreign_model(path) is not None:
         return "modelscope summary FILE.py:NAME   a function there that returns the PyTorch model it was made from"
     supported = "supported are " + " ".join(CHECKPOINT_SUFFIXES)
-    return supported if known else f"get the file again, as binary; {supported}"
+    return supported if kind else f"get the file again, as binary; {supported}"
 
 
 def damaged(path: Path, reason: object) -> CannotRunError:
     """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
-    said = plain(_words(reason))[:200]
+    what = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
         named = MODEL_SUFFIXES.get(path.suffix.lower())
         if named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
             return CannotRunError(
                 f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
             )
-        return CannotRunError(f"checkpoint '{path}' cannot be read: {said}", _SUPPORTED)
-    message = f"checkpoint '{path}' is damaged or cut short: {said}"
+        return CannotRunError(f"checkpoint '{path}' cannot be read: {what}", _SUPPORTED)
+    message = f"checkpoint '{path}' is damaged or cut short: {what}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
 
 

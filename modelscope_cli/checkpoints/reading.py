@@ -55,11 +55,11 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
             message = f"shard '{path}' is missing: '{index.name}' names it for {len(names)} tensors"
             raise CannotRunError(message, f"ls {shlex.quote(str(index.parent))}")
         shards[file] = read_safetensors(path) if file.endswith(".safetensors") else read_torch(path)
-        own = {tensor.name: tensor for tensor in shards[file].tensors}
-        missing = [name for name in names if name not in own]
+        by_name = {tensor.name: tensor for tensor in shards[file].tensors}
+        missing = [name for name in names if name not in by_name]
         if missing:
             raise damaged(path, f"it lacks '{missing[0]}', which '{index.name}' says it has")
-        tensors += [own[name] for name in names]
+        tensors += [by_name[name] for name in names]
     foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
     beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
     paths = tuple(shard.path for shard in shards.values())
@@ -162,7 +162,7 @@ def _state(value: Any) -> dict[str, Any]:
 
 def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Storage]:
     """Return the storages by the name and the first index of the chunk in them."""
-    found: dict[tuple[Any, ...], Storage] = {}
+    storages: dict[tuple[Any, ...], Storage] = {}
     sizes: dict[Path, int] = {}
     for key, value in data.items():
         index, info = _state(key), _state(value)
@@ -179,8 +179,8 @@ def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Stora
         name, start = index["fqn"], checked_sizes(index.get("offset") or ())
         if not isinstance(name, str):
             raise ValueError("values that have no name")
-        found[name, start] = Storage(file, f"{name} {start}", begin, length)
-    return found
+        storages[name, start] = Storage(file, f"{name} {start}", begin, length)
+    return storages
 
 
 def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], Storage]) -> TensorEntry:

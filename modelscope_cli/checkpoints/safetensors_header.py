@@ -143,10 +143,10 @@ def _metadata(text: str | _Fields) -> dict[str, str]:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         raise ValueError("the same name twice")
-    return found
+    return members
 
 
 def _fields(text: str) -> _Fields:

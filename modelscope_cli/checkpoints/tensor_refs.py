@@ -167,10 +167,10 @@ def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> Ten
 
 def _attributes(state: Any) -> dict[Any, Any]:
     """What `__setstate__` would be given: a dict, or that of slots beside it."""
-    found: dict[Any, Any] = {}
+    attributes: dict[Any, Any] = {}
     for part in state if isinstance(state, tuple) else [state]:
-        found.update(part if isinstance(part, dict) else {})
-    return found
+        attributes.update(part if isinstance(part, dict) else {})
+    return attributes
 
 
 def _is_partial(spec: Any) -> bool:

@@ -140,7 +140,7 @@ def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: 
     bits = {ref.key: max(8, BITS[ref.dtype]) for ref in map(storage_of, named)}
     at = file.tell()
     n_file = file.seek(0, io.SEEK_END)
-    found: dict[str, Storage] = {}
+    storages: dict[str, Storage] = {}
     if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
         raise ValueError("storages without names")
     for key in keys:
@@ -149,9 +149,9 @@ def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: 
         nbytes = int.from_bytes(length, "little") * bits.get(key, 8) // 8
         if len(length) < 8 or at + 8 + nbytes > n_file:
             raise ValueError(f"storage '{key[:40]}' beyond the end of the file")
-        found[key] = Storage(path, key, at + 8, nbytes)
+        storages[key] = Storage(path, key, at + 8, nbytes)
         at += 8 + nbytes
-    return found
+    return storages
 
 
 _N_HEAD = 1 << 17
@@ -177,14 +177,14 @@ _TELLTALE = {
 
 def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
     """Describe the tensors of a zip archive that is not one of `torch.save`."""
-    configs = [found for name in entries if (found := _CONFIG.fullmatch(name))]
+    configs = [match for name in entries if (match := _CONFIG.fullmatch(name))]
     if configs:
-        return _read_exported(path, file, entries, {found["model"]: found[0] for found in configs})
+        return _read_exported(path, file, entries, {match["model"]: match[0] for match in configs})
     if entries and all(name.endswith(".npy") for name in entries):
         return _read_npz(path, file, entries)
-    known = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
+    kind = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
     first = plain(next(iter(entries), ""))[:40]
-    raise UnsupportedError(f"it is {known}" if known else f"it is a zip archive of other things ('{first}')")
+    raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive of other things ('{first}')")
 
 
 def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
@@ -250,8 +250,8 @@ def _read_exported(
         for model, config in configs.items():
             folder = config.rpartition("/")[0]
             weights = json.loads(read_entry(file, entries[config], _MAX_CONFIG))["config"]
-            for own, weight in weights.items():
-                name = own if len(configs) == 1 else f"{model}.{own}"
+            for key, weight in weights.items():
+                name = key if len(configs) == 1 else f"{model}.{key}"
                 if weight["use_pickle"]:
                     beside[plain(name)] = "a tensor of a class of its own, pickled"
                 else:

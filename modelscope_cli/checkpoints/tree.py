@@ -22,27 +22,27 @@ _DEEPEST = 100
 
 def walk(value: Any, is_tensor: IsTensor) -> Iterator[tuple[Path, Any]]:
     """Go through all that is not a container, each container once, with the path to it."""
-    seen: set[int] = set()
+    visited: set[int] = set()
     waiting: list[tuple[Path, int, Any]] = [(None, 0, value)]
     while waiting:
         path, depth, value = waiting.pop()
         if is_tensor(value) or not isinstance(value, dict | list | tuple | Opaque):
             yield path, value
-        elif id(value) not in seen and depth <= _DEEPEST:
-            seen.add(id(value))
+        elif id(value) not in visited and depth <= _DEEPEST:
+            visited.add(id(value))
             waiting += reversed([((path, key), depth + 1, item) for key, item in _items(value)])
 
 
 def all_tensors(content: Any, is_tensor: IsTensor, names: NameJoiner) -> dict[str, Any]:
     """Return every tensor in nested containers, under the keys that lead to it with dots between them."""
-    found: dict[str, Any] = {}
+    tensors: dict[str, Any] = {}
     for path, value in walk(content, is_tensor):
         if is_tensor(value):
             name = _name(path, names)
-            while name in found:  # of 1 and "1"
+            while name in tensors:  # of 1 and "1"
                 name = names.join(name, "_")
-            found[name] = value
-    return found
+            tensors[name] = value
+    return tensors
 
 
 def first_key(path: Path) -> Any:
@@ -105,9 +105,9 @@ class Taken:
         if not self.path and not self.beside:
             return None
         taken = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
-        left = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
+        others = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
         text = f"took {taken}" + (
-            f", left {left}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
+            f", left {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
         )
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
         return f"{text}; take another with {keys}" if keys else text
@@ -147,13 +147,13 @@ def tensors_in(content: Any, is_tensor: IsTensor) -> dict[str, Any]:
     return {key: value for key, value in content.items() if isinstance(key, str) and is_tensor(value)}
 
 
-def no_such_key(key: str, known: list[str], source: str) -> UsageError:
+def no_such_key(key: str, keys: list[str], source: str) -> UsageError:
     """Return the error for a key that is not there; it lists those that are, the nearest first."""
-    known = list(dict.fromkeys(known))[:_MAX_COMPARED]
-    known.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
-    holds = f", which holds {some(map(_cut, known), _N_NAMED)}" if known else ""
+    keys = list(dict.fromkeys(keys))[:_MAX_COMPARED]
+    keys.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
+    holds = f", which holds {some(map(_cut, keys), _N_NAMED)}" if keys else ""
     message = f"'--key {key}' is not in '{source}'{holds}"
-    return UsageError(message, f"--key {_cut(known[0])}" if known else "leave out --key")
+    return UsageError(message, f"--key {_cut(keys[0])}" if keys else "leave out --key")
 
 
 def _unwrapped(
@@ -195,16 +195,16 @@ def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:
 
 def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken:
     """Take the tensors whose names begin with `key` and a dot, out of the state dict there is."""
-    found = _unwrapped(content, is_tensor, (), _any_wrapper)
-    begin = key.removeprefix(".".join((*found.path, ""))) + "."
-    named = {name[len(begin) :]: value for name, value in found.named.items() if name.startswith(begin)}
-    words = list(dict.fromkeys(name.partition(".")[0] for name in found.named))
+    unwrapped = _unwrapped(content, is_tensor, (), _any_wrapper)
+    begin = key.removeprefix(".".join((*unwrapped.path, ""))) + "."
+    named = {name[len(begin) :]: value for name, value in unwrapped.named.items() if name.startswith(begin)}
+    words = list(dict.fromkeys(name.partition(".")[0] for name in unwrapped.named))
     if not named:
         keys = [str(name) for name in content] if isinstance(content, Mapping) else []
-        raise no_such_key(key, [*found.path[:1], *found.others, *keys, *words], source)
-    left = [(f"{word}.*", None) for word in words if word != begin.partition(".")[0]]
-    path = (*found.path, begin[:-1])
-    return Taken(path, named, named, (*left, *found.beside), found.others)
+        raise no_such_key(key, [*unwrapped.path[:1], *unwrapped.others, *keys, *words], source)
+    other_prefixes = [(f"{word}.*", None) for word in words if word != begin.partition(".")[0]]
+    path = (*unwrapped.path, begin[:-1])
+    return Taken(path, named, named, (*other_prefixes, *unwrapped.beside), unwrapped.others)
 
 
 def _holders(content: Mapping[Any, Any], is_tensor: IsTensor) -> list[str]:
@@ -223,9 +223,9 @@ def _known_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
 
 def _any_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
     """Return the key under which the tensors are, or None where `content` holds them itself."""
-    known = _known_wrapper(content, is_tensor)
-    if known is not None or not isinstance(content, Mapping) or tensors_in(content, is_tensor):
-        return known
+    wrapper = _known_wrapper(content, is_tensor)
+    if wrapper is not None or not isinstance(content, Mapping) or tensors_in(content, is_tensor):
+        return wrapper
     holders = _holders(content, is_tensor)
     return next((key for key in holders if tensors_in(content[key], is_tensor)), None)
 
@@ -249,25 +249,25 @@ def state_of_module(value: Any, names: NameJoiner) -> Any:
     """
     if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
         return value
-    found: dict[str, Any] = {}
+    state_dict: dict[str, Any] = {}
     waiting: list[tuple[str, Any]] = [("", value)]
     while waiting:  # a module that is there twice has its tensors under both names
         prefix, module = waiting.pop()
         if not isinstance(module, Opaque):
             continue
         if not isinstance(module.state, dict):
-            found[prefix[:-1]] = module
+            state_dict[prefix[:-1]] = module
             continue
         state = module.state
         inner = _dict(state, "_modules")
         for key, item in (*_dict(state, "_parameters").items(), *_kept(state).items()):
             if item is not None:
-                found[names.join(prefix, str(key))] = item
+                state_dict[names.join(prefix, str(key))] = item
         for key, item in state.items():
             if isinstance(item, Opaque) and item.name == _PACKED:
-                found[names.join(prefix, str(key))] = item
+                state_dict[names.join(prefix, str(key))] = item
         waiting += [(names.join(prefix, str(key), "."), item) for key, item in reversed(inner.items())]
-    return found
+    return state_dict
 
 
 def _dict(state: dict[Any, Any], key: str) -> dict[Any, Any]:
@@ -319,8 +319,8 @@ def under(contents: Contents, key: str | None) -> Contents:
     if key is None:
         return contents
     flat = {tensor.name: tensor for tensor in contents.tensors}
-    found = lay_out(flat, is_entry, renamed_entry, key, contents)
-    return replace(contents, tensors=found.tensors, note=found.note)
+    laid_out = lay_out(flat, is_entry, renamed_entry, key, contents)
+    return replace(contents, tensors=laid_out.tensors, note=laid_out.note)
 
 
 def is_entry(value: Any) -> bool:

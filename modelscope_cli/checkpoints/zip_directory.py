@@ -63,18 +63,18 @@ def torch_records(entries: Sequence[ZipEntry]) -> dict[str, ZipEntry]:
     folder, slash, _ = entries[0].name.partition("/") if entries else ("", "", "")
     prefix = as_torch_compares(folder + slash)
     names = [as_torch_compares(entry.name) for entry in entries]
-    found = {name.removeprefix(prefix): entry for name, entry in zip(names, entries, strict=True)}
+    by_name = {name.removeprefix(prefix): entry for name, entry in zip(names, entries, strict=True)}
     several = {name for name, n in Counter(names).items() if n > 1}
     order = _heap_sorted(names) if several else []
     for name in several:
         low, high = 0, len(order) - 1
         while names[order[middle := (low + high) // 2]] != name:
             low, high = (middle + 1, high) if names[order[middle]] < name else (low, middle - 1)
-        found[name.removeprefix(prefix)] = entries[order[middle]]
-    own = {
-        record: entry for record, entry in found.items() if as_torch_compares(entry.name).startswith(prefix)
+        by_name[name.removeprefix(prefix)] = entries[order[middle]]
+    in_folder = {
+        record: entry for record, entry in by_name.items() if as_torch_compares(entry.name).startswith(prefix)
     }
-    return own if slash else {}
+    return in_folder if slash else {}
 
 
 def as_torch_compares(name: str) -> str:
@@ -183,11 +183,11 @@ def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:
     n_tail = min(n_file, _END.size + _MAX_COMMENT)
     file.seek(n_file - n_tail)
     tail = file.read(n_tail)
-    found = tail.rfind(b"PK\x05\x06")
-    if found < 0 or len(tail) - found < _END.size:
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or len(tail) - at < _END.size:
         raise ValueError("no zip directory at its end")
-    *_, n_entries, n_directory, begin, _ = _END.unpack_from(tail, found)
-    end = n_file - n_tail + found
+    *_, n_entries, n_directory, begin, _ = _END.unpack_from(tail, at)
+    end = n_file - n_tail + at
     if end < _LOCATOR64.size:
         return begin, n_directory, n_entries, end
     file.seek(end - _LOCATOR64.size)

@@ -114,14 +114,14 @@ class GradHook(_OnGradients):
         tensors = tensors_in(output)
         self.check_index(len(tensors), HookSpot("the output of", name_of_call(call)))
         numbers = iter(range(len(tensors)))
-        given = [tensor for _, tensor in tensors_in(inputs)]
+        inputs_given = [tensor for _, tensor in tensors_in(inputs)]
 
         def listen(path: str, tensor: Tensor) -> Tensor:
             n = next(numbers, 0)
             if self.spec.index not in (None, n) or not tensor.requires_grad:
                 return tensor
             # A layer that hands on its input has no output of its own, and others read that input, too.
-            mine = tensor.view_as(tensor) if any(tensor is one for one in given) else tensor
+            mine = tensor.view_as(tensor) if any(tensor is one for one in inputs_given) else tensor
             spot = HookSpot("the gradient at the output of", name_of_call(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
             arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))

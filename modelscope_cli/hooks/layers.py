@@ -125,8 +125,8 @@ def _is_leaf(module: nn.Module) -> bool:
     # MultiheadAttention's only child holds a weight that the attention uses by itself; it never runs.
     if isinstance(module, nn.MultiheadAttention | torch.jit.ScriptModule):
         return True
-    own = {"parametrizations"} if parametrize.is_parametrized(module) else set()
-    return all(name in own for name, _ in module.named_children())
+    parts = {"parametrizations"} if parametrize.is_parametrized(module) else set()
+    return all(name in parts for name, _ in module.named_children())
 
 
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
@@ -176,10 +176,10 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
             except dataclasses.FrozenInstanceError:
                 object.__setattr__(made, name, new)
         return made
-    found = children_of(value)
-    if found is None:
+    container = children_of(value)
+    if container is None:
         return value
-    children, remake = found
+    children, remake = container
     changed = [map_tensors(child, change, _join(path, key)) for key, child in children]
     if all(new is old for new, (_, old) in zip(changed, children, strict=True)):
         return value

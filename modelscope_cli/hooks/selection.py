@@ -189,13 +189,15 @@ def _has_own_parameters(module: nn.Module) -> bool:
     return next(module.parameters(recurse=False), None) is not None
 
 
-def uncalled(model: nn.Module, selection: Selection, seen: Iterable[str], args: Arguments) -> tuple[str, ...]:
+def uncalled(
+    model: nn.Module, selection: Selection, called_names: Iterable[str], args: Arguments
+) -> tuple[str, ...]:
     """Return the names of the layers that were meant and are not among `seen`.
 
     Where nobody asked for particular layers, of all leaf layers that take no part in a forward with `args`:
     a query whose `.weight` is used is not called, but nobody misses it.
     """
-    called = set(seen)
+    called = set(called_names)
     missing = {
         layer.name: module
         for layer, module in list_layers(model)

@@ -227,11 +227,11 @@ class _Parser:
         near = f": {near}" if near else ""
         raise UsageError(f"--hook '{self._text}': {what} {where}{near}", f"--hook '{example}'")
 
-    def _unknown(self, what: str, word: str, place: int, known: Iterable[str]) -> NoReturn:
-        near = nearest(word, known, n=1)
+    def _unknown(self, what: str, word: str, place: int, words: Iterable[str]) -> NoReturn:
+        near = nearest(word, words, n=1)
         if not near:
             self._fail(
-                f"unknown {what} '{word}'", place, self._example("zero"), f"there are {', '.join(known)}"
+                f"unknown {what} '{word}'", place, self._example("zero"), f"there are {', '.join(words)}"
             )
         meant = near.rpartition(" ")[2]
         corrected = self._text[:place] + meant + self._text[place + len(word) :]

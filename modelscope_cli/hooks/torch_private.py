@@ -231,8 +231,8 @@ def children_of(value: Any) -> Children | None:
         return node is not value
 
     try:
-        found, tree = pytree.tree_flatten_with_path(value, is_leaf=is_inside)
-        children = [(".".join(map(_key, keys)), child) for keys, child in found]
+        with_paths, tree = pytree.tree_flatten_with_path(value, is_leaf=is_inside)
+        children = [(".".join(map(_key, keys)), child) for keys, child in with_paths]
     except ValueError:  # a kind of container that was registered without names for what it holds
         leaves, tree = pytree.tree_flatten(value, is_leaf=is_inside)
         children = [(str(n), child) for n, child in enumerate(leaves)]

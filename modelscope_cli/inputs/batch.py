@@ -134,8 +134,8 @@ def shapes_of(args: Arguments) -> tuple[Shape, ...]:
 
 def names_of(args: Arguments) -> tuple[str, ...]:
     """Return the name of each of those shapes; empty where the arguments are given in order."""
-    given = args[0] if isinstance(args, tuple) else args
-    return tuple(path for path, _ in tensors_in(given)) if isinstance(given, dict) else ()
+    named = args[0] if isinstance(args, tuple) else args
+    return tuple(path for path, _ in tensors_in(named)) if isinstance(named, dict) else ()
 
 
 def count_images(args: Arguments) -> int:
@@ -143,10 +143,10 @@ def count_images(args: Arguments) -> int:
 
     Of named inputs, it is the length that most of them have, and of a tie that of the first.
     """
-    given = args[0] if isinstance(args, tuple) else args
-    if not isinstance(given, dict):
-        return len(given)
-    lengths = Counter(length for value in given.values() for length in lengths_of(value))
+    named = args[0] if isinstance(args, tuple) else args
+    if not isinstance(named, dict):
+        return len(named)
+    lengths = Counter(length for value in named.values() for length in lengths_of(value))
     return lengths.most_common(1)[0][0] if lengths else 1
 
 

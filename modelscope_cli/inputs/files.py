@@ -154,9 +154,9 @@ def find_pictures(typed: Iterable[str]) -> FoundImages:
     folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
     path a line, from the working folder.
     """
-    said = _Messages()
+    messages = _Messages()
     return FoundImages(
-        FileList(file for word in typed for file in _find(word, said)), said.notes, said.warnings
+        FileList(file for word in typed for file in _find(word, messages)), messages.notes, messages.warnings
     )
 
 
@@ -166,33 +166,33 @@ def check_pictures(typed: Iterable[str]) -> None:
         next(_find(word, _Messages()), None)
 
 
-def _find(word: str, said: _Messages) -> Iterator[ListedImage]:
+def _find(word: str, messages: _Messages) -> Iterator[ListedImage]:
     if word == "-":
         yield _standard_input()
         return
     with _opened(word):
         # Unlike Path's, these answer False for an empty name and for one that is too long.
         if os.path.isdir(word):
-            yield from _in_folder(word, said)
+            yield from _in_folder(word, messages)
         elif os.path.exists(word):
-            yield from _of_file(word, said)
+            yield from _of_file(word, messages)
         elif word.startswith("@"):
-            yield from _listed(word[1:], said)
+            yield from _listed(word[1:], messages)
         elif (member := find_member(word, PICTURE_SUFFIXES)) is not None:
             yield member
         else:
-            yield from _matching(word, said)
+            yield from _matching(word, messages)
 
 
-def _of_file(path: str, said: _Messages) -> Iterator[ListedImage]:
+def _of_file(path: str, messages: _Messages) -> Iterator[ListedImage]:
     refuse_endless(path)
     if _is_shard(path):
-        yield from _in_shards(path, [path], said)
+        yield from _in_shards(path, [path], messages)
     else:
         yield ListedImage(path)
 
 
-def _matching(word: str, said: _Messages) -> Iterator[ListedImage]:
+def _matching(word: str, messages: _Messages) -> Iterator[ListedImage]:
     parent = shlex.quote(
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
@@ -204,20 +204,20 @@ def _matching(word: str, said: _Messages) -> Iterator[ListedImage]:
     matches = glob.glob(word, recursive=True)
     if not matches:
         raise UsageError(f"'{word}' matches no file", f"ls {parent}")
-    yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", said)
+    yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", messages)
 
 
-def _in_folder(word: str, said: _Messages) -> Iterator[ListedImage]:
+def _in_folder(word: str, messages: _Messages) -> Iterator[ListedImage]:
     """Give what is in a folder, or in its folders where it holds neither images nor shards of its own."""
     folder = str(Path(word))
     files, folders = _inside(folder)
     if not any(map(_is_usable, files)):
         below = [path for one in folders for path in _inside(one)[0]]
         if any(map(_is_usable, below)):
-            said.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
+            messages.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
             files = below
     hint = "" if any(map(_is_usable, files)) else _hint_inside(folder)
-    yield from _sorted_out(word, files, hint, said)
+    yield from _sorted_out(word, files, hint, messages)
 
 
 def _hint_inside(folder: str) -> str:
@@ -241,13 +241,13 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
     return files, folders
 
 
-def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Messages) -> Iterator[ListedImage]:
+def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages) -> Iterator[ListedImage]:
     """Give the images among files, or where there are none those in the shards among them."""
     files = sorted(paths, key=by_bytes)
     pictures = [path for path in files if _is_picture(path)]
     if pictures:
         if len(pictures) < len(files):
-            said.notes.append(
+            messages.notes.append(
                 f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped"
             )
         yield from map(ListedImage, pictures)
@@ -256,10 +256,10 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, said: _Messages) -> 
     if not shards:
         kinds = ", ".join(sorted({*PICTURE_SUFFIXES, SHARD_SUFFIX}))
         raise CannotRunError(f"'{word}' holds no image ({kinds})", hint)
-    yield from _in_shards(word, shards, said)
+    yield from _in_shards(word, shards, messages)
 
 
-def _in_shards(word: str, shards: list[str], said: _Messages) -> Iterator[ListedImage]:
+def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[ListedImage]:
     for path in shards:
         refuse_packed(path)  # before any is read: half of the shards would be half of the data
     reader, n_images = ShardReader(PICTURE_SUFFIXES), 0
@@ -269,14 +269,14 @@ def _in_shards(word: str, shards: list[str], said: _Messages) -> Iterator[Listed
             yield file
     if not n_images:
         raise CannotRunError(f"'{word}' holds no image", f"tar -tf {shlex.quote(shards[0])}")
-    said.notes.extend(reader.notes(word, n_images))
-    said.warnings.extend(
+    messages.notes.extend(reader.notes(word, n_images))
+    messages.warnings.extend(
         Notice("cut-shard", f"'{path}' is cut off or damaged: its first {counted(n, 'image')} can be reached")
         for path, n in reader.cut.items()
     )
 
 
-def _listed(path: str, said: _Messages) -> Iterator[ListedImage]:
+def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
     """Give the files of a list in its order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
@@ -292,12 +292,12 @@ def _listed(path: str, said: _Messages) -> Iterator[ListedImage]:
             if os.path.isfile(name) and not _is_shard(name):  # of millions of lines only this is asked
                 yield ListedImage(name)
             else:
-                yield from _of_line(name, f"line {number} of '{path}'", said)
+                yield from _of_line(name, f"line {number} of '{path}'", messages)
     if not n_files:
         raise CannotRunError(f"list of images '{path}' is empty", "one path per line")
 
 
-def _of_line(name: str, where: str, said: _Messages) -> Iterator[ListedImage]:
+def _of_line(name: str, where: str, messages: _Messages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
         message = f"{where}: '{name}' is a folder, and a list names files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
@@ -305,7 +305,7 @@ def _of_line(name: str, where: str, said: _Messages) -> Iterator[ListedImage]:
         near = _nearest_name(Path(name))
         hint = f"in the list, {near}" if near else "its paths are relative to the working folder"
         raise CannotRunError(f"{where}: '{name}' does not exist", hint)
-    yield from _of_file(name, said)
+    yield from _of_file(name, messages)
 
 
 def _is_picture(path: str) -> bool:

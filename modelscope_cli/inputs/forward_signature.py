@@ -29,23 +29,23 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
     """Return named inputs as what the forward takes: keywords, or the dict itself as the only argument of one that
     takes a single one of another name.
     """
-    given = dict(named)
+    values = dict(named)
     parameters = _parameters(module)
     if parameters is None:
-        return given
-    if _takes_a_dict(parameters, given):
-        return (given,)
-    known = _known(parameters)
-    strange = next((name for name in given if known is not None and name not in known), None)
+        return values
+    if _takes_a_dict(parameters, values):
+        return (values,)
+    accepted = _known(parameters)
+    strange = next((name for name in values if accepted is not None and name not in accepted), None)
     if strange is not None:
-        own = [name for name in parameters if name in (known or ())]
-        near = nearest(strange, own, n=1)
+        names = [name for name in parameters if name in (accepted or ())]
+        near = nearest(strange, names, n=1)
         message = f"the forward of {type(module).__name__} has no argument '{strange}'"
         message += f" ({near})" if near else ""
-        meant = {near.removeprefix("did you mean "): given[strange]} if near else {}
-        raise UsageError(f"{message}; it has {some(own, 12)}", suggestion(module, specs=given | meant))
-    _refuse_missing(module, parameters, given, suggestion(module, specs=given))
-    return given
+        meant = {near.removeprefix("did you mean "): values[strange]} if near else {}
+        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | meant))
+    _refuse_missing(module, parameters, values, suggestion(module, specs=values))
+    return values
 
 
 def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> None:
@@ -108,9 +108,9 @@ def _typed_shape(specs: Mapping[str, Any]) -> str | None:
 
 
 def _refuse_missing(
-    module: nn.Module | None, parameters: Parameters, given: Container[str], hint: str
+    module: nn.Module | None, parameters: Parameters, names: Container[str], hint: str
 ) -> None:
-    missing = [name for name in _required(parameters) if name not in given]
+    missing = [name for name in _required(parameters) if name not in names]
     if missing:
         message = f"the forward of {type(module).__name__} needs what it was not given: {some(missing, 8)}"
         raise UsageError(message, hint)
@@ -161,8 +161,8 @@ def _is_text(parameter: Parameter) -> bool:
 
 
 def _annotation(parameter: Parameter) -> str:
-    given = parameter.annotation
-    return "" if given is Parameter.empty else inspect.formatannotation(given)
+    annotation = parameter.annotation
+    return "" if annotation is Parameter.empty else inspect.formatannotation(annotation)
 
 
 IN_WORDS = "one object in every image, its box the middle half"

@@ -60,8 +60,8 @@ def open_pictures(
     A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
     clip, or `is_strict` is asked for.
     """
-    found = FoundImages(FileList(images), [], []) if images else find_pictures(request.files)
-    files = found.files
+    listed = FoundImages(FileList(images), [], []) if images else find_pictures(request.files)
+    files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
     groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}
@@ -96,14 +96,14 @@ def open_pictures(
     first = build(*source.find_first())
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
-    notes = [*found.notes, *_several(files), *decided, *preparation_notes(plan, transforms)]
+    notes = [*listed.notes, *_several(files), *decided, *preparation_notes(plan, transforms)]
     return Inputs(
         info,
         1 if is_one_sample else len(files),
         len(groups),
         lambda: blocks(range(len(groups))),
         tuple(notes),
-        tuple(found.warnings),
+        tuple(listed.warnings),
         preprocessing=plan,
         make_blocks=blocks,
         files=files,
@@ -288,8 +288,8 @@ class _Content:
         if batch is None or batch >= n_images:
             return [slice(None)]
         lengths = {name: lengths_of(value) for name, value in outline.items()}
-        if any(length != n_images for found in lengths.values() for length in found):
-            firsts = ", ".join(f"{name} {found[0]}" for name, found in lengths.items() if found)
+        if any(length != n_images for sizes in lengths.values() for length in sizes):
+            firsts = ", ".join(f"{name} {sizes[0]}" for name, sizes in lengths.items() if sizes)
             message = f"'--batch {batch}' cannot cut the inputs: their first dimensions are {firsts}"
             raise UsageError(message, "leave out --batch")
         return [slice(start, start + batch) for start in range(0, n_images, batch)]

@@ -107,26 +107,26 @@ class Preset:
 
     def _padded(self, image: Picture) -> Picture:
         assert self.crop_size is not None
-        own = F.get_dimensions(image)[1:]
-        spare = [max(0, side - length) for side, length in zip(self.crop_size, own, strict=True)]
+        image_size = F.get_dimensions(image)[1:]
+        spare = [max(0, side - length) for side, length in zip(self.crop_size, image_size, strict=True)]
         sides = [spare[1] // 2, spare[0] // 2, (spare[1] + 1) // 2, (spare[0] + 1) // 2]
         return F.pad(image, sides, fill=[round(255 * value) for value in self.mean])
 
 
 def preset_of(cfg: Mapping[str, Any]) -> Preset:
     """Return what a `pretrained_cfg` says, as `timm.data.create_transform` does for evaluation."""
-    said = {**_DEFAULTS, **{key: value for key, value in cfg.items() if value}}
-    size = [int(side) for side in said["input_size"]][-2:]
-    mode = said["crop_mode"] if said["crop_mode"] in ("squash", "border") else "center"
-    whole = [math.floor(side / said["crop_pct"]) for side in size]
+    cfg_values = {**_DEFAULTS, **{key: value for key, value in cfg.items() if value}}
+    size = [int(side) for side in cfg_values["input_size"]][-2:]
+    mode = cfg_values["crop_mode"] if cfg_values["crop_mode"] in ("squash", "border") else "center"
+    whole = [math.floor(side / cfg_values["crop_pct"]) for side in size]
     name = ".".join(str(cfg[key]) for key in ("architecture", "tag") if cfg.get(key))
     return Preset(
         origin="the model's pretrained_cfg" + (f", {name}" if name else ""),
         resize_size=whole[:1] if mode == "center" and whole[0] == whole[1] else whole,
         crop_size=size,
-        interpolation=InterpolationMode(said["interpolation"]),
-        mean=[float(value) for value in said["mean"]],
-        std=[float(value) for value in said["std"]],
+        interpolation=InterpolationMode(cfg_values["interpolation"]),
+        mean=[float(value) for value in cfg_values["mean"]],
+        std=[float(value) for value in cfg_values["std"]],
         mode=mode,
     )
 
@@ -258,10 +258,10 @@ def _file_of(where: str) -> str | None:
     from huggingface_hub.errors import HFValidationError
 
     try:
-        found = try_to_load_from_cache(where, _FILE) if where else None
+        cached = try_to_load_from_cache(where, _FILE) if where else None
     except HFValidationError:  # not a name that a repository may have
         return None
-    return found if isinstance(found, str) else None
+    return cached if isinstance(cached, str) else None
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:

@@ -100,13 +100,13 @@ def _change_size(preset: Any, typed: str | None, family: str) -> tuple[int, int]
 
 
 def _change_values(preset: Any, request: InputRequest, n_channels: int, family: str) -> None:
-    given = request.value_options()
+    options = request.value_options()
     if not hasattr(preset, "mean"):
-        if given:
-            raise _no_place_for(given[0], family)
+        if options:
+            raise _no_place_for(options[0], family)
         return
-    if len(given) > 1 and not request.normalize:
-        raise UsageError(f"'{given[0]}' and '--no-normalize' exclude each other", f"leave out {given[0]}")
+    if len(options) > 1 and not request.normalize:
+        raise UsageError(f"'{options[0]}' and '--no-normalize' exclude each other", f"leave out {options[0]}")
     if n_channels == 1 and len(preset.mean) != 1:
         preset.mean, preset.std = _GRAY_MEAN, _GRAY_STD
     if request.mean is not None:
@@ -264,12 +264,12 @@ def _crops(plan: Preprocessing) -> Iterator[Varied]:
 
 def _resizes(plan: Preprocessing) -> Iterator[Varied]:
     plan = plain(plan)
-    own = plan.preset.interpolation
+    method_in_use = plan.preset.interpolation
     for method in _METHODS:
-        if method != own:
+        if method != method_in_use:
             yield _changed(plan, method.value, "resize", f"resized {method.value}", interpolation=method)
-    if own in _ALIASING and plan.preset.antialias:
-        what = f"resized {own.value} as a tensor is, without antialias"
+    if method_in_use in _ALIASING and plan.preset.antialias:
+        what = f"resized {method_in_use.value} as a tensor is, without antialias"
         yield _changed(plan, "no antialias", "resize", what, antialias=False)
 
 
@@ -278,15 +278,15 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
 
     `(255 x - mean) / std` is `(x - mean / 255) / (std / 255)`.
     """
-    known = {name: (_for(plan, mean), _for(plan, std)) for name, (mean, std) in _VALUES.items()}
-    known["0..255, then normalised"] = _scaled(plan.mean, 255), _scaled(plan.std, 255)
-    known["0..255"] = [0.0] * len(plan.mean), [1 / 255] * len(plan.mean)
-    known["divided by 255 twice"] = _scaled(plan.mean, 1 / 255), _scaled(plan.std, 1 / 255)
-    seen = [(plan.mean, plan.std)]
-    for name, (mean, std) in known.items():
-        if any(_is_close(mean, other) and _is_close(std, same) for other, same in seen):
+    alternatives = {name: (_for(plan, mean), _for(plan, std)) for name, (mean, std) in _VALUES.items()}
+    alternatives["0..255, then normalised"] = _scaled(plan.mean, 255), _scaled(plan.std, 255)
+    alternatives["0..255"] = [0.0] * len(plan.mean), [1 / 255] * len(plan.mean)
+    alternatives["divided by 255 twice"] = _scaled(plan.mean, 1 / 255), _scaled(plan.std, 1 / 255)
+    earlier = [(plan.mean, plan.std)]
+    for name, (mean, std) in alternatives.items():
+        if any(_is_close(mean, other) and _is_close(std, same) for other, same in earlier):
             continue
-        seen.append((mean, std))
+        earlier.append((mean, std))
         what = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
         if "255" in name:
             scale = "values of 0..1 divided by 255" if "twice" in name else "values of 0..255"

@@ -116,7 +116,7 @@ class GivenTruth:
         """An image is called as it was given, by its path from the folder of the file, or by its file name."""
         by_path = {os.path.abspath(self.root / name): words for name, words in by_name.items()}
         times = Counter(os.path.basename(name) for name in dict.fromkeys(names))
-        found, unknown, unclear = [], [], []
+        classes, unknown, unclear = [], [], []
         for name in names:
             alone = os.path.basename(name)
             words = by_name.get(name, by_path.get(os.path.abspath(name)))
@@ -126,7 +126,7 @@ class GivenTruth:
             if words is None:
                 unknown.append(f"'{name}'")
             else:
-                found.append(words)
+                classes.append(words)
         if unknown:
             message = f"{self.name} says nothing about {some(unknown)}"
             raise CannotRunError(message, f"give only images that it names, or add {_HINT}")
@@ -134,7 +134,7 @@ class GivenTruth:
             alone = os.path.basename(unclear[0])
             message = f"{self.name} names '{alone}', and {times[alone]} images have that name"
             raise CannotRunError(message, f"use their paths, such as '{unclear[0]}'")
-        return found
+        return classes
 
 
 def class_folder(file: str) -> str:
@@ -191,14 +191,14 @@ def _read_file(path: Path) -> GivenTruth:
         raise _misread(path, "it is not text") from error
     is_json = path.suffix.lower() == ".json" or text.lstrip().startswith("{")
     try:
-        found = _from_json(text) if is_json else _from_lines(text)
+        by_name = _from_json(text) if is_json else _from_lines(text)
     except (ValueError, RecursionError, csv.Error) as error:
         raise _misread(path, " ".join(str(error).split())) from error
     except UsageError as error:
         raise _misread(path, error.message) from error
-    if not found:
+    if not by_name:
         raise _misread(path, "it names no image")
-    return GivenTruth(f"truth file '{path}'", by_name=found, root=path.parent)
+    return GivenTruth(f"truth file '{path}'", by_name=by_name, root=path.parent)
 
 
 def _from_json(text: str) -> dict[str, Words]:
@@ -212,7 +212,7 @@ def _from_lines(text: str) -> dict[str, Words]:
     """Read lines of an image and its classes; an image with several lines has the classes of all of them."""
     first = text.partition("\n")[0]
     rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in first else ",", skipinitialspace=True)
-    found: dict[str, Words] = {}
+    by_name: dict[str, Words] = {}
     for number, row in enumerate(rows):
         cells = [cell.strip() for cell in row]
         if not any(cells) or (number == 0 and cells[0].lower() in _HEADER):
@@ -220,8 +220,8 @@ def _from_lines(text: str) -> dict[str, Words]:
         if len(cells) < 2 or not cells[0]:
             raise ValueError(f"line {rows.line_num} is not 'image,class'")
         words = tuple(cell for cell in cells[1:] if cell)
-        found[cells[0]] = tuple(dict.fromkeys((*found.get(cells[0], ()), *words)))
-    return found
+        by_name[cells[0]] = tuple(dict.fromkeys((*by_name.get(cells[0], ()), *words)))
+    return by_name
 
 
 def _misread(path: Path, reason: str) -> CannotRunError:

@@ -120,8 +120,8 @@ def published(name: str) -> Any:
 
 def tags_of(arch: str) -> tuple[str, ...]:
     """Return the names of the weights that timm publishes for an architecture."""
-    known = (name.partition(".")[2] for name in _timm().list_models(f"{arch}.*", pretrained=True))
-    return tuple(tag for tag in known if tag)
+    tags = (name.partition(".")[2] for name in _timm().list_models(f"{arch}.*", pretrained=True))
+    return tuple(tag for tag in tags if tag)
 
 
 def family_in_timm(arch: str) -> str:
@@ -155,8 +155,8 @@ def _create(
     except Exception as error:  # whatever a constructor of timm does with arguments it cannot use
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         if model_args and not isinstance(error, MemoryError):
-            typed = ", ".join(f"{key}={value}" for key, value in model_args.items())
-            message = f"'timm:{name}' cannot be built with '{typed}': {reason}"
+            arguments = ", ".join(f"{key}={value}" for key, value in model_args.items())
+            message = f"'timm:{name}' cannot be built with '{arguments}': {reason}"
             raise UsageError(message, "leave out --model-arg") from error
         raise CannotRunError(
             f"'timm:{name}' cannot be built: {reason}", f"modelscope summary timm:{name}"

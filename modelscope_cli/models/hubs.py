@@ -88,10 +88,10 @@ def described_within(contents: Contents) -> DescribedModel | None:
 def _of_timm(config: Mapping[str, Any], by: str) -> DescribedModel:
     # Older files have the cfg at the top.
     cfg = config["pretrained_cfg"] if isinstance(config.get("pretrained_cfg"), dict) else config
-    said = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
-    kept = {key: said[key] for key in _KEPT if said.get(key) is not None}
-    own = config.get("model_args")
-    args = {**own} if isinstance(own, dict) else {}
+    settings = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
+    kept = {key: settings[key] for key in _KEPT if settings.get(key) is not None}
+    model_args = config.get("model_args")
+    args = {**model_args} if isinstance(model_args, dict) else {}
     args.pop("num_classes", None)  # the checkpoint has as many as it has
     if len(kept) > 1:  # more than its name
         args["pretrained_cfg"] = kept
@@ -238,9 +238,9 @@ _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 
 def of_other_library(model: str) -> UsageError | None:
     """Return the error for a name that another library gives to a model; None for any other."""
-    found = _YOLO.fullmatch(Path(model).name)
-    if found is not None:
-        name, task = found[2], _TASKS.get(found[3] or "", "Detection")
+    yolo = _YOLO.fullmatch(Path(model).name)
+    if yolo is not None:
+        name, task = yolo[2], _TASKS.get(yolo[3] or "", "Detection")
         cfg = shlex.quote(f"cfg={model if model.endswith('.yaml') else f'{name}.yaml'}")
         kind = f"{task}Model" if name.startswith("yolo") else "RTDETRDetectionModel"
         return _built_by(model, "ultralytics", f"ultralytics.nn.tasks:{kind} --model-arg {cfg}")

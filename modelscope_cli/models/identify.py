@@ -41,12 +41,12 @@ def without_prefixes(names: Collection[str]) -> Iterator[tuple[str, dict[str, st
 
 
 def _prefixes(names: Collection[str]) -> list[str]:
-    found = [prefix for prefix in _WRAPPERS if any(name.startswith(prefix) for name in names)]
+    prefixes = [prefix for prefix in _WRAPPERS if any(name.startswith(prefix) for name in names)]
     first = next(iter(names), "").partition(".")
     common = first[0] + first[1]
-    if first[1] and common not in found and all(name.startswith(common) for name in names):
-        found.append(common)
-    return found
+    if first[1] and common not in prefixes and all(name.startswith(common) for name in names):
+        prefixes.append(common)
+    return prefixes
 
 
 _TIMM_INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
@@ -91,9 +91,9 @@ def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[s
             grid = math.isqrt(max(tokens[1] - prefix, 0))
             if grid * grid == tokens[1] - prefix:
                 usual = ((side, (1, (side // kernel[-1]) ** 2 + prefix, tokens[2])) for side in _SIDES)
-                said = {"img_size": grid * kernel[-1]}
+                size = {"img_size": grid * kernel[-1]}
                 positions += [
-                    ({"pos_embed": shape}, said) for side, shape in usual if said["img_size"] != side
+                    ({"pos_embed": shape}, size) for side, shape in usual if size["img_size"] != side
                 ]
     for (stem, channels), (position, side) in itertools.product(stems, positions):
         names = timm_architectures({**shapes, **stem, **position}) if stem or position else ()
@@ -248,15 +248,15 @@ def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) 
 
 def _num_classes(pairs: Iterator[tuple[str, Shape]]) -> int | None:
     """Read the number of classes off the tensor that says it most plainly."""
-    found = []
+    candidates = []
     for pattern, shape in pairs:
         dimensions = pattern.split(",")
         if len(dimensions) == len(shape):
             at = next(at for at, text in enumerate(dimensions) if "n" in text)
             factor = int(dimensions[at].removesuffix("n") or 1)
             if shape[at] % factor == 0:
-                found.append((factor, shape[at] // factor))
-    return min(found)[1] if found else None
+                candidates.append((factor, shape[at] // factor))
+    return min(candidates)[1] if candidates else None
 
 
 def _is_like(pattern: str, shape: Shape, num_classes: int | None) -> bool:

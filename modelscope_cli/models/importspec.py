@@ -142,19 +142,19 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     )
 
 
-def defaults_of(found: Callable[..., Any]) -> dict[str, Any]:
+def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
     """Return the defaults of a builder's arguments; of those without one None."""
     try:
-        parameters = inspect.signature(found).parameters
+        parameters = inspect.signature(builder).parameters
     except (ValueError, TypeError):
         return {}
     return {name: None if one.default is one.empty else one.default for name, one in parameters.items()}
 
 
-def takes(found: Callable[..., Any], name: str) -> bool:
+def takes(builder: Callable[..., Any], name: str) -> bool:
     """Tell whether a builder takes a keyword argument of this name."""
     try:
-        parameters = inspect.signature(found).parameters
+        parameters = inspect.signature(builder).parameters
     except (ValueError, TypeError):
         return False
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -163,17 +163,17 @@ def takes(found: Callable[..., Any], name: str) -> bool:
 _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
 
 
-def without_download(found: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
+def without_download(builder: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
     """Name the argument that makes a builder download nothing, where a download failed; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     if not any(_DOWNLOADERS & {*Path(frame.filename).parts} for frame in frames):
         return None
-    said = [
+    options = [
         f"--model-arg {name}={None if isinstance(default, str) else False}"
-        for name, default in defaults_of(found).items()
+        for name, default in defaults_of(builder).items()
         if ("weights" in name or "pretrained" in name) and default and name not in kwargs
     ]
-    return f"{' '.join(said)}   builds it without a download" if said else None
+    return f"{' '.join(options)}   builds it without a download" if options else None
 
 
 _GUARD = "if __name__ == '__main__':"

@@ -79,8 +79,8 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """
     module = build(architecture, request.num_classes)
     if architecture.is_factory:
-        given = WeightsInfo(request.weights, "own", "as the factory gave them")
-        return Filled(module, given, notes=(f"weights: {given.origin} (seed {request.seed})",))
+        weights_info = WeightsInfo(request.weights, "own", "as the factory gave them")
+        return Filled(module, weights_info, notes=(f"weights: {weights_info.origin} (seed {request.seed})",))
     origin = "the model's own initialisation" if architecture.source == "import" else "seeded random"
     weights = WeightsInfo(request.weights, "random", origin)
     return Filled(module, weights, notes=(f"weights: random ({weights.origin}, seed {request.seed})",))
@@ -132,8 +132,8 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
 
     A meta architecture gets the same checks, and no values.
     """
-    known = request.headers_of(path)
-    checkpoint = read_checkpoint(path, request.key, known.contents if known is not None else None)
+    headers = request.headers_of(path)
+    checkpoint = read_checkpoint(path, request.key, headers.contents if headers is not None else None)
     # Models of libraries can be tried without values; for the user's own code every build may cost.
     on_trial = architecture.on_meta() if architecture.source in ("zoo", "timm") else architecture
     trial = build(on_trial, request.num_classes)

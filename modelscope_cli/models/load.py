@@ -75,11 +75,11 @@ def _listed(words: list[str]) -> str:
 
 
 def _devices_here() -> list[str]:
-    found = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
-    found += ["mps"] * torch.backends.mps.is_available()
+    devices = [f"cuda:{index}" for index in range(torch.cuda.device_count())]
+    devices += ["mps"] * torch.backends.mps.is_available()
     if hasattr(torch, "xpu"):
-        found += [f"xpu:{index}" for index in range(torch.xpu.device_count())]
-    return [*found, "cpu"]
+        devices += [f"xpu:{index}" for index in range(torch.xpu.device_count())]
+    return [*devices, "cpu"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,17 +230,17 @@ def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Pat
 
 
 def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
-    model, said = request.model, ""
+    model, model_option = request.model, ""
     if architecture.source == "zoo" and is_in_timm(architecture.name):
         model = f"timm:{architecture.name}"  # those of torchvision take three channels
-        said = f"--model {model} "
+        model_option = f"--model {model} "
     for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
         args = tuple(f"{name}={value}" for name, value in guess.items())
         asked = replace(request, model=model, model_args=(*request.model_args, *args))
         with suppress(Exception):  # whatever a builder does with arguments that do not go together
             module = _find(asked)[0].on_meta().build(request.num_classes)
             if has_shapes_of(error.state, model_inside(module, model)):
-                return said + " ".join(f"--model-arg {argument}" for argument in args)
+                return model_option + " ".join(f"--model-arg {argument}" for argument in args)
     return None
 
 

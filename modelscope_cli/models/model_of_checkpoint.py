@@ -44,25 +44,30 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if described is not None and described.is_whole:
         return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
-    contents, found = headers.contents, headers.architecture
-    is_of_timm = bool(found.candidates) and found.candidates[0].startswith("timm:")
-    described = described or (described_within(contents) if found.name is None or is_of_timm else None)
+    contents, identified = headers.contents, headers.architecture
+    is_of_timm = bool(identified.candidates) and identified.candidates[0].startswith("timm:")
+    described = described or (described_within(contents) if identified.name is None or is_of_timm else None)
     if described is None and is_of_timm:
-        described = _of_timm(path, found.candidates)
+        described = _of_timm(path, identified.candidates)
     if described is not None:
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
-    name = found.name or _said(contents, found)
-    names, args = otherwise(contents.shapes()) if name is None and not found.candidates else ((), {})
+    name = identified.name or _said(contents, identified)
+    names, args = otherwise(contents.shapes()) if name is None and not identified.candidates else ((), {})
     if names:
         described = _of_timm(path, names)
         described = replace(described, model_args=tuple(f"{key}={value}" for key, value in args.items()))
         return _of_hub(replace(request, checkpoint=path, headers=headers), described)
-    if name is None and not found.candidates and not request.is_strict and found.score >= _MIN_SCORE:
-        name = found.nearest
+    if (
+        name is None
+        and not identified.candidates
+        and not request.is_strict
+        and identified.score >= _MIN_SCORE
+    ):
+        name = identified.nearest
     if name is None:
-        raise _not_recognised(path, found, contents)
+        raise _not_recognised(path, identified, contents)
     model_args = request.model_args
-    side = picture_side(contents.shapes(), found.prefix) if name.startswith("vit_") else None
+    side = picture_side(contents.shapes(), identified.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
@@ -89,9 +94,11 @@ def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequ
     """Ask for a model of a hub; a model argument that was typed goes before what is described."""
     check_hub(described.model)
     typed = {argument.partition("=")[0] for argument in request.model_args}
-    own = tuple(argument for argument in described.model_args if argument.partition("=")[0] not in typed)
+    model_args = tuple(
+        argument for argument in described.model_args if argument.partition("=")[0] not in typed
+    )
     note = f"model: {described.model}, by {described.by}"
-    return replace(request, model=described.model, model_args=(*own, *request.model_args)), (note,)
+    return replace(request, model=described.model, model_args=(*model_args, *request.model_args)), (note,)
 
 
 def _read_headers(path: Path, key: str | None) -> Headers:
@@ -99,9 +106,13 @@ def _read_headers(path: Path, key: str | None) -> Headers:
     return Headers(path, key, contents, identify(contents.shapes()))
 
 
-def differences(found: Identified) -> str:
+def differences(identified: Identified) -> str:
     """Say what the nearest architecture has and the checkpoint has not, and the other way round."""
-    kinds = {"missing": found.missing, "unexpected": found.unexpected, "misshaped": found.misshaped}
+    kinds = {
+        "missing": identified.missing,
+        "unexpected": identified.unexpected,
+        "misshaped": identified.misshaped,
+    }
     return ", ".join(
         f"{kind}: {', '.join(names[:_N_NAMED])}{', ...' * (len(names) > _N_NAMED)}"
         for kind, names in kinds.items()
@@ -109,11 +120,11 @@ def differences(found: Identified) -> str:
     )
 
 
-def _said(contents: Contents, found: Identified) -> str | None:
+def _said(contents: Contents, identified: Identified) -> str | None:
     """Take the name that the checkpoint gives itself, where the shapes allow it."""
     for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
-        if name in found.candidates:
+        if name in identified.candidates:
             return name
     return None
 
@@ -125,36 +136,40 @@ _PROGRAMS = {
 }
 
 
-def _not_recognised(path: Path, found: Identified, contents: Contents) -> ModelscopeError:
+def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
     typed = shlex.quote(str(path))
-    if contents.format in _PROGRAMS and not found.candidates:
+    if contents.format in _PROGRAMS and not identified.candidates:
         what, load = _PROGRAMS[contents.format]
         message = f"'{path}' is {what}: loading it can run code inside it, so it is not loaded"
         call = load.format(file=str(path))
         trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
         return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
-    if found.candidates:
-        message = f"'{path}' fits several models, whose weights look alike: {', '.join(found.candidates)}"
-        return UsageError(message, f"--model {found.candidates[0]} --checkpoint {typed}")
+    if identified.candidates:
+        message = (
+            f"'{path}' fits several models, whose weights look alike: {', '.join(identified.candidates)}"
+        )
+        return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {typed}")
     if not contents.tensors:
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
-    if found.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
+    if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
         message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
         return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {typed}")
-    if found.score < _MIN_SCORE:
+    if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
         return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {typed}")
-    message = f"'{path}' is not a torchvision model: nearest is {found.nearest}, {differences(found)}"
-    return CannotRunError(message, f"--model {found.nearest} --checkpoint {typed} --no-strict")
+    message = (
+        f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
+    )
+    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {typed} --no-strict")
 
 
 def _pickled_class(contents: Contents) -> str | None:
     """Return the class of a model that was saved whole, by what loading it in full would import."""
     if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
         return None
-    own = (name for name in contents.foreign if not name.startswith("torch."))
-    return next(own, contents.foreign[0])
+    classes = (name for name in contents.foreign if not name.startswith("torch."))
+    return next(classes, contents.foreign[0])
 
 
 def _builder_of(kind: str, path: Path) -> str:

@@ -18,15 +18,15 @@ _FUNCTION = re.compile(rb"def (\w+)\(")
 @cache
 def model_names() -> tuple[str, ...]:
     """Return the names that the installed torchvision's `list_models()` returns, sorted; empty without it."""
-    found = filter(None, map(_REGISTERED.match, _after("torchvision", b"\n@register_model(")))
-    return tuple(sorted((match[1] or match[2]).decode() for match in found))
+    matches = filter(None, map(_REGISTERED.match, _after("torchvision", b"\n@register_model(")))
+    return tuple(sorted((match[1] or match[2]).decode() for match in matches))
 
 
 @cache
 def timm_names() -> tuple[str, ...]:
     """Return the names that the installed timm's `list_models()` returns, sorted; empty without it."""
-    found = filter(None, map(_FUNCTION.match, _after("timm", b"\n@register_model\n")))
-    return tuple(sorted(match[1].decode() for match in found))
+    matches = filter(None, map(_FUNCTION.match, _after("timm", b"\n@register_model\n")))
+    return tuple(sorted(match[1].decode() for match in matches))
 
 
 def _after(package: str, mark: bytes) -> Iterator[bytes]:
@@ -49,19 +49,19 @@ def models_in(path: Path) -> list[str]:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return []
-    found: dict[str, ast.ClassDef] = {}
+    classes: dict[str, ast.ClassDef] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             bases = [ast.unparse(base).rpartition(".")[2] for base in node.bases]
-            if any(base.endswith(("Module", "Sequential")) or base in found for base in bases):
-                found[node.name] = node
+            if any(base.endswith(("Module", "Sequential")) or base in classes for base in bases):
+                classes[node.name] = node
     used = {
         inner.id
-        for name, node in found.items()
+        for name, node in classes.items()
         for inner in ast.walk(node)
         if isinstance(inner, ast.Name) and inner.id != name
     }
-    return sorted(found, key=lambda name: name in used)
+    return sorted(classes, key=lambda name: name in used)
 
 
 def kept_layers(model: str) -> list[str]:

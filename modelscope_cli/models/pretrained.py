@@ -30,14 +30,14 @@ def choose_weights(name: str, requested: str) -> WeightsEnum | None:
     """
     if requested.lower() == "none":
         return None
-    known = weights_of(name)
+    names = weights_of(name)
     wanted = "default" if requested.lower() == "auto" else requested.lower().rpartition(".")[2]
-    for weights_name, weights in known.items():
+    for weights_name, weights in names.items():
         if weights_name.lower() == wanted:
             return weights
-    near = nearest(requested, known)
+    near = nearest(requested, names)
     first = near.removeprefix("did you mean ").split(", ")
-    others = sorted(known, key=lambda other: first.index(other) if other in first else len(first))
+    others = sorted(names, key=lambda other: first.index(other) if other in first else len(first))
     message = f"there are no weights '{requested}', only {', '.join(others)} for '{name}'"
     raise UsageError(message, near or f"try {', '.join(others)}")
 

@@ -101,11 +101,11 @@ def _call(
         try:
             return builder(**kwargs)
         except (TypeError, ValueError, RuntimeError, AttributeError, AssertionError) as error:
-            typed = ", ".join(f"{key}={value}" for key, value in model_args.items())
+            arguments = ", ".join(f"{key}={value}" for key, value in model_args.items())
             reason = str(error).strip().partition("\n")[0] or type(error).__name__
-            known = inspect.signature(builder).parameters.keys() - _OPTION_OF.keys() - {"kwargs"}
-            near = nearest(next(iter(model_args)), known)
-            message = f"'{name}' cannot be built with '{typed}': {reason}{'; ' + near if near else ''}"
+            parameters = inspect.signature(builder).parameters.keys() - _OPTION_OF.keys() - {"kwargs"}
+            near = nearest(next(iter(model_args)), parameters)
+            message = f"'{name}' cannot be built with '{arguments}': {reason}{'; ' + near if near else ''}"
             raise UsageError(message, "leave out --model-arg") from error
 
 

@@ -75,8 +75,8 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES and threshold < 1:
             yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
         elif share > threshold and _is_enough(evidence, row):
-            seen = f"{row.dead_channels} of {row.channels} channels are always zero"
-            yield Sighting(label_of(row), share, seen)
+            message = f"{row.dead_channels} of {row.channels} channels are always zero"
+            yield Sighting(label_of(row), share, message)
 
 
 def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -106,9 +106,9 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if is_wrong:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
-            seen = f"{first.near_zero_fraction:.1%} of |x| lie below {evidence.forward.near_zero:g}"
+            message = f"{first.near_zero_fraction:.1%} of |x| lie below {evidence.forward.near_zero:g}"
             more = f"; the same in {counted(len(others), 'layer')} after it" if others else ""
-            yield Sighting(label_of(first), share, seen + more)
+            yield Sighting(label_of(first), share, message + more)
 
 
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

@@ -43,8 +43,8 @@ def choose_rules(
     """
     select, ignore = tuple(select), tuple(ignore)
     taken = match_rules(select, EVERY_RULE, "in --select") or every
-    left = match_rules(ignore, EVERY_RULE, "in --ignore")
-    chosen = tuple(rule for rule in taken if rule in every and rule not in left)
+    ignored = match_rules(ignore, EVERY_RULE, "in --ignore")
+    chosen = tuple(rule for rule in taken if rule in every and rule not in ignored)
     if not chosen and not any(rule in every for rule in taken):
         which, other = ("a model", "a data set") if every is RULES else ("a data set", "a model")
         message = f"'--select {','.join(select)}' names rules about {other}, and {which} is judged"
@@ -66,8 +66,8 @@ def match_rules(typed: Iterable[str], rules: Sequence[AnyRule], where: str = "")
 
 def _codes(typed: str, rules: Sequence[AnyRule], where: str) -> list[str]:
     prefix = typed.strip().upper()
-    found = [rule.code for rule in rules if prefix and rule.code.startswith(prefix)]
-    return found or [_find(typed, rules, where).code]
+    codes = [rule.code for rule in rules if prefix and rule.code.startswith(prefix)]
+    return codes or [_find(typed, rules, where).code]
 
 
 def _unknown(typed: str, rules: Sequence[ListedRule], where: str) -> UsageError:

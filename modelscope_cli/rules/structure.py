@@ -113,8 +113,8 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
     assert evidence.structure is not None
     shapes = [",".join(map(str, shape)) for shape in evidence.structure.outputs]
     if shapes != [expected]:
-        given = " and ".join(shapes) or "no tensor"
-        yield Sighting(None, None, f"the output for one image is {given}, not {expected}")
+        outputs = " and ".join(shapes) or "no tensor"
+        yield Sighting(None, None, f"the output for one image is {outputs}, not {expected}")
 
 
 def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:

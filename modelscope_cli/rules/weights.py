@@ -15,13 +15,13 @@ def _no_file(evidence: Evidence, threshold: Any) -> str | None:
 
 def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.safety is not None
-    found = evidence.safety.dangerous + evidence.safety.calls
-    if len(found) > threshold:
-        for suspect in found:
+    suspects = evidence.safety.dangerous + evidence.safety.calls
+    if len(suspects) > threshold:
+        for suspect in suspects:
             message = (
                 f"{evidence.safety.file}: {suspect.call or suspect.name} ({suspect.place}) {suspect.reason}"
             )
-            yield Sighting(None, len(found), message)
+            yield Sighting(None, len(suspects), message)
 
 
 def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:

@@ -134,7 +134,7 @@ def test_a_format_that_starts_another_program_is_not_opened(make_picture):
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.webp", "a.bmp", "a.tif", "a.gif"])
 @pytest.mark.parametrize("keep", [0.05, 0.5, 0.9])
 def test_a_truncated_picture_is_never_half_shown(make_picture, monkeypatch, name, keep, lenient):
-    monkeypatch.setattr(ListedImage, "LOAD_TRUNCATED_IMAGES", lenient)
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", lenient)
     path = make_picture(name, size=(200, 200))
     whole = path.read_bytes()
     path.write_bytes(whole[: int(len(whole) * keep)])

@@ -161,13 +161,13 @@ class _Inflating:
         self._file, self._stream = file, zlib.decompressobj(window_bits)
 
     def read(self, n: int) -> bytes:
-        found = bytearray()
-        while len(found) < n and not self._stream.eof:
+        unpacked = bytearray()
+        while len(unpacked) < n and not self._stream.eof:
             packed = self._stream.unconsumed_tail or self._file.read(1 << 16)
             if not packed:
                 break
-            found += self._stream.decompress(packed, n - len(found))
-        return bytes(found)
+            unpacked += self._stream.decompress(packed, n - len(unpacked))
+        return bytes(unpacked)
 
 
 def _unpacked(name: str, opened: _ByteReader) -> Part:
@@ -339,9 +339,9 @@ def suspects_of(file: IO[bytes], head: bytes, place: str) -> Iterator[Suspect]:
     if place and head.startswith(_NATIVE):
         yield Suspect(plain(place), UNKNOWN, "is a program, which its loader runs", None, where, is_call=True)
     elif head.startswith(b"\x89HDF"):
-        found = re.search(rb'"class_name": ?"Lambda"|__lambda__', _read(file))
-        if found:
-            yield Suspect("Lambda", DANGEROUS, _RUNS["Lambda"], None, f"{where}, byte {found.start()}")
+        match = re.search(rb'"class_name": ?"Lambda"|__lambda__', _read(file))
+        if match:
+            yield Suspect("Lambda", DANGEROUS, _RUNS["Lambda"], None, f"{where}, byte {match.start()}")
     elif head.startswith(b"GGUF"):
         yield from _of_templates(file, where)
     elif not head.strip() or head.lstrip().removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"["):
@@ -382,20 +382,20 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
 def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
     name, module, config = value["class_name"], value.get("module"), value["config"]
     is_function = name == "function" and isinstance(config, str)
-    own = config if is_function else name
-    full = plain(f"{module}.{own}" if isinstance(module, str) else own)
-    if own in _RUNS:
-        is_named = own == "Lambda" and isinstance(config, dict) and not _has_bytecode(config)
-        is_worst = own in ("Lambda", "__lambda__") and not is_named
-        yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[own], None, place, is_call=True)
+    identifier = config if is_function else name
+    full = plain(f"{module}.{identifier}" if isinstance(module, str) else identifier)
+    if identifier in _RUNS:
+        is_named = identifier == "Lambda" and isinstance(config, dict) and not _has_bytecode(config)
+        is_worst = identifier in ("Lambda", "__lambda__") and not is_named
+        yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[identifier], None, place, is_call=True)
         return
     if module is None:  # by Keras 2, or out of its registry: its own classes only
-        is_plain = own.isidentifier()
+        is_plain = identifier.isidentifier()
     elif is_function and module == "builtins":
-        is_plain = own.isidentifier() and not hasattr(builtins, own)
+        is_plain = identifier.isidentifier() and not hasattr(builtins, identifier)
     else:
         is_listed = isinstance(module, str) and _KERAS.fullmatch(module) is not None
-        is_plain = is_listed and own.isidentifier() and is_class_like(own)
+        is_plain = is_listed and identifier.isidentifier() and is_class_like(identifier)
     if not is_plain:
         worst = rank(Global(full, str(module))).rank
         worst = worst if worst == DANGEROUS else UNKNOWN
@@ -421,9 +421,9 @@ def _of_templates(file: IO[bytes], place: str) -> Iterator[Suspect]:
     """llama-cpp-python before 0.2.72 gives the template of a chat to Jinja without a sandbox."""
     try:
         for key, text in _texts_of_gguf(file):
-            found = _REACHING.search(text) if b"chat_template" in key else None
-            if found:
-                name = plain(found[0].decode("latin-1"))
+            match = _REACHING.search(text) if b"chat_template" in key else None
+            if match:
+                name = plain(match[0].decode("latin-1"))
                 yield Suspect(name, DANGEROUS, "is reached by the template of a chat", None, place)
     except (struct.error, KeyError, ValueError, OverflowError) as error:
         reason = f"has metadata that cannot be read ({type(error).__name__})"

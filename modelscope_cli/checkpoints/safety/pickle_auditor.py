@@ -124,9 +124,9 @@ class PickleAuditor:
             ranked = self._judge(how, callee, args, keywords, position)
             self._suspect(callee.name, ranked, (callee, args), position)
             if ranked.rank != KNOWN and callee.name not in CALL_RULES:
-                for given in _handed_on(args, keywords):
+                for function in _handed_on(args, keywords):
                     reason = f"is handed to '{callee.name}', which may call it"
-                    self._danger(given.name, reason, callee, args, position)
+                    self._danger(function.name, reason, callee, args, position)
         elif isinstance(callee, Opaque) and may_call(callee):
             self._suspect(
                 callee.name, Rating(UNKNOWN, "makes a function out of bytes"), (callee, args), position
@@ -176,30 +176,30 @@ class PickleAuditor:
         return ranked.rank if ranked is not None else KNOWN if value.name in KNOWN_NAMES else UNKNOWN
 
     def _judge(self, how: str, callee: Global, args: Any, keywords: Any, position: int) -> Rating:
-        name, own = callee.name, self.ranks.get(callee.name) or rank(callee)
+        name, rating = callee.name, self.ranks.get(callee.name) or rank(callee)
         values = args if isinstance(args, tuple) else None
         does = DOES.get(name)
         if name in CALL_RULES:
             verdict = CALL_RULES[name](values) if values is not None else _COMPUTED
             if isinstance(verdict, ForwardedCall):
                 self._forwarded(verdict, position)
-                return own
+                return rating
             if isinstance(verdict, Rating):
                 return verdict
             does = verdict or KEEPS
         elif name.rpartition(".")[2] in _LOADERS:
-            return self._load(name, own, values, position)
-        elif own.rank == DANGEROUS:
-            return own
-        elif own.rank == UNKNOWN:
+            return self._load(name, rating, values, position)
+        elif rating.rank == DANGEROUS:
+            return rating
+        elif rating.rank == UNKNOWN:
             # A subclass of OrderedDict is pickled as a call without arguments.
             is_made = values == () and not keywords and (how == "NEWOBJ" or is_class_like(name))
             return _MADE if is_made else _CALLED
         if does == UNCALLED:
             is_made = how.startswith("NEWOBJ") and values == () and not keywords
-            return own if is_made else _NOT_CALLED
+            return rating if is_made else _NOT_CALLED
         self._handed(name, does, args, keywords, position)
-        return own
+        return rating
 
     def _handed(self, name: str, does: str | None, args: Any, keywords: Any, position: int) -> None:
         """Judge the arguments of a known name by what it does with them."""
@@ -245,19 +245,19 @@ class PickleAuditor:
 
     def _code_in(self, values: Iterable[Any], *, is_kept: bool = False) -> Global | Opaque | None:
         """Return the worst that some values hold and that runs code where it is called; None for none."""
-        found: Global | Opaque | None = None
-        seen: set[int] = set()
+        worst_code: Global | Opaque | None = None
+        visited: set[int] = set()
         waiting: list[tuple[Any, bool]] = [(value, is_kept) for value in values]
         while waiting:
             value, is_kept = waiting.pop()
             if isinstance(value, Global):
                 if not is_kept and (value.name in HARMFUL or self._rank(value) != KNOWN):
-                    found = value
-            elif isinstance(value, list | tuple | dict | Opaque | Persistent) and id(value) not in seen:
-                seen.add(id(value))
+                    worst_code = value
+            elif isinstance(value, list | tuple | dict | Opaque | Persistent) and id(value) not in visited:
+                visited.add(id(value))
                 if isinstance(value, Opaque):
                     if is_reached(value):
-                        found = value
+                        worst_code = value
                     inner: Iterable[Any] = (value.args, value.state, value.items)
                 elif isinstance(value, Persistent):
                     inner = ()
@@ -269,18 +269,18 @@ class PickleAuditor:
                 if self._left < 0:
                     return _TOO_MUCH
                 waiting.extend((one, keeps) for one in inner)
-            if found is not None and is_handed_code(found):
-                return found
-        return found
+            if worst_code is not None and is_handed_code(worst_code):
+                return worst_code
+        return worst_code
 
-    def _load(self, name: str, own: Rating, values: tuple[Any, ...] | None, position: int) -> Rating:
+    def _load(self, name: str, rating: Rating, values: tuple[Any, ...] | None, position: int) -> Rating:
         """Go through the pickle in the bytes that a loader is given."""
         data = _bytes_of(values[0]) if values else None
         problem = self._nested(data, position) if data is not None else "its bytes cannot be determined"
         if name == LOADS_BYTES and problem is None:
-            return own
+            return rating
         reason = f"loads a second pickle; {problem}" if problem else "loads a second pickle"
-        return Rating(DANGEROUS, reason) if own.rank == DANGEROUS or name == LOADS_BYTES else own
+        return Rating(DANGEROUS, reason) if rating.rank == DANGEROUS or name == LOADS_BYTES else rating
 
     def _built(self, target: Any, state: Any, position: int) -> None:
         planted = _planted(state)
@@ -355,17 +355,17 @@ def _planted(state: Any) -> Global | Opaque | None:
 
 def _handed_on(*given: Any) -> list[Global | Opaque]:
     """Return the functions among arguments that do harm once they are called."""
-    found: list[Global | Opaque] = []
-    waiting, left = list(given), _MAX_HANDED
-    while waiting and left:
-        value, left = waiting.pop(), left - 1
+    functions: list[Global | Opaque] = []
+    waiting, budget = list(given), _MAX_HANDED
+    while waiting and budget:
+        value, budget = waiting.pop(), budget - 1
         if is_handed_code(value):
-            found.append(value)
+            functions.append(value)
         elif isinstance(value, list | tuple):
             waiting += value[:_MAX_HANDED]
         elif isinstance(value, dict):
             waiting += list(value.values())[:_MAX_HANDED]
-    return found
+    return functions
 
 
 def _bytes_of(value: Any) -> bytes | Blob | None:

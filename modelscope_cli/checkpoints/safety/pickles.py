@@ -323,20 +323,22 @@ def read_pickles(
     first = _read(file, 0, place, nested, rules)
     if not first.is_sure:
         return []
-    found = [first]
+    pickles = [first]
     is_legacy = first.content == LEGACY_MAGIC
-    while found[-1].error is None and found[-1].end < n_bytes and not is_one and len(found) < _MAX_PICKLES:
-        if is_legacy and len(found) == N_LEGACY:
+    while (
+        pickles[-1].error is None and pickles[-1].end < n_bytes and not is_one and len(pickles) < _MAX_PICKLES
+    ):
+        if is_legacy and len(pickles) == N_LEGACY:
             break
-        one = _read(file, found[-1].end, place, nested, rules if is_legacy else None)
+        one = _read(file, pickles[-1].end, place, nested, rules if is_legacy else None)
         if one.error is not None and not one.is_named and not is_legacy:
             break
-        found.append(one)
-    if found[-1].error is not None:
-        found[-1] = _with_sweep(file, found[-1], place)
+        pickles.append(one)
+    if pickles[-1].error is not None:
+        pickles[-1] = _with_sweep(file, pickles[-1], place)
     elif not is_one:
-        found += _behind(file, found[-1].end, place, nested)
-    return found
+        pickles += _behind(file, pickles[-1].end, place, nested)
+    return pickles
 
 
 def _read(
@@ -374,15 +376,15 @@ def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[FoundP
     """Guess where further pickles begin behind bytes that are none; only those that name something are told."""
     file.seek(at)
     data = file.read(_MAX_SWEEP)
-    found: list[FoundPickle] = []
+    pickles: list[FoundPickle] = []
     end = 0
     for _, match in zip(range(_MAX_GUESSES), _BEGIN.finditer(data), strict=False):
         if match.start() >= end:
             one = _read(file, at + match.start(), place, nested, None)
             if one.is_named:
-                found.append(one)
+                pickles.append(one)
                 end = one.end - at
-    return found
+    return pickles
 
 
 def _with_sweep(file: IO[bytes], broken: FoundPickle, place: str) -> FoundPickle:

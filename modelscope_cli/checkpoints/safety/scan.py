@@ -114,8 +114,8 @@ class Scanner:
         if is_archive:
             rules.refuse("the tar format of torch before 0.4, which it does not accept")
         self._look_inside(file, head, "", 0, None)
-        found = self._look_for_pickles(file, "", 0, rules)
-        if not found and not is_archive:
+        pickles = self._look_for_pickles(file, "", 0, rules)
+        if not pickles and not is_archive:
             if not self._pickles and not self._errors and not self._suspects and not _is_plain(head):
                 self._is_understood = False
             start = appended_archive(file)
@@ -123,9 +123,9 @@ class Scanner:
                 nbytes = file.seek(0, 2)
                 self._look_inside(window(file, start, nbytes - start), ZIP[0], "", 0, None)
             return WeightsOnly("unasked")
-        if found and found[0].content != LEGACY_MAGIC:
+        if pickles and pickles[0].content != LEGACY_MAGIC:
             rules.refuse("a pickle that torch.save did not write")
-        elif found and len(found) < N_LEGACY:
+        elif pickles and len(pickles) < N_LEGACY:
             rules.refuse("cut short")
         return rules.verdict()
 
@@ -203,9 +203,9 @@ class Scanner:
         def nested(data: bytes | Blob, position: int) -> str | None:
             return self._look_nested(file, data, f"{place}, byte {position}".removeprefix(", "), depth + 1)
 
-        found = read_pickles(file, place, nested, rules, is_one)
-        n_together = N_LEGACY if found and found[0].content == LEGACY_MAGIC else 1
-        for number, one in enumerate(found):
+        pickles = read_pickles(file, place, nested, rules, is_one)
+        n_together = N_LEGACY if pickles and pickles[0].content == LEGACY_MAGIC else 1
+        for number, one in enumerate(pickles):
             self._has_work(one.end - one.start, place)
             where = place or "the file itself"
             where = f"{where}, byte {one.start}" if one.start else where
@@ -217,7 +217,7 @@ class Scanner:
             if one.error is not None:
                 self._errors.append(f"{where}: {one.error}")
             self._add(one.suspects.values())
-        return found
+        return pickles
 
     def _look_nested(self, file: IO[bytes], data: bytes | Blob, place: str, depth: int) -> str | None:
         """Go through the pickle that a loader is given; say what was not understood of it."""
@@ -307,10 +307,10 @@ def scan_file(path: Path) -> Safety:
 def scan_checkpoint(path: Path) -> Safety:
     """Scan the files of one checkpoint: a file, an index with its shards, or a folder."""
     if path.is_dir():
-        found = [scan_file(file) for file in sorted(path.iterdir()) if not file.is_dir()]
+        results = [scan_file(file) for file in sorted(path.iterdir()) if not file.is_dir()]
     else:
-        found = [scan_file(path), *_scan_shards(path)]
-    return found[0] if len(found) == 1 else _together(path, found)
+        results = [scan_file(path), *_scan_shards(path)]
+    return results[0] if len(results) == 1 else _together(path, results)
 
 
 def _scan_shards(index: Path) -> list[Safety]:
@@ -341,23 +341,23 @@ def files_below(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _together(path: Path, found: list[Safety]) -> Safety:
-    suspects = [(one, suspect, PurePath(one.file).name) for one in found for suspect in one.suspects]
+def _together(path: Path, results: list[Safety]) -> Safety:
+    suspects = [(one, suspect, PurePath(one.file).name) for one in results for suspect in one.suspects]
     suspects.sort(key=lambda item: item[1].badness, reverse=True)
-    verdicts = sorted((one.weights_only for one in found), key=lambda verdict: -_LOADS.index(verdict.loads))
-    names = dict.fromkeys(name for one in found for name in one.weights_only.names)
+    verdicts = sorted((one.weights_only for one in results), key=lambda verdict: -_LOADS.index(verdict.loads))
+    names = dict.fromkeys(name for one in results for name in one.weights_only.names)
 
     def placed(texts: str) -> tuple[str, ...]:
-        return tuple(f"{PurePath(one.file).name}: {text}" for one in found for text in getattr(one, texts))
+        return tuple(f"{PurePath(one.file).name}: {text}" for one in results for text in getattr(one, texts))
 
-    is_distributed = any(PurePath(one.file).name == METADATA for one in found)
+    is_distributed = any(PurePath(one.file).name == METADATA for one in results)
     first = verdicts[0]
     return Safety(
         file=str(path),
-        rank=worst(one.rank for one in found),
+        rank=worst(one.rank for one in results),
         suspects=tuple(_placed(suspect, file) for _, suspect, file in suspects),
         weights_only=_ALL_LOADED if is_distributed else WeightsOnly(first.loads, tuple(names), first.reason),
-        foreign=tuple(dict.fromkeys(name for one in found for name in one.foreign)),
+        foreign=tuple(dict.fromkeys(name for one in results for name in one.foreign)),
         pickles=placed("pickles"),
         unread=placed("unread"),
         errors=placed("errors"),
@@ -400,16 +400,16 @@ def _scan_objects(path: Path) -> Safety:
 
 def _scan_metadata(path: Path) -> Safety:
     """Scan a `.metadata`; what it names is only looked for in its own folder."""
-    found = scan(path)
+    result = scan(path)
     try:
         places = _objects(path, path.stat().st_mtime_ns)
     except _NOT_METADATA:
-        return found
+        return result
     elsewhere = [place.file for place in places if PurePath(place.file).name != place.file]
     if not elsewhere:
-        return found
+        return result
     error = f"it names values in '{plain(elsewhere[0])}', outside its folder"
-    return replace(found, rank=worst((found.rank, UNKNOWN)), errors=(*found.errors, error))
+    return replace(result, rank=worst((result.rank, UNKNOWN)), errors=(*result.errors, error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,10 +429,10 @@ def _objects(metadata: Path, _: int) -> tuple[_StoredValue, ...]:
     with metadata.open("rb") as opened:
         content = PickleMachine(opened, lambda name, args: None).read()
     kinds = {name: entry.name for name, entry in content.state["state_dict_metadata"].items()}
-    found = []
+    values = []
     for index, info in content.state["storage_data"].items():
         name, where = index.state["fqn"], info.state
         offset, nbytes = checked_sizes((where["offset"], where["length"]))
         file = str(PurePath(where["relative_path"]))
-        found.append(_StoredValue(str(name), file, offset, nbytes, kinds.get(name) != _TENSOR))
-    return tuple(found)
+        values.append(_StoredValue(str(name), file, offset, nbytes, kinds.get(name) != _TENSOR))
+    return tuple(values)
