@@ -54,17 +54,9 @@ MODEL_SUFFIXES = {
     **dict.fromkeys((".pdmodel", ".pdparams", ".pdiparams"), "a PaddlePaddle model"),
     **dict.fromkeys((".caffemodel", ".prototxt"), "a Caffe model"),
     **{".pt2": "a program of torch.export", ".pte": "an ExecuTorch program", ".ptl": "a TorchScript program"},
-    **{
-        ".torchscript": "a TorchScript program",
-        ".msgpack": "a Flax checkpoint",
-        ".mar": "a TorchServe archive",
-    },
-    **{
-        ".t7": "a Torch7 file",
-        ".weights": "a Darknet model",
-        ".params": "an MXNet model",
-        ".nemo": "a NeMo model",
-    },
+    **{".torchscript": "a TorchScript program", ".msgpack": "a Flax checkpoint"},
+    **{".mar": "a TorchServe archive", ".t7": "a Torch7 file", ".weights": "a Darknet model"},
+    **{".params": "an MXNet model", ".nemo": "a NeMo model"},
     **{".mnn": "an MNN model", ".rknn": "an RKNN model", ".hef": "a Hailo model", ".dlc": "a Qualcomm model"},
 }
 _OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")

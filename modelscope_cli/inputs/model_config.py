@@ -15,7 +15,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from modelscope_cli.hooks.selection import gets_through
 from modelscope_cli.inputs.grammar import ShapeSpec
-from modelscope_cli.inputs.preprocess import Preset, preset_of
+from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset
 from modelscope_cli.records.run import Shape
 
 _TEXT_LENGTH = 16
@@ -51,8 +51,6 @@ def configured_text_length(module: nn.Module | None) -> int | None:
 def configured_preset(module: nn.Module | None) -> Preset | None:
     """Return how images are prepared for the module; None where it does not say, or not in words known here."""
     if module is not None and _config(module) is not None:
-        from modelscope_cli.inputs.preprocess import processor_preset
-
         return processor_preset(module)
     cfg = _cfg(module)
     try:
@@ -91,8 +89,6 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
 def check_image_processor(module: nn.Module | None) -> None:
     """Refuse to prepare images where the module says how in words that cannot be understood."""
     if module is not None and _config(module) is not None:
-        from modelscope_cli.inputs.preprocess import check_processor
-
         check_processor(module)
 
 

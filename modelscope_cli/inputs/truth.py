@@ -16,6 +16,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import some, with_article
 
+_LABELS_HINT = "one label per line, or a JSON list of labels"
+
 
 def read_labels(path: Path) -> tuple[str, ...]:
     """Return the labels in a file, in the order of the classes.
@@ -23,25 +25,16 @@ def read_labels(path: Path) -> tuple[str, ...]:
     A text file has one label a line. JSON is a list of labels, or an object from each index to its label, also in
     the form of ImageNet's class index, `{"0": ["n01440764", "tench"], ...}`.
     """
-    refuse_endless(path, "labels file ")
-    try:
-        text = path.read_text(encoding="utf-8-sig").strip()
-    except OSError as error:
-        where = shlex.quote(str(path.parent))
-        raise CannotRunError(
-            f"labels file '{path}' cannot be read: {error.strerror}", f"ls {where}"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise _misread_labels(path, "it is not text") from error
+    text = _text_of(path, "labels file", _LABELS_HINT).strip()
     if not text:
-        raise _misread_labels(path, "it is empty")
+        raise _misread(path, "it is empty", "labels file", _LABELS_HINT)
     if path.suffix.lower() != ".json" and text[0] not in "[{":
         return tuple(line.strip() for line in text.splitlines())
     try:
         return _in_order(json.loads(text))
     except (ValueError, RecursionError) as error:
         reason = " ".join(str(error).partition("; use sys.")[0].split())
-        raise _misread_labels(path, reason) from error
+        raise _misread(path, reason, "labels file", _LABELS_HINT) from error
 
 
 def _in_order(content: Any) -> tuple[str, ...]:
@@ -61,12 +54,6 @@ def _label(item: Any) -> str:
     if not isinstance(name, str):
         raise ValueError(f"'{item}' is not a label")
     return name
-
-
-def _misread_labels(path: Path, reason: str) -> CannotRunError:
-    return CannotRunError(
-        f"labels file '{path}' cannot be understood: {reason}", "one label per line, or a JSON list of labels"
-    )
 
 
 FOLDERS = "folders"
@@ -180,15 +167,7 @@ def _words(value: Any) -> Words:
 
 
 def _read_file(path: Path) -> GivenTruth:
-    refuse_endless(path, "truth file ")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        message = f"truth file '{path}' cannot be read: {error.strerror}"
-        hint = f"ls -l {shlex.quote(str(path if path.is_file() else path.parent))}"
-        raise CannotRunError(message, hint) from error
-    except UnicodeDecodeError as error:
-        raise _misread(path, "it is not text") from error
+    text = _text_of(path)
     is_json = path.suffix.lower() == ".json" or text.lstrip().startswith("{")
     try:
         by_name = _from_json(text) if is_json else _from_lines(text)
@@ -224,5 +203,17 @@ def _from_lines(text: str) -> dict[str, Words]:
     return by_name
 
 
-def _misread(path: Path, reason: str) -> CannotRunError:
-    return CannotRunError(f"truth file '{path}' cannot be understood: {reason}", _HINT)
+def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
+    refuse_endless(path, f"{kind} ")
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        message = f"{kind} '{path}' cannot be read: {error.strerror}"
+        look = f"ls -l {shlex.quote(str(path if path.is_file() else path.parent))}"
+        raise CannotRunError(message, look) from error
+    except UnicodeDecodeError as error:
+        raise _misread(path, "it is not text", kind, hint) from error
+
+
+def _misread(path: Path, reason: str, kind: str = "truth file", hint: str = _HINT) -> CannotRunError:
+    return CannotRunError(f"{kind} '{path}' cannot be understood: {reason}", hint)

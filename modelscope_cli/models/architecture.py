@@ -131,15 +131,9 @@ def _trainer(module: nn.Module) -> str:
 
 _RANDOM_FILLS = frozenset(
     {
-        torch.Tensor.normal_,
-        torch.Tensor.uniform_,
-        nn.init.normal_,
-        nn.init.uniform_,
-        nn.init.trunc_normal_,
-        nn.init.kaiming_normal_,
-        nn.init.kaiming_uniform_,
-        nn.init.xavier_normal_,
-        nn.init.xavier_uniform_,
+        *(torch.Tensor.normal_, torch.Tensor.uniform_),
+        *(nn.init.normal_, nn.init.uniform_, nn.init.trunc_normal_),
+        *(nn.init.kaiming_normal_, nn.init.kaiming_uniform_, nn.init.xavier_normal_, nn.init.xavier_uniform_),
     }
 )
 # Some constructors read these back: regnet its widths, stochastic depth its rates.

@@ -23,13 +23,8 @@ _MAKE_FUNCTION = f"{_CLOUDPICKLE}_make_function"
 _MAKERS = (_BUILTIN_TYPE, _MAKE_FUNCTION, f"{_CLOUDPICKLE}subimport")
 _CELLS = [f"{_CLOUDPICKLE}{name}" for name in ("_make_empty_cell", "_make_cell", "_cell_set")]
 _TYPES = (
-    "CodeType",
-    "MethodType",
-    "CellType",
-    "MappingProxyType",
-    "ellipsis",
-    "NotImplementedType",
-    "NoneType",
+    *("CodeType", "MethodType", "CellType", "MappingProxyType"),
+    *("ellipsis", "NotImplementedType", "NoneType"),
 )
 _RANDOM = "numpy.random._pickle."
 _BIT_GENERATOR = f"{_RANDOM}__bit_generator_ctor"

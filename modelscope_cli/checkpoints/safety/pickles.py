@@ -54,15 +54,8 @@ _DTYPES = {
         "c16": "Complex128",
     },
     **{"i1": "Int8", "i2": "Int16", "i4": "Int32", "i8": "Int64", "O8": "Object", "V": "Void", "U": "Str"},
-    **{
-        "u1": "UInt8",
-        "u2": "UInt16",
-        "u4": "UInt32",
-        "u8": "UInt64",
-        "M8": "DateTime64",
-        "m8": "TimeDelta64",
-    },
-    **{"S": "Bytes", "O": "Object"},
+    **{"u1": "UInt8", "u2": "UInt16", "u4": "UInt32", "u8": "UInt64", "S": "Bytes", "O": "Object"},
+    **{"M8": "DateTime64", "m8": "TimeDelta64"},
 }
 
 
@@ -393,10 +386,8 @@ def _with_sweep(file: IO[bytes], broken: FoundPickle, place: str) -> FoundPickle
     data = file.read(_MAX_SWEEP)
     suspects = dict(broken.suspects)
     for match in _NAME.finditer(data):
-        module, name = (
-            (match[1] or match[3]).decode("utf-8", "replace"),
-            (match[2] or match[4]).decode("utf-8", "replace"),
-        )
+        parts = match[1] or match[3], match[2] or match[4]
+        module, name = (part.decode("utf-8", "replace") for part in parts)
         ranked = rank(Global(f"{module}.{name}", module))
         if ranked.rank == DANGEROUS and f"{module}.{name}" not in suspects:
             where = f"{place}, byte {broken.start + match.start()}".removeprefix(", ")
