@@ -13,7 +13,7 @@ import shlex
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import lru_cache
@@ -142,21 +142,23 @@ def _needs_nothing(function: Callable[..., Any]) -> bool:
     )
 
 
-def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a builder's arguments; of those without one None."""
+def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     try:
-        parameters = inspect.signature(builder).parameters
+        return inspect.signature(builder).parameters
     except (ValueError, TypeError):
         return {}
-    return {name: None if one.default is one.empty else one.default for name, one in parameters.items()}
+
+
+def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
+    """Return the defaults of a builder's arguments; of those without one None."""
+    return {
+        name: None if one.default is one.empty else one.default for name, one in _parameters(builder).items()
+    }
 
 
 def takes(builder: Callable[..., Any], name: str) -> bool:
     """Tell whether a builder takes a keyword argument of this name."""
-    try:
-        parameters = inspect.signature(builder).parameters
-    except (ValueError, TypeError):
-        return False
+    parameters = _parameters(builder)
     return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
@@ -177,7 +179,6 @@ def without_download(builder: Any, kwargs: dict[str, Any], error: BaseException 
 
 
 _GUARD = "if __name__ == '__main__':"
-
 _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
@@ -193,13 +194,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             )
             raise UsageError(message, "leave out --model-arg")
         return Architecture(
-            "import",
-            spec,
-            "custom",
-            lambda _: found,
-            takes_num_classes=False,
-            is_instance=True,
-            is_factory=True,
+            "import", spec, "custom", lambda _: found, False, is_instance=True, is_factory=True
         )
     if not callable(found):
         message = (

@@ -93,9 +93,7 @@ def _call(
     name: str, builder: Callable[..., nn.Module], kwargs: dict[str, Any], model_args: dict[str, Any]
 ) -> nn.Module:
     with without_dynamo(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # deprecations between torchvision and torch: a user cannot act on them
+        warnings.simplefilter("ignore")  # deprecations between torchvision and torch
         if not model_args:
             return builder(**kwargs)
         try:
