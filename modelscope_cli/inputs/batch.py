@@ -60,7 +60,7 @@ class Inputs:
         n_listed: images in all batches together, those that are broken too.
         n_batches: those without an image, too.
         notes: what was decided for the person, one line each.
-        preprocessing: how the pictures were prepared; None for noise and tensors.
+        preprocessing: how the images were prepared; None for noise and tensors.
         make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for, those
             without an image too; None where the inputs are not image files, which alone can be shared out among
             processes.

@@ -39,15 +39,15 @@ from modelscope_cli.inputs.model_config import CLIP_FRAMES
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Feeding, Notice
 
-# Pictures per forward where `--batch` is not given.
+# Images per forward where `--batch` is not given.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
 Group = Sequence[ListedImage]
 
 
-def group_pictures(
+def group_images(
     family: str, files: Group, batch: int | None, is_fixed_size: bool
 ) -> tuple[Sequence[Group], list[str]]:
-    """Return which pictures go into each forward, and notes on what was decided.
+    """Return which images go into each forward, and notes on what was decided.
 
     Video: all files are the frames of one clip. Optical flow: two files are one pair.
     """
@@ -73,7 +73,7 @@ def group_pictures(
 
 
 def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """Return the arguments of one forward from prepared `(C, H, W)` pictures.
+    """Return the arguments of one forward from prepared `(C, H, W)` images.
 
     `(N, C, H, W)`; video one `(1, C, T, H, W)`; optical flow two `(1, C, H, W)`; detection a list.
     """

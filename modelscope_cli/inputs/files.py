@@ -121,7 +121,7 @@ def find_member(word: str, suffixes: frozenset[str]) -> ListedImage | None:
     return next((file for file in ShardReader(suffixes).read(path) if file.name == word), None)
 
 
-PICTURE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
 # Named, because Pillow also opens formats that start another program (EPS).
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _MOST_WALKED = 1000  # folders, for a hint
@@ -147,7 +147,7 @@ class _Messages:
     warnings: list[Notice] = field(default_factory=list)
 
 
-def find_pictures(typed: Iterable[str]) -> FoundImages:
+def find_images(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
     A folder is not searched further down, but for one without images of its own: it may be a data set, with a
@@ -161,7 +161,7 @@ def find_pictures(typed: Iterable[str]) -> FoundImages:
 
 
 def check_pictures(typed: Iterable[str]) -> None:
-    """Raise what `find_pictures` would of words that are wrong, without going through all that they name."""
+    """Raise what `find_images` would of words that are wrong, without going through all that they name."""
     for word in typed:
         next(_find(word, _Messages()), None)
 
@@ -178,7 +178,7 @@ def _find(word: str, messages: _Messages) -> Iterator[ListedImage]:
             yield from _of_file(word, messages)
         elif word.startswith("@"):
             yield from _listed(word[1:], messages)
-        elif (member := find_member(word, PICTURE_SUFFIXES)) is not None:
+        elif (member := find_member(word, IMAGE_SUFFIXES)) is not None:
             yield member
         else:
             yield from _matching(word, messages)
@@ -244,17 +244,17 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
 def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages) -> Iterator[ListedImage]:
     """Give the images among files, or where there are none those in the shards among them."""
     files = sorted(paths, key=by_bytes)
-    pictures = [path for path in files if _is_picture(path)]
-    if pictures:
-        if len(pictures) < len(files):
+    images = [path for path in files if _is_picture(path)]
+    if images:
+        if len(images) < len(files):
             messages.notes.append(
-                f"'{word}': {len(pictures)} images, {len(files) - len(pictures)} other files skipped"
+                f"'{word}': {len(images)} images, {len(files) - len(images)} other files skipped"
             )
-        yield from map(ListedImage, pictures)
+        yield from map(ListedImage, images)
         return
     shards = [path for path in files if _is_shard(path)]
     if not shards:
-        kinds = ", ".join(sorted({*PICTURE_SUFFIXES, SHARD_SUFFIX}))
+        kinds = ", ".join(sorted({*IMAGE_SUFFIXES, SHARD_SUFFIX}))
         raise CannotRunError(f"'{word}' holds no image ({kinds})", hint)
     yield from _in_shards(word, shards, messages)
 
@@ -262,7 +262,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages)
 def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[ListedImage]:
     for path in shards:
         refuse_packed(path)  # before any is read: half of the shards would be half of the data
-    reader, n_images = ShardReader(PICTURE_SUFFIXES), 0
+    reader, n_images = ShardReader(IMAGE_SUFFIXES), 0
     for path in shards:
         for file in reader.read(path):
             n_images += 1
@@ -310,7 +310,7 @@ def _of_line(name: str, where: str, messages: _Messages) -> Iterator[ListedImage
 
 def _is_picture(path: str) -> bool:
     """Whether it has the name of an image."""
-    return os.path.splitext(path)[1].lower() in PICTURE_SUFFIXES
+    return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
 
 
 def _is_shard(path: str) -> bool:

@@ -169,7 +169,7 @@ IN_WORDS = "one object in every image, its box the middle half"
 
 
 def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1) -> Arguments:
-    """Return the arguments of a forward in train mode: for detection, the pictures and a synthetic target each.
+    """Return the arguments of a forward in train mode: for detection, the images and a synthetic target each.
 
     A target has one box over the middle half of each side, with `label`; the mask fills it, and the keypoints
     lie on its diagonal, all visible. Other families need nothing more than in eval mode.

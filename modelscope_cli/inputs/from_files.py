@@ -30,9 +30,9 @@ from modelscope_cli.inputs.decoding import (
     Group,
     choose_workers,
     collate,
-    group_pictures,
+    group_images,
 )
-from modelscope_cli.inputs.files import FoundImages, find_pictures
+from modelscope_cli.inputs.files import FoundImages, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
 from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
@@ -48,7 +48,7 @@ from modelscope_cli.records.run import InputInfo
 _MOST_NAMED = 1000  # files, in the record and for the number of their frames
 
 
-def open_pictures(
+def open_images(
     request: InputRequest,
     target: ModelSide,
     transforms: Any | None,
@@ -60,10 +60,10 @@ def open_pictures(
     A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
     clip, or `is_strict` is asked for.
     """
-    listed = FoundImages(FileList(images), [], []) if images else find_pictures(request.files)
+    listed = FoundImages(FileList(images), [], []) if images else find_images(request.files)
     files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
-    groups, decided = group_pictures(target.family, files, request.batch, plan.is_fixed_size)
+    groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size)
     is_one_sample = target.family in {"video", "optical_flow"}
     decoder = BlockDecoder(
         groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
@@ -128,12 +128,12 @@ def _prepared_again(
 
 
 def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
-    """Return what the model receives of every picture, `(C, H, W)` float32 on the CPU; a repeated one once."""
+    """Return what the model receives of every image, `(C, H, W)` float32 on the CPU; a repeated one once."""
     return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
 
 
 def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
-    """Say how pictures are prepared, where the weights of torchvision do not go without saying."""
+    """Say how images are prepared, where the weights of torchvision do not go without saying."""
     if transforms is None:
         return [f"images: {plan.brief}; this is the usual one, as the model states none (-v shows more)"]
     return (
@@ -144,7 +144,7 @@ def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
 
 
 def _several(files: Sequence[ListedImage]) -> list[str]:
-    """Say which files hold more than one picture, an animation or pages, of which the first is taken."""
+    """Say which files hold more than one image, an animation or pages, of which the first is taken."""
     # An animated PNG is as rare among many as it would be slow to open them all beforehand.
     some = files[:_MOST_NAMED]
     may_be = [file for file in some if len(files) == 1 or Path(file.name).suffix.lower() in OF_SEVERAL]
@@ -257,16 +257,16 @@ class _Content:
 
     @property
     def is_picture(self) -> bool:
-        """Whether noise is to be as pictures are, in 0..1."""
+        """Whether noise is to be as images are, in 0..1."""
         return self.target.family == "detection"
 
     def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
         """Prepare the images of one name and stack them as the model's family has them."""
-        assert plan is not None  # there are pictures
+        assert plan is not None  # there are images
         family = self.target.family
         group = files
         if family == "video":
-            groups, notes = group_pictures(family, files, None, plan.is_fixed_size)
+            groups, notes = group_images(family, files, None, plan.is_fixed_size)
             group = groups[0]
             self.notes += notes
         prepared = prepare(plan, group)
@@ -343,7 +343,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     if shapes:
         return shapes[0]
     if not any(is_tensor):
-        return _ImageFiles(tuple(find_pictures(specs).files))
+        return _ImageFiles(tuple(find_images(specs).files))
     tensors = read_tensors(specs[0])
     if len(tensors) != 1:
         message = f"'{specs[0]}' holds {len(tensors)} tensors, and '{name}' is one"

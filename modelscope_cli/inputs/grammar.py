@@ -14,8 +14,8 @@ from modelscope_cli.records.run import Shape
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 MAX_ELEMENTS = 2**33
-# A float32 RGB picture of this many pixels is 200 MB; nothing a model takes is larger.
-MAX_PICTURE_PIXELS = 2**24
+# A float32 RGB image of this many pixels is 200 MB; nothing a model takes is larger.
+MAX_IMAGE_PIXELS = 2**24
 _SHAPE_HINT = "--input-shape 1,3,224,224"
 
 
@@ -91,8 +91,8 @@ def parse_size(text: str) -> tuple[int, ...]:
     size = tuple(_whole_number(part, f"--size {text}", hint) for part in text.split(","))
     if len(size) > 2:
         raise UsageError(f"'--size {text}' has {len(size)} numbers, not one or two", hint)
-    if size[0] * size[-1] > MAX_PICTURE_PIXELS:
-        raise UsageError(f"'--size {text}' asks for more than {MAX_PICTURE_PIXELS:,} pixels", hint)
+    if size[0] * size[-1] > MAX_IMAGE_PIXELS:
+        raise UsageError(f"'--size {text}' asks for more than {MAX_IMAGE_PIXELS:,} pixels", hint)
     return size
 
 

@@ -18,7 +18,7 @@ from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES
+from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import counted, some
@@ -115,7 +115,7 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Image:
-    """Return the first frame of a picture as 8-bit `RGB` or `L`, turned the way its EXIF data says.
+    """Return the first frame of an image as 8-bit `RGB` or `L`, turned the way its EXIF data says.
 
     Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
     that white stays white.
@@ -138,7 +138,7 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
 
 
 def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Return a picture in 8-bit gray, its short side this long if it was longer, and its own width and height.
+    """Return an image in 8-bit gray, its short side this long if it was longer, and its own width and height.
 
     A JPEG is decoded at a half, a quarter or an eighth of its size where that is enough; of other formats nothing
     is saved. All of the file is read, so what `decode` refuses is refused. Only inside `strict_pillow`.
@@ -178,7 +178,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         path = Path(file.name)
         if path.suffix.lower() in _TO_CONVERT:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
-        is_named_so = path.suffix.lower() in PICTURE_SUFFIXES
+        is_named_so = path.suffix.lower() in IMAGE_SUFFIXES
         what = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
         return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
     if isinstance(error, PermissionError):
@@ -223,7 +223,7 @@ def decode_mask(path: Path) -> Tensor:
 
 
 def count_frames(file: ListedImage) -> int:
-    """Return how many pictures a file holds, an animation or pages; 1 where `decode` will refuse it."""
+    """Return how many images a file holds, an animation or pages; 1 where `decode` will refuse it."""
     try:
         with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             return getattr(image, "n_frames", 1)
@@ -232,7 +232,7 @@ def count_frames(file: ListedImage) -> int:
 
 
 def is_stored_turned(file: ListedImage) -> bool:
-    """Tell whether the EXIF data of a picture says that it is to be turned or mirrored; only a header is read."""
+    """Tell whether the EXIF data of an image says that it is to be turned or mirrored; only a header is read."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
     with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # of PNG it reads more
@@ -240,7 +240,7 @@ def is_stored_turned(file: ListedImage) -> bool:
 
 
 def upright_size(file: ListedImage) -> tuple[int, int]:
-    """Return width and height of a picture that was decoded before, as it is turned by `decode`."""
+    """Return width and height of an image that was decoded before, as it is turned by `decode`."""
     with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
@@ -275,7 +275,7 @@ class _NoWhiteError(ValueError):
 def strict_pillow() -> Iterator[None]:
     """Let Pillow refuse what is cut short or enormous; for the whole process, so threads are started inside."""
     was_lenient = ImageFile.LOAD_TRUNCATED_IMAGES
-    # A user's model file may have switched it on; a picture half gray is worse than an error.
+    # A user's model file may have switched it on; an image half gray is worse than an error.
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         with warnings.catch_warnings():

@@ -177,7 +177,7 @@ def natural_shapes(
 ) -> tuple[Shape, ...]:
     """Return the shape of each input of `family`; for detection, of each image in the list.
 
-    `(N, 3, H, W)` for pictures, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
+    `(N, 3, H, W)` for images, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
     times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. What the
     module itself says goes before all that.
     """

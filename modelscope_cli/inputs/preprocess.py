@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.grammar import MAX_PICTURE_PIXELS
+from modelscope_cli.inputs.grammar import MAX_IMAGE_PIXELS
 from modelscope_cli.inputs.image import TOO_LARGE, UnreadableImageError
 from modelscope_cli.lean import without_dynamo
 
@@ -309,20 +309,20 @@ def _crop_size(call: Any) -> list[int] | None:
 # its authors report on frames of 520 x 960.
 FLOW_STEP, FLOW_MIN_SIDE = 8, 128
 _FLOW_MAX_PIXELS = 520 * 960
-# Of a picture that would become enormous, only the middle is resized, this many times as long as it is wide.
+# Of an image that would become enormous, only the middle is resized, this many times as long as it is wide.
 _MAX_ASPECT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How every picture is prepared.
+    """How every image is prepared.
 
     Attributes:
         preset: a torchvision preset, called as it is; it alone decides what the model sees.
         mode: `RGB` or `L`, what to decode to.
         mean, std: one value a channel, what the preset normalises with.
         words: all of it in words and numbers; `brief`: the same in a few words.
-        is_fixed_size: whether all pictures come out the same size.
+        is_fixed_size: whether all images come out the same size.
         flow_size: height and width for optical flow, whose preset does not resize; None is their own.
         is_reversed: the preset is given blue, green, red, as OpenCV decodes an image.
         is_turned: the image is turned the way its EXIF data says, which is not for `apply` to do.
@@ -341,7 +341,7 @@ class Preprocessing:
     is_turned: bool = True
 
     def apply(self, image: Image.Image, name: str) -> Tensor:
-        """Return the picture as the model receives it, `(C, H, W)` float32 on the CPU."""
+        """Return the image as the model receives it, `(C, H, W)` float32 on the CPU."""
         if self.is_reversed:
             image = Image.merge("RGB", image.split()[::-1])
         if self.family == "optical_flow":
@@ -365,14 +365,14 @@ class Preprocessing:
         return (pixels - mean) / std
 
     def picture(self, prepared: Tensor) -> Tensor:
-        """Undo the normalisation: `(C, H, W)` float32 to the `(3, H, W)` uint8 picture the model saw."""
+        """Undo the normalisation: `(C, H, W)` float32 to the `(3, H, W)` uint8 image the model saw."""
         mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = prepared.mul(std).add_(mean).mul_(255).round_().clamp_(0, 255).to(torch.uint8)
         return pixels.expand(3, -1, -1)
 
 
 def _becomes_enormous(image: Image.Image, short_side: int) -> bool:
-    return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_PICTURE_PIXELS
+    return image.width * image.height * (short_side / min(image.size)) ** 2 > MAX_IMAGE_PIXELS
 
 
 def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImageError:
@@ -386,7 +386,7 @@ def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImag
 
 
 def _middle(image: Image.Image) -> Image.Image:
-    """Cut a very long picture to its middle, in whole multiples of its short side.
+    """Cut a very long image to its middle, in whole multiples of its short side.
 
     Resizing makes a whole number of pixels of each multiple, so what stays keeps its place to the pixel; its values
     may differ by a level, as the whole would be stretched a little to be a whole number of pixels long.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
 from modelscope_cli.inputs.forward_signature import arrange_named
-from modelscope_cli.inputs.from_files import is_shape, open_named, open_pictures, refuse_other_inputs
+from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.model_config import natural_named
@@ -42,7 +42,7 @@ def _open_request(
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target), request.repeat)
     if request.files:
-        return repeated(open_pictures(request, target, transforms, module), request.repeat)
+        return repeated(open_images(request, target, transforms, module), request.repeat)
     if request.shapes:
         refuse(request.size_options(), "'--input-shape'")
     refuse(request.value_options(), "noise")
@@ -196,8 +196,8 @@ def open_inputs(
         refuse_other_inputs(request, list(given.named), module)
         return open_named(given.named, request, target, transforms, module)
     if given.images:
-        pictures = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
-        return repeated(open_pictures(request, target, transforms, module, pictures), request.repeat)
+        images = [ListedImage(f"image {n}", image=image) for n, image in enumerate(given.images, 1)]
+        return repeated(open_images(request, target, transforms, module, images), request.repeat)
     if given.tensors:
         return repeated(open_batch(list(given.tensors), request.batch, target, "the tensor"), request.repeat)
     if given.loader is not None:

@@ -17,7 +17,7 @@ class InputRequest:
         size: `--size`, `224` or `224,320` (height, width).
         mean, std: one number for all channels or one a channel, on the scale 0..1.
         normalize: False for `--no-normalize`.
-        batch: pictures per forward; for noise, the batch dimension.
+        batch: images per forward; for noise, the batch dimension.
         seed: of the noise.
         repeat: how often to go through all of it; noise is drawn anew, with the next seed.
         workers: processes that decode images beside the model; None for as many as there are cores to spare.

@@ -70,7 +70,7 @@ def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     for name in names:
         family = family_of(name)
         weights = default_weights(name)
-        # Detection models take pictures of any size, and resize them by themselves.
+        # Detection models take images of any size, and resize them by themselves.
         shapes = natural_shapes(family, weights.transforms(), None, 1) if family != "detection" else ()
         entries.append(
             ModelEntry(

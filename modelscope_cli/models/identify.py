@@ -277,8 +277,8 @@ def _text(shape: Shape) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def picture_side(shapes: Mapping[str, Shape], prefix: str) -> int | None:
-    """Return the side of the pictures a vision transformer was trained on: it has a position for each patch."""
+def image_side(shapes: Mapping[str, Shape], prefix: str) -> int | None:
+    """Return the side of the images a vision transformer was trained on: it has a position for each patch."""
     positions = shapes.get(f"{prefix}encoder.pos_embedding", ())
     patch = shapes.get(f"{prefix}conv_proj.weight", ())
     if len(positions) != 3 or len(patch) != 4:

@@ -16,7 +16,7 @@ from modelscope_cli.models.hubs import (
     described_beside,
     described_within,
 )
-from modelscope_cli.models.identify import identify, otherwise, picture_side
+from modelscope_cli.models.identify import identify, image_side, otherwise
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
@@ -67,7 +67,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     if name is None:
         raise _not_recognised(path, identified, contents)
     model_args = request.model_args
-    side = picture_side(contents.shapes(), identified.prefix) if name.startswith("vit_") else None
+    side = image_side(contents.shapes(), identified.prefix) if name.startswith("vit_") else None
     if side is not None and not any(argument.startswith("image_size") for argument in model_args):
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"

@@ -8,12 +8,12 @@ from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT
 from modelscope_cli.checkpoints.file_type import foreign_model
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_checkpoint_name, is_several, read_contents
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.inputs.files import IMAGE_FORMATS, PICTURE_SUFFIXES, is_packed, is_shard
+from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_packed, is_shard
 
 _PARTS = ("weight", "bias", "running_mean", "running_var")
 # Tensors, and images and videos that are not read: what is wrong with them is said of each.
 _NO_MODELS = (
-    *(*PICTURE_SUFFIXES, ".pt", ".npy", ".safetensors"),
+    *(*IMAGE_SUFFIXES, ".pt", ".npy", ".safetensors"),
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".tga", ".exr", ".dng", ".eps", ".dcm"),
 )
 _OF_FOLDERS = ("config.json", "saved_model.pb")
@@ -42,7 +42,7 @@ def is_model_file(typed: str) -> bool:
     A file that is not there goes by its suffix.
     """
     path = Path(typed)
-    if path.suffix.lower() in PICTURE_SUFFIXES:
+    if path.suffix.lower() in IMAGE_SUFFIXES:
         return False
     if os.path.isdir(typed):
         return foreign_model(path) is not None or _is_model_folder(path)
@@ -70,7 +70,7 @@ def _is_image(typed: str) -> bool:
 def _is_model_folder(folder: Path) -> bool:
     try:
         names = os.listdir(folder)
-        if any(Path(name).suffix.lower() in PICTURE_SUFFIXES for name in names):
+        if any(Path(name).suffix.lower() in IMAGE_SUFFIXES for name in names):
             return False
         return is_several(folder) or any(name in names for name in _OF_FOLDERS) or bool(checkpoint_in(folder))
     except (OSError, ModelscopeError):

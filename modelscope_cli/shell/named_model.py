@@ -63,9 +63,9 @@ FirstArg = Annotated[
 
 
 def _has_name_of_image(word: str) -> bool:
-    from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+    from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 
-    return Path(word).suffix.lower() in PICTURE_SUFFIXES
+    return Path(word).suffix.lower() in IMAGE_SUFFIXES
 
 
 def names_model(word: str) -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.lean import without_dynamo
@@ -283,4 +283,4 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
 
 
 def _is_picture(path: str) -> bool:
-    return Path(path).suffix.lower() in PICTURE_SUFFIXES
+    return Path(path).suffix.lower() in IMAGE_SUFFIXES

@@ -11,7 +11,7 @@ from paired import PYTHON, compare_commands
 from photos import write_photos
 
 from modelscope_cli.inputs.decoding import BlockDecoder, BlockSource, DecodeTiming
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.listing import FileGroups
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
@@ -56,7 +56,7 @@ def _names(folder: Path) -> Figure:
     names = "".join(f"{folder}/few/{number:06}.jpg\n" for number in range(FEW))
     with (folder / "list.txt").open("w") as file:
         file.writelines(names for _ in range(N_NAMES // FEW))
-    found = find_pictures([f"@{folder}/list.txt"])
+    found = find_images([f"@{folder}/list.txt"])
     plan = plan_preprocessing(InputRequest(size="32"), "classification", None, None)
     source = BlockSource(
         BlockDecoder(FileGroups(found.files, 64), 64, plan, False), DecodeTiming(), WORKERS, N_NAMES

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import find_images
 
 
 def names(*typed):
-    return [file.name for file in find_pictures(map(str, typed)).files]
+    return [file.name for file in find_images(map(str, typed)).files]
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def folder(make_picture, tmp_path):
 
 def test_a_folder_is_its_pictures_sorted_and_the_rest_is_counted(folder):
     assert names(folder) == [str(folder / name) for name in ("a.jpg", "b.PNG", "c.webp")]
-    assert find_pictures([str(folder)]).notes == [f"'{folder}': 3 images, 1 other files skipped"]
+    assert find_images([str(folder)]).notes == [f"'{folder}': 3 images, 1 other files skipped"]
 
 
 def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tmp_path):
@@ -39,7 +39,7 @@ def test_a_folder_without_pictures_of_its_own_is_those_of_its_folders(folder, tm
     (above / "labels.csv").touch()
     (above / ".hidden").mkdir()
     folder.rename(above / "class")
-    found = find_pictures([str(above)])
+    found = find_images([str(above)])
     assert [Path(picture.name).name for picture in found.files] == ["a.jpg", "b.PNG", "c.webp"]
     assert found.notes[0] == f"'{above}': the images in its 1 folder"
     (above / "class" / "a.jpg").rename(above / "own.jpg")

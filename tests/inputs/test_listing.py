@@ -6,7 +6,7 @@ import os
 import pytest
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import check_pictures, find_pictures
+from modelscope_cli.inputs.files import check_pictures, find_images
 from modelscope_cli.inputs.listing import FileGroups, FileList, ListedImage, Member
 
 STRANGE = [
@@ -20,7 +20,7 @@ STRANGE = [
 
 
 def names(*typed):
-    return [file.name for file in find_pictures(map(str, typed)).files]
+    return [file.name for file in find_images(map(str, typed)).files]
 
 
 def test_a_list_gives_back_what_was_put_in():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import find_images
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ MEMBERS = ["000.jpg", "cat/001.jpg", "./dog/2.jpg", "x" * 150 + ".jpg", "ünicod
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_members_are_read_as_tarfile_reads_them(shard, opened, format):
     path = shard("s.tar", MEMBERS, format=format)
-    found = find_pictures(["s.tar"])
+    found = find_images(["s.tar"])
     assert [file.name for file in found.files] == [f"s.tar/{name.removeprefix('./')}" for name in MEMBERS]
     assert found.notes == ["'s.tar': 5 images in 1 shard, 5 other files skipped"]
     with tarfile.open(path) as archive:
@@ -54,18 +54,18 @@ def test_shards_are_sorted_and_one_image_is_called_as_in_a_result(shard, tmp_pat
         shard(f"shards/{name}.tar", ["1.jpg", "0.jpg"])
     expected = [f"shards/{name}" for name in ("a.tar/1.jpg", "a.tar/0.jpg", "b.tar/1.jpg", "b.tar/0.jpg")]
     for word in ("shards", "shards/*.tar"):
-        assert [file.name for file in find_pictures([word]).files] == expected
-    assert list(find_pictures(["shards/b.tar/0.jpg"]).files) == [find_pictures(["shards"]).files[3]]
+        assert [file.name for file in find_images([word]).files] == expected
+    assert list(find_images(["shards/b.tar/0.jpg"]).files) == [find_images(["shards"]).files[3]]
     with pytest.raises(CannotRunError, match=r"'shards/b\.tar/9\.jpg' does not exist"):
-        find_pictures(["shards/b.tar/9.jpg"])
+        find_images(["shards/b.tar/9.jpg"])
 
 
 def test_an_empty_shard_among_others_is_passed_over_and_alone_refused(shard):
     shard("empty.tar", [])
     shard("full.tar", ["0.jpg"])
-    assert len(find_pictures(["*.tar"]).files) == 1
+    assert len(find_images(["*.tar"]).files) == 1
     with pytest.raises(CannotRunError, match=r"'empty.tar' holds no image") as caught:
-        find_pictures(["empty.tar"])
+        find_images(["empty.tar"])
     assert caught.value.hint == "tar -tf empty.tar"
 
 
@@ -77,7 +77,7 @@ def test_compressed_shards_are_refused_by_their_content_and_name(shard, tmp_path
     shard("folder/plain.tar", ["0.jpg"])
     for word in (f"folder/{name}", "folder"):
         with pytest.raises(CannotRunError, match=f"'folder/{name}' is a compressed archive") as caught:
-            find_pictures([word])
+            find_images([word])
         assert caught.value.hint == f"{tool} folder/{name}"
 
 
@@ -86,7 +86,7 @@ def test_what_is_not_an_archive(tmp_path, monkeypatch):
     for content, what in ((b"", "is empty"), (b"words" * 300, "is not a tar archive")):
         (tmp_path / "s.tar").write_bytes(content)
         with pytest.raises(CannotRunError, match=f"'s.tar' {what}"):
-            find_pictures(["s.tar"])
+            find_images(["s.tar"])
 
 
 def test_links_and_devices_are_left_out(tmp_path, make_picture, monkeypatch):
@@ -97,7 +97,7 @@ def test_links_and_devices_are_left_out(tmp_path, make_picture, monkeypatch):
             info = tarfile.TarInfo("link.png")
             info.type, info.linkname = kind, "/etc/passwd"
             archive.addfile(info)
-    found = find_pictures(["s.tar"])
+    found = find_images(["s.tar"])
     assert [file.name for file in found.files] == ["s.tar/real.png"]
     assert found.notes == ["'s.tar': 1 image in 1 shard, 4 links skipped"]
 
@@ -105,7 +105,7 @@ def test_links_and_devices_are_left_out(tmp_path, make_picture, monkeypatch):
 @pytest.mark.parametrize("where", ["data", "header", "damage"])
 def test_a_shard_that_is_cut_off_gives_what_can_be_reached_and_a_warning(shard, opened, where):
     path = shard("s.tar", [f"{n}.jpg" for n in range(6)])
-    last = find_pictures(["s.tar"]).files[3].member
+    last = find_images(["s.tar"]).files[3].member
     content = path.read_bytes()
     if where == "damage":
         path.write_bytes(content[: last.start - 512] + b"\x07" * 512 + content[last.start :])
@@ -122,7 +122,7 @@ def test_a_shard_that_is_cut_off_gives_what_can_be_reached_and_a_warning(shard, 
 
 def test_a_member_of_an_absurd_size_is_not_read(shard, monkeypatch, opened):
     shard("s.tar", ["0.jpg", "1.jpg"])
-    size = find_pictures(["s.tar"]).files[1].member.size
+    size = find_images(["s.tar"]).files[1].member.size
     monkeypatch.setattr("modelscope_cli.inputs.image._MOST_BYTES", size - 1)
     with pytest.raises(CannotRunError, match=r"none of the 2 images can be read: 2 too large"):
         opened("s.tar", size="24")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.files import PICTURE_SUFFIXES
+from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.request import ModelRequest, check_request, is_checkpoint, is_import
@@ -16,7 +16,7 @@ Patterns = str | Sequence[str]
 
 # What torch.testing.assert_close allows two floats of a dtype to differ by, relative to each other: its `rtol`.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
-_INPUT_SUFFIXES = PICTURE_SUFFIXES | {".npy"}
+_INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
 @dataclass(frozen=True, slots=True)

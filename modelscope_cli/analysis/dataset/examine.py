@@ -15,7 +15,7 @@ from typing import Any
 from modelscope_cli.analysis.dataset.copies import Pair, equal_rows, find_alike, groups_of
 from modelscope_cli.analysis.dataset.images import ImageTable
 from modelscope_cli.analysis.dataset.look import Look, look_at
-from modelscope_cli.inputs.files import find_pictures
+from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.image import (
     UnreadableImage,
     UnreadableImageError,
@@ -128,7 +128,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     roots: list[tuple[Path | None, int]] = []
     n_first = 0
     for n, word in enumerate((*folders, *against)):
-        found = find_pictures([word])
+        found = find_images([word])
         for note in found.notes:
             progress.note(note)
         for warning in found.warnings:
