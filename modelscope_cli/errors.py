@@ -114,6 +114,12 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
     return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
 
 
+def with_nearest(message: str, word: str, known: Iterable[str]) -> str:
+    """Return a message about an unknown word, and behind it the names most like the word, where there are some."""
+    near = nearest(word, known)
+    return f"{message}: {near}" if near else message
+
+
 @contextmanager
 def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
     """Say in one sentence what fails after a training, and go on: its exit code is its own.

@@ -2,7 +2,7 @@
 
 from fnmatch import fnmatchcase
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.hubs import check_package
 from modelscope_cli.models.names import model_names, timm_names
 from modelscope_cli.records.models import Catalogue, ModelEntry
@@ -24,9 +24,8 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
     bare = ((name, name.removeprefix(_TIMM)) for name in names)
     found = tuple(name for name, own in bare if (fnmatchcase(own, word) if is_glob else word in own))
     if not found:
-        near = nearest(pattern, names)
         hint = "modelscope models timm:" if word and pattern.startswith(_TIMM) else "modelscope models"
-        raise UsageError(f"no model matches '{pattern}'" + (f": {near}" if near else ""), hint)
+        raise UsageError(with_nearest(f"no model matches '{pattern}'", pattern, names), hint)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.checkpoints.reading import INDEX, shards_of
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, with_nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
@@ -230,8 +230,7 @@ def _read_config(request: ModelRequest, name: str) -> Any:
 def _configure(config: Any, model_args: dict[str, Any], model: str) -> Any:
     for key, value in model_args.items():
         if not hasattr(config, key):
-            near = nearest(key, config.to_dict())
-            message = f"'{model}' has no setting '{key}'" + (f": {near}" if near else "")
+            message = with_nearest(f"'{model}' has no setting '{key}'", key, config.to_dict())
             raise UsageError(message, "leave out --model-arg")
         setattr(config, key, value)
     return config

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import Contents
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.names import model_names, models_in, timm_names
 
 # The files that transformers reads of a folder; another file in it need not be what its `config.json` describes.
@@ -132,8 +132,8 @@ def check_hub(model: str) -> None:
     prefix, name = split_hub(model)
     check_package(prefix, model)
     if prefix == "timm" and not is_in_timm(name):
-        near = nearest(model.partition(".")[0], [f"timm:{known}" for known in timm_names()])
-        message = f"unknown model '{model}'" + (f": {near}" if near else "")
+        names = (f"timm:{known}" for known in timm_names())
+        message = with_nearest(f"unknown model '{model}'", model.partition(".")[0], names)
         raise UsageError(message, "modelscope models timm:")
     if prefix == "hf":
         _check_folder(model, name)

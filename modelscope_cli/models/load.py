@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
@@ -45,8 +45,7 @@ def resolve_device(requested: str) -> tuple[torch.device, str | None]:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        near = nearest(name, [*_AUTO_ORDER, "cpu"])
-        message = f"'{requested}' is not a device{': ' + near if near else ''}"
+        message = with_nearest(f"'{requested}' is not a device", name, [*_AUTO_ORDER, "cpu"])
         raise UsageError(message, f"--device auto   or one of {', '.join(here)}") from error
     if not {name, f"{name}:0", name.removesuffix(":0")} & set(here):
         raise CannotRunError(f"no device '{requested}' here, only {', '.join(here)}", f"--device {here[-1]}")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
@@ -71,9 +71,9 @@ def _codes(typed: str, rules: Sequence[AnyRule], where: str) -> list[str]:
 
 
 def _unknown(typed: str, rules: Sequence[ListedRule], where: str) -> UsageError:
-    near = nearest(typed, [name for rule in rules for name in (rule.code, rule.name)])
+    names = [name for rule in rules for name in (rule.code, rule.name)]
     return UsageError(
-        f"unknown rule '{typed}' {where}".rstrip() + (f": {near}" if near else ""), "modelscope rules"
+        with_nearest(f"unknown rule '{typed}' {where}".rstrip(), typed, names), "modelscope rules"
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
@@ -106,10 +106,8 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
 
 def _severity(typed: object, option: str) -> str:
     if typed not in SEVERITIES:
-        near = nearest(str(typed), SEVERITIES)
-        raise UsageError(
-            f"'{option}{typed}' is not a severity" + (f": {near}" if near else ""), f"{option}error"
-        )
+        message = with_nearest(f"'{option}{typed}' is not a severity", str(typed), SEVERITIES)
+        raise UsageError(message, f"{option}error")
     return str(typed)
 
 
@@ -159,8 +157,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
     for key in table:
         if key not in _KEYS:
-            near = nearest(key, _KEYS)
-            message = f"unknown key '{key}' in {where}" + (f": {near}" if near else "")
+            message = with_nearest(f"unknown key '{key}' in {where}", key, _KEYS)
             raise UsageError(message, f"write one of {', '.join(_KEYS)}")
     typed: dict[str, float | str] = {}
     select = _codes(table, "select", where)
