@@ -7,7 +7,7 @@ from modelscope_cli.commands.train.table import first_layer
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
-from modelscope_cli.report import training_curves as curves
+from modelscope_cli.report import training_curves
 from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, LINE, new_figure, tidy
 
 _VARIANTS = (LINE, ACCENT, AMBER, GREEN, "#7b5ea7", "#4aa3c0", "#8a6d5a", "#e07a9c")
@@ -30,15 +30,15 @@ def draw_comparison(record: TrainRecord) -> Any:
         shares = _mean_dead(training.layers)
         if shares:
             percent = [None if share is None else 100.0 * share for share in shares]
-            curves.plot_series(dead, training.layers[0].series.step, percent, **look)
+            training_curves.plot_series(dead, training.layers[0].series.step, percent, **look)
         row = first_layer(training)
         if row:
-            curves.plot_series(mean, row.series.step, row.series.mean, **look)
-            curves.plot_series(std, row.series.step, row.series.std, **look)
+            training_curves.plot_series(mean, row.series.step, row.series.mean, **look)
+            training_curves.plot_series(std, row.series.step, row.series.std, **look)
     _name_panels(record, loss, dead, mean, std)
-    curves.cut_off(loss, [value for training in record.trainings for value in training.losses])
+    training_curves.cut_off(loss, [value for training in record.trainings for value in training.losses])
     firsts = [row for training in record.trainings if (row := first_layer(training))]
-    curves.cut_off(std, [value for row in firsts for value in row.series.std])
+    training_curves.cut_off(std, [value for row in firsts for value in row.series.std])
     figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
     return figure
 
@@ -46,8 +46,8 @@ def draw_comparison(record: TrainRecord) -> Any:
 def _draw_loss(axes: Any, training: Training, look: dict[str, Any]) -> None:
     """Draw the smoothed loss; a cross is the last one that was finite."""
     name = training.name + (f"  {_MARK}" if training.findings else "")
-    values = curves.smoothed(training.losses)
-    (line,) = curves.plot_series(axes, training.loss[0].step, values, label=name, **look)
+    values = training_curves.smoothed(training.losses)
+    (line,) = training_curves.plot_series(axes, training.loss[0].step, values, label=name, **look)
     finite = [i for i, value in enumerate(training.losses) if value is not None]
     if finite and len(finite) < len(training.losses):
         last = finite[-1]
@@ -67,7 +67,7 @@ def _name_panels(record: TrainRecord, loss: Any, dead: Any, mean: Any, std: Any)
     for axes, label in ((loss, "loss"), (dead, "percent"), (mean, "mean"), (std, "standard deviation")):
         axes.set_ylabel(label)
         axes.tick_params(labelsize=8)
-        curves.whole_steps(axes)
+        training_curves.whole_steps(axes)
     for axes in (mean, std):
         axes.set_xlabel("step")
     dead.set_ylim(bottom=0)
@@ -75,6 +75,6 @@ def _name_panels(record: TrainRecord, loss: Any, dead: Any, mean: Any, std: Any)
 
 def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
     """Average the dead shares of all ReLUs at every step."""
-    series = [row.series.dead_fraction or () for row in curves.rectifiers(layers)]
+    series = [row.series.dead_fraction or () for row in training_curves.rectifiers(layers)]
     at_step = ([share for share in shares if share is not None] for shares in zip(*series, strict=False))
     return [sum(shares) / len(shares) if shares else None for shares in at_step]

@@ -9,8 +9,7 @@ from modelscope_cli.commands.train.table import settings_of
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
-from modelscope_cli.report import heat_map
-from modelscope_cli.report import training_curves as curves
+from modelscope_cli.report import heat_map, training_curves
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, SHARES, axes_at, new_figure, tidy
 from modelscope_cli.report.depth_key import depth_colour, draw_depth_key
 from modelscope_cli.report.finding_marks import (
@@ -33,7 +32,7 @@ class _Map:
     """What one heat map shows."""
 
     title: str
-    rows: Sequence[curves.Row]
+    rows: Sequence[training_curves.Row]
     names: Sequence[Name]
     read: Callable[[Any], Sequence[float | None]]
     look: dict[str, Any]
@@ -87,23 +86,23 @@ def _draw_lines(figure: Any, training: Training, top: float, is_deep: bool) -> l
     for axes in panels:
         tidy(axes)
         axes.set_xlabel("step")
-        axes.set_xlim(*curves.step_limits(steps))
+        axes.set_xlim(*training_curves.step_limits(steps))
         axes.tick_params(labelsize=8)
-        curves.whole_steps(axes)
+        training_curves.whole_steps(axes)
     return panels
 
 
 def _draw_loss(axes: Any, training: Training) -> None:
     step = training.loss[0].step
-    curves.plot_series(axes, step, training.losses, color=LINE, lw=0.7, alpha=0.45, label="training")
-    values = curves.smoothed(training.losses)
-    curves.plot_series(axes, step, values, color=LINE, lw=1.8, label="training, smoothed")
+    training_curves.plot_series(axes, step, training.losses, color=LINE, lw=0.7, alpha=0.45, label="training")
+    values = training_curves.smoothed(training.losses)
+    training_curves.plot_series(axes, step, values, color=LINE, lw=1.8, label="training, smoothed")
     measured = [row for row in training.held_out if row.loss is not None]
     losses = [row.loss for row in measured]
     axes.plot([row.step for row in measured], losses, "o-", ms=4, color=ACCENT, lw=1, label="validation")
-    curves.cut_off(axes, training.losses, losses)
+    training_curves.cut_off(axes, training.losses, losses)
     axes.set_ylabel("loss")
-    for line in curves.draw_rates(axes, training.lr):
+    for line in training_curves.draw_rates(axes, training.lr):
         axes.plot([], [], color=line.get_color(), ls=line.get_linestyle(), label=line.get_label())
 
 
@@ -118,7 +117,7 @@ def _explain_loss(axes: Any, mark: Any) -> None:
 def _draw_layers(axes: Any, layers: Sequence[WatchedLayer], key: str) -> None:
     for number, row in enumerate(layers):
         look = {"color": depth_colour(number, len(layers)), "lw": 1.0}
-        curves.plot_series(axes, row.series.step, getattr(row.series, key), **look)
+        training_curves.plot_series(axes, row.series.step, getattr(row.series, key), **look)
     if key == "mean":
         axes.set_yscale("symlog", linthresh=_usual(layers, key))
     else:
@@ -151,10 +150,12 @@ def _sizes(training: Training) -> list[_Map]:
 
 def _maps(training: Training) -> list[_Map]:
     """Return what is zero, what is dead, and how far each weight moves, as maps; what has no number has no row."""
-    weights = curves.matrices(training.parameters)
+    weights = training_curves.matrices(training.parameters)
     shares = {"cmap": SHARES, "vmin": 0, "vmax": 100}
     zeros = [row for row in training.layers if _has_zeros(row)]
-    dead = [row for row in curves.rectifiers(training.layers) if _has_any(row.series.dead_fraction or ())]
+    dead = [
+        row for row in training_curves.rectifiers(training.layers) if _has_any(row.series.dead_fraction or ())
+    ]
     moved = [row for row in weights if _has_any(row.series.update_ratio)]
     return [
         _Map("zeros, %", zeros, _names(zeros), lambda s: _percent(s.zero_fraction), shares),
@@ -202,8 +203,8 @@ def _draw_map(figure: Any, corner: tuple[float, float], one: _Map, training: Tra
     room = room_for(figure, one.names)
     codes = room_for_codes(labels, findings)
     width = _COLUMN - room - codes - heat_map.KEY_ROOM
-    steps = curves.all_steps(one.rows)
-    grid = curves.grid_of(one.rows, steps, one.read)
+    steps = training_curves.all_steps(one.rows)
+    grid = training_curves.grid_of(one.rows, steps, one.read)
     axes, image = heat_map.draw_map(
         figure, (left + room, top, width), grid, steps, one.names, one.title, **one.look
     )
