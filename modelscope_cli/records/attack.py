@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.predict import Guess
-from modelscope_cli.records.run import Record
+from modelscope_cli.records.run import HookReport, Record
 
 
 @dataclass(frozen=True, slots=True)

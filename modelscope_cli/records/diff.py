@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.reference import Comparison
-from modelscope_cli.records.run import ModelInfo, Record, Shape
+from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
+from modelscope_cli.records.training_facts import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

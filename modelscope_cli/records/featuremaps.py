@@ -2,8 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.predict import Prediction
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 # The figures that cost extra, and the column that shows each.
 COLUMN_OF_FIGURE = {

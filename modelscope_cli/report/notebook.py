@@ -105,7 +105,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    pictures = getattr(views.pictures_of(record.command), "PICTURES", None)
+    pictures = getattr(views.figures_of(record.command), "PICTURES", None)
     if not pictures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in pictures:

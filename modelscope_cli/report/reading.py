@@ -9,10 +9,10 @@ from typing import Any
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records import page_data
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
-from modelscope_cli.records.restore import NotADocumentError, restore
-from modelscope_cli.records.shown import Shown
-from modelscope_cli.report.json import DOCUMENT
+from modelscope_cli.report.formats import DOCUMENT
 
 PAGE = "report.html"
 """The name of a page in the folder of a result."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.evidence import CallFlow, Evidence
+from modelscope_cli.records.check_evidence import CallFlow, Evidence
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import Rule, Sighting

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from modelscope_cli.records.check import ERROR
-from modelscope_cli.records.evidence import Evidence, Structure
+from modelscope_cli.records.check_evidence import Evidence, Structure
 from modelscope_cli.rules.rule import Rule, Sighting, always
 from modelscope_cli.rules.thresholds import write
 

@@ -16,7 +16,7 @@ from modelscope_cli.records.check import (
     RuleInfo,
     is_as_severe,
 )
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.rule import Rule
 

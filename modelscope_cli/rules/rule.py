@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from modelscope_cli.records.check import RuleInfo, RuleText
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 

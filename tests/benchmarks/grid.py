@@ -14,7 +14,7 @@ from torchvision.utils import save_image
 from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.report.gallery import Look, draw
-from modelscope_cli.report.grids import save_png
+from modelscope_cli.report.image_tiles import save_png
 
 _PICTURE = Path(__file__).parents[2] / "samples" / "harbour.jpg"
 

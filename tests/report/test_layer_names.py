@@ -3,7 +3,7 @@
 import pytest
 
 from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.layer_names import Group, block_of, groups_of, layer_names, parameter_names
+from modelscope_cli.report.layer_axis import Group, block_of, groups_of, layer_names, parameter_names
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.image_tiles import make_palette
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.palette import make_palette
 
 if TYPE_CHECKING:
     from torch import Tensor

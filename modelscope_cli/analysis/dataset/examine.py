@@ -19,7 +19,7 @@ from modelscope_cli.inputs.broken import Broken, BrokenImageError, BrokenImages
 from modelscope_cli.inputs.files import find_pictures
 from modelscope_cli.inputs.listing import FileList, PictureFile
 from modelscope_cli.inputs.picture import decode, strict_pillow
-from modelscope_cli.records.dataset import (
+from modelscope_cli.records.check import (
     ALIKE,
     BYTES,
     PIXELS,

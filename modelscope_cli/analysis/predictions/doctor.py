@@ -25,8 +25,8 @@ from modelscope_cli.inputs.stated import is_published, stated_outputs
 from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.inputs.variations import Varied, plain, variations
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.doctor import DoctorRecord, Variation
 from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.predict import DoctorRecord, Variation
 from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:

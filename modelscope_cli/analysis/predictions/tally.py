@@ -12,7 +12,7 @@ from modelscope_cli.analysis.activations.batch_norm import channel_statistics, i
 from modelscope_cli.analysis.predictions.scores import kl_divergence
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.variations import Varied
-from modelscope_cli.records.doctor import Evidence, Variation
+from modelscope_cli.records.predict import Evidence, Variation
 
 # A value of a prepared image that differs by less is the same: a level of 255 is ten times as much, or more.
 _SAME = 1e-3

@@ -15,7 +15,7 @@ from typing import IO, Any
 from modelscope_cli.checkpoints.pickle_machine import Global
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, UNKNOWN, Suspect
+from modelscope_cli.records.weights import DANGEROUS, UNKNOWN, Suspect
 
 _MAX_BYTES = 32 << 20
 _NATIVE = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"#!")

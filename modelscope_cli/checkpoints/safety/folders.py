@@ -12,7 +12,7 @@ from modelscope_cli.checkpoints.pickle_machine import Machine
 from modelscope_cli.checkpoints.safety.scan import Scanner, scan
 from modelscope_cli.checkpoints.safety.window import window
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import UNKNOWN, Safety, Suspect, WeightsOnly, worst
+from modelscope_cli.records.weights import UNKNOWN, Safety, Suspect, WeightsOnly, worst
 
 _METADATA = ".metadata"
 _INDEX = ".index.json"

@@ -11,7 +11,7 @@ from modelscope_cli.checkpoints.entries import checked_sizes
 from modelscope_cli.checkpoints.pickle_machine import Global, Machine, Opaque
 from modelscope_cli.checkpoints.safety.rank import rank
 from modelscope_cli.checkpoints.watch import Blind, Watch
-from modelscope_cli.records.safety import DANGEROUS
+from modelscope_cli.records.weights import DANGEROUS
 
 _WRAPPER = "joblib.numpy_pickle.NumpyArrayWrapper"
 _HAS_OBJECT = 1  # numpy: NPY_ITEM_HASOBJECT

@@ -32,7 +32,7 @@ from modelscope_cli.checkpoints.safety.known import (
 )
 from modelscope_cli.checkpoints.safety.rank import Ranked, is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN, Suspect
 
 Nested = Callable[[Any, int], str | None]
 

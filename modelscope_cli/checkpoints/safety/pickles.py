@@ -12,7 +12,7 @@ from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAudit
 from modelscope_cli.checkpoints.safety.rank import rank
 from modelscope_cli.checkpoints.safety.weights_only import WeightsOnlyRules
 from modelscope_cli.checkpoints.watch import Watch
-from modelscope_cli.records.safety import DANGEROUS, Suspect
+from modelscope_cli.records.weights import DANGEROUS, Suspect
 
 # What the format before torch 1.6 begins with, as a number and as the pickle of it.
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C

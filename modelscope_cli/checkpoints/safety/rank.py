@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from modelscope_cli.checkpoints.pickle_machine import Global
 from modelscope_cli.checkpoints.safety.dangerous import ANYWHERE, DANGEROUS_NAMES, LAST_PARTS
 from modelscope_cli.checkpoints.safety.known import KNOWN_NAMES
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 
 # Modules of the standard library that Python has dropped since 3.11: the answer is the same on every Python.
 _DROPPED = """

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.headline import headline
+from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, change, figure
 
 _STAND_INS = {

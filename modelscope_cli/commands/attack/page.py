@@ -1,18 +1,16 @@
-"""The page of `attack`."""
+"""The page of `attack`, and the names of the files in its folder."""
 
 from typing import Any
 
-from modelscope_cli.commands.attack.names import ADVERSARIAL, BEFORE, COMPARISON
 from modelscope_cli.commands.attack.table import attack_sheet, best, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.pictures import Pictures, slider
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
+from modelscope_cli.report.page.images import Pictures, slider
 from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.reading import RESULT_FILES
 
 _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by a whole factor
 
@@ -80,3 +78,8 @@ def _losses(record: AttackRecord) -> Html:
     towards = "falling" if record.targeted else "rising"
     title = f"{loss_words(record)}, {towards} is progress; {numbers.number(record.loss_before)} of the image itself"
     return line_chart(title, lines)
+
+
+BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
+COMPARISON, LOSS = "comparison.png", "loss.png"
+FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)

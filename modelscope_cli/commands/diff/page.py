@@ -4,13 +4,10 @@ from collections.abc import Sequence
 
 from modelscope_cli.commands.diff.table import diff_sheet
 from modelscope_cli.records.diff import Difference, DiffRecord, FigureDifference
-from modelscope_cli.report.page.charts import Line, Mark, line_chart
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.depth import Curves, depth_section
-from modelscope_cli.report.page.html import element, joined
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.charts import Curves, Line, Mark, depth_section, line_chart
+from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.html import Section, element, joined
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 
 

@@ -14,9 +14,8 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts
+from modelscope_cli.report.facts import comparison, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure
-from modelscope_cli.report.training_story import comparison
 
 WHOLE = {"show_all": True}  # also what is the same on both sides
 

@@ -8,7 +8,7 @@ import typer
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods, receipt_kind
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.receipt import NONE, QUICK
+from modelscope_cli.records.explain import NONE, QUICK
 from modelscope_cli.shell.groups import said
 from modelscope_cli.shell.options import TARGET_HELP
 

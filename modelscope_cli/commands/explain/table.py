@@ -2,21 +2,21 @@
 
 from collections.abc import Callable
 
-from modelscope_cli.records.explain import ExplainRecord, Explanation
-from modelscope_cli.records.receipt import (
+from modelscope_cli.records.explain import (
     FAILED,
     NONE,
     NOT_MADE,
     PASSED,
     QUICK,
     RULE,
+    ExplainRecord,
+    Explanation,
     Receipt,
     RequirementMet,
     Whereabouts,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
-from modelscope_cli.report.headline import headline
+from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, percentage
 
 _MEANINGS = (

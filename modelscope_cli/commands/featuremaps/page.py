@@ -7,9 +7,8 @@ from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, Featur
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 
 

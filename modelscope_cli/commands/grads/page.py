@@ -4,10 +4,9 @@ from typing import Any
 
 from modelscope_cli.commands.grads.table import grads_sheet
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.common import glance, pictures_section
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 
 _TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm": "Batch norm"}

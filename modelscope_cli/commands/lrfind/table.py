@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, figure

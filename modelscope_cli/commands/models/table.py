@@ -1,6 +1,6 @@
 """The columns of `models`."""
 
-from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.listings import Catalogue, ModelEntry
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet

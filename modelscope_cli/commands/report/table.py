@@ -1,7 +1,7 @@
 """The columns of `report`."""
 
+from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, choose_columns
 

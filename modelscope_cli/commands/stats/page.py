@@ -8,9 +8,8 @@ from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import bars
 from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 
 _TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention"}

@@ -1,22 +1,119 @@
-"""The columns of `stats`."""
+"""The tables of `stats`: layers, attention heads, channels."""
 
 import re
 from collections.abc import Sequence
 
-from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
-from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
-from modelscope_cli.commands.stats.channels_table import COLUMNS as CHANNEL_COLUMNS
-from modelscope_cli.commands.stats.channels_table import channels_sheet, dead_fact
-from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
+from modelscope_cli.records.naming import index_ranges, label_of, output_label_of
+from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
-from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
-from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
-from modelscope_cli.report.facts import certificate_facts, hook_facts, not_called_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.view import View
+from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
+from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
+from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
+from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
+
+
+def _label(row: AttentionStats) -> str:
+    return label_of(row) + (f" [{row.output}]" if row.output != "attention" else "")
+
+
+def _share(row: AttentionStats) -> float | None:
+    return row.entropy / row.ceiling if row.ceiling else None
+
+
+ATTENTION_COLUMNS = (
+    Column("name", "layer", _label, is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+    Column("head", "head", lambda r: r.head, rank=0),
+    Column("windows", "windows", lambda r: r.windows, rank=6),
+    Column("queries", "queries", lambda r: r.queries, rank=5),
+    Column("keys", "keys", lambda r: r.keys, rank=4),
+    figure("entropy", "entropy", lambda r: r.entropy, rank=0),
+    figure("ceiling", "log(keys)", lambda r: r.ceiling, rank=3),
+    percentage("share", "of it", _share, rank=1),
+    figure("entropy_min", "lowest", lambda r: r.entropy_min, rank=2),
+    figure("entropy_max", "highest", lambda r: r.entropy_max, rank=2),
+)
+
+_ATTENTION_FACTS = (
+    ("entropy", "of the weights of a query, in nats; mean over queries and images, and the extremes"),
+    ("log(keys)", "the entropy of attending to all keys equally; 0 is attending to one"),
+)
+
+
+def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
+    """Lay out how widely each head looks, in execution order."""
+    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True)
+
+
+def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
+    """Return the line that stands under the other tables."""
+    least = min(rows, key=lambda row: _share(row) or 0.0)
+    share = numbers.percent(_share(least))
+    what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    return "attention", f"{len(rows)} heads; {what}  (--table attention)"
+
+
+_N_BINS = 16
+
+
+def _shares(row: ActivationStats) -> list[float]:
+    places = row.numel / row.channels if row.channels else 0
+    return [zeros / places for zeros in row.channel_zeros or ()] if places else []
+
+
+def _spread(row: ActivationStats) -> str:
+    shares = _shares(row)
+    bins = [min(int(share * _N_BINS), _N_BINS - 1) for share in shares]
+    return numbers.bars([bins.count(index) for index in range(_N_BINS)]) if shares else ""
+
+
+CHANNEL_COLUMNS = (
+    Column("name", "layer", output_label_of, is_number=False, rank=0),
+    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+    Column("channels", "channels", lambda r: r.channels, rank=2),
+    Column("dead", "dead", lambda r: r.dead_channels, lambda r: f"{r.dead_channels or ''}", rank=0),
+    Column(
+        "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
+    ),
+    percentage("zero", "zero", lambda r: r.zero_fraction, rank=0),
+    Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
+    Column(
+        "which",
+        "dead channels",
+        lambda r: index_ranges(r.dead_indices or ()),
+        lambda r: index_ranges(r.dead_indices or ()).replace(",", ", "),
+        is_number=False,
+        rank=0,
+        wraps=True,
+    ),
+)
+
+_CHANNEL_FACTS = (
+    ("inherited", "already dead in the output of the layer before, whose channels this one passes on"),
+    ("zeros 0..100 %", "how many channels (log counts) are zero at which share of their positions"),
+)
+
+
+def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
+    """Lay out the channels of every output that has some, in execution order."""
+    shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
+    facts = (*_CHANNEL_FACTS, dead_fact(rows, images))
+    return Sheet(
+        title, CHANNEL_COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
+    )
+
+
+def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
+    """Return the line that counts each dead channel once, and says what little images can tell."""
+    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
+    inherited = sum(row.dead_inherited or 0 for row in rows)
+    text = f"{numbers.count(dead)} (zero at every position of every image)"
+    if inherited:
+        text += f", not counting {numbers.count(inherited)} that later layers pass on"
+    if dead and images == 1:
+        text += "; this is one image, other images may activate them"
+    return "dead channels", text
+
 
 _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
 # What has to be computed for a table beside what it has a pass of its own for.

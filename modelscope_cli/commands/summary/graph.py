@@ -14,16 +14,13 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.graph.drawing import as_file, draw
+from modelscope_cli.report.formats import strict
+from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of
-from modelscope_cli.report.graph.look import Words
-from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.page import render_page
+from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.results import save_page
-from modelscope_cli.report.page.section import Section
-from modelscope_cli.report.page.tree import shade_chooser
+from modelscope_cli.report.page.tables import shade_chooser
 from modelscope_cli.report.reading import is_page
 from modelscope_cli.report.shades import Shade
 

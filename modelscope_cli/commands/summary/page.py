@@ -2,9 +2,9 @@
 
 from modelscope_cli.commands.summary.graph import graph_section
 from modelscope_cli.records.summary import SummaryRecord
-from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.results import sheet_sections
-from modelscope_cli.report.page.section import Section
 
 
 def sections(record: SummaryRecord, pictures: Pictures) -> list[Section]:

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, amount, figure, size
-from modelscope_cli.report.view import View
+from modelscope_cli.report.sheet import Column, Sheet, View, amount, figure, size
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:

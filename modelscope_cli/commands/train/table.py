@@ -4,9 +4,8 @@ from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import report_facts
+from modelscope_cli.report.facts import report_facts, story
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
-from modelscope_cli.report.training_story import story
 
 
 def _end(row: WatchedLayer, key: str, end: int) -> float | None:

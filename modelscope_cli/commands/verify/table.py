@@ -1,7 +1,7 @@
 """The columns of `verify`."""
 
+from modelscope_cli.records.certificate import VerifiedBlock, VerifyRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.verify import VerifiedBlock, VerifyRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet
 

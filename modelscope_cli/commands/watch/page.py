@@ -4,13 +4,19 @@ from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.charts import Line
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
-from modelscope_cli.report.page.training import Anchors, curves, verdict
-from modelscope_cli.report.page.training_rows import last_of, layer_rows, layer_tree, parameter_rows
-from modelscope_cli.report.training_story import comparison
+from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
+from modelscope_cli.report.page.images import Pictures
+from modelscope_cli.report.page.training import (
+    Anchors,
+    curves,
+    last_of,
+    layer_rows,
+    layer_tree,
+    parameter_rows,
+    verdict,
+)
 
 
 def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.records.watch import (
     ScalarSeries,
     TrainingFinding,
@@ -14,10 +14,9 @@ from modelscope_cli.records.watch import (
     WatchRecord,
     labelling,
 )
+from modelscope_cli.report.facts import comparison, story
 from modelscope_cli.report.numbers import number, percent, shape
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.training_story import comparison, story
-from modelscope_cli.report.view import View
+from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:

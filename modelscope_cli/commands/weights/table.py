@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import ScanRecord
-from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
+from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage, size
-from modelscope_cli.report.view import View
+from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
+from modelscope_cli.report.sheet import Column, Sheet, View, figure, percentage, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5

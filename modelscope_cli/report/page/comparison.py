@@ -6,19 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.display import Shown
 from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import views
-from modelscope_cli.report.json import DOCUMENT, strict
-from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.depth import Curves, depth_section, number_of
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.outcome import badge, outcome
-from modelscope_cli.report.page.page import render_page
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.formats import DOCUMENT, strict
+from modelscope_cli.report.page.charts import Curves, Line, depth_section, line_chart, number_of
+from modelscope_cli.report.page.common import badge, environment, outcome, pictures_section
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Column, Sheet

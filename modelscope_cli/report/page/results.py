@@ -4,18 +4,14 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.restore import restore
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import DOCUMENT, render_json, strict
-from modelscope_cli.report.page.common import environment, glance
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.html import element
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.page import render_page
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.formats import DOCUMENT, render_json, strict
+from modelscope_cli.report.page.common import environment, glance, judged, pictures_section
+from modelscope_cli.report.page.html import Section, element, render_page
+from modelscope_cli.report.page.images import Pictures
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 

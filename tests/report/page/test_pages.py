@@ -12,12 +12,12 @@ from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.documents import restore
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
-from modelscope_cli.records.restore import restore
-from modelscope_cli.report.page import page as page_file
+from modelscope_cli.report.page import html as page_file
+from modelscope_cli.report.page.common import Outcome, outcome
 from modelscope_cli.report.page.comparison import compare_page, pair_rows, paired
-from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
 from modelscope_cli.report.views import whole_sheet_of

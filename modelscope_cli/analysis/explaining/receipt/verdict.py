@@ -9,7 +9,7 @@ from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.receipt import (
+from modelscope_cli.records.explain import (
     FAILED,
     FIGURES,
     FULL,
