@@ -30,7 +30,7 @@ _HOMES = {
     "prune": "analysis.pruning.prune",
     "read": "report.reading",
     "scan": "analysis.weights.weights",
-    "schema": "records.schema",
+    "schema": "records.documents",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",

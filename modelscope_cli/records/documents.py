@@ -31,19 +31,19 @@ RECORDS = {
     "explain": ("explain", "ExplainRecord"),
     "featuremaps": ("featuremaps", "FeatureMapsRecord"),
     "grads": ("grads", "GradsRecord"),
-    "lrfind": ("lrfind", "LrfindRecord"),
-    "models": ("models", "Catalogue"),
+    "lrfind": ("train", "LrfindRecord"),
+    "models": ("listings", "Catalogue"),
     "predict": ("predict", "PredictRecord"),
-    "predict-doctor": ("doctor", "DoctorRecord"),
+    "predict-doctor": ("predict", "DoctorRecord"),
     "prune": ("prune", "PruneRecord"),
     "rules": ("check", "RuleList"),
     "stats": ("stats", "StatsRecord"),
     "summary": ("summary", "SummaryRecord"),
     "train": ("train", "TrainRecord"),
-    "verify": ("verify", "VerifyRecord"),
+    "verify": ("certificate", "VerifyRecord"),
     "watch": ("watch", "WatchRecord"),
     "weights": ("weights", "WeightsRecord"),
-    "weights-scan": ("safety", "ScanRecord"),
+    "weights-scan": ("weights", "ScanRecord"),
 }
 
 
@@ -197,7 +197,7 @@ def _plain(kind: Any) -> set[type]:
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 # A report is a list of pages, and nothing to read back.
-_RECORDS = RECORDS | {"report": ("report", "ReportRecord")}
+_RECORDS = RECORDS | {"report": ("listings", "ReportRecord")}
 DOCUMENTS = tuple(sorted(_RECORDS))
 # Numbers that are not finite are null.
 _PLAIN: Mapping[Any, Schema] = {
