@@ -1,7 +1,9 @@
 """What `ablate` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from modelscope_cli.records.columns import column, hidden, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record
 
@@ -48,11 +50,11 @@ class Ablation:
     """
 
     name: str
-    type: str
-    order: int
+    type: Annotated[str, words(rank=0)]
+    order: Annotated[int, hidden()]
     call: int
-    channel: int | None
-    mode: str
+    channel: Annotated[int | None, column(rank=0)]
+    mode: Annotated[str, words(is_shown=False)]
     target_logit_change: float | None
     target_probability: float | None
     prediction_changed: bool

@@ -1,7 +1,9 @@
 """What `attack` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from modelscope_cli.records.columns import column, share, words
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.records.run import HookReport, Record
 
@@ -22,11 +24,11 @@ class ClassShift:
     one row without a class, its cosine similarity to that of the image.
     """
 
-    index: int | None
-    label: str | None
-    before: float
-    after: float
-    saved: float
+    index: Annotated[int | None, column(rank=2, key="class")]
+    label: Annotated[str | None, words(rank=0)]
+    before: Annotated[float, share(rank=0)]
+    after: Annotated[float, share(rank=0)]
+    saved: Annotated[float, share("saved as PNG")]
 
 
 @dataclass(frozen=True, slots=True)

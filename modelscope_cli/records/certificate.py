@@ -1,7 +1,9 @@
 """What a result made of blocks vouches for, and what `verify` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from modelscope_cli.records.columns import column, words
 from modelscope_cli.records.run import Record
 
 
@@ -81,9 +83,9 @@ class VerifiedBlock:
         passed: equal bits on the same kind of machine; elsewhere a gap within the tolerance.
     """
 
-    phase: str
-    block: int
-    images: int
+    phase: Annotated[str, words(rank=0)]
+    block: Annotated[int, column(rank=0)]
+    images: Annotated[int, column(rank=2)]
     is_same_machine: bool
     is_equal: bool
     gap: float | None

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
+from modelscope_cli.records.columns import hidden, words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
@@ -118,15 +119,15 @@ class Finding:
         made_at: where the layer, or the model, is made; None where that is not in a file of yours.
     """
 
-    code: str
-    rule: str
+    code: Annotated[str, words(rank=0)]
+    rule: Annotated[str, words(rank=3)]
     severity: str
     layer: str | None
     value: float | None
     threshold: float | str | None
-    message: str
-    hint: str
-    known: bool = False
+    message: Annotated[str, words("what was seen", rank=0, wraps=True)]
+    hint: Annotated[str, words(is_shown=False, wraps=True)]
+    known: Annotated[bool, hidden()] = False
     made_at: SourceLine | None = None
 
 
@@ -161,14 +162,14 @@ class RuleText:
         source: where it comes from.
     """
 
-    code: str
-    name: str
-    severity: str
-    sentence: str
+    code: Annotated[str, words(rank=0)]
+    name: Annotated[str, words(rank=0)]
+    severity: Annotated[str, words(rank=2)]
+    sentence: Annotated[str, words("fires when", wraps=True)]
     threshold: float | str | None
-    measure: str
-    source: str
-    hint: str
+    measure: Annotated[str, words("of what", rank=4, wraps=True)]
+    source: Annotated[str, words("where the threshold comes from", rank=5, wraps=True)]
+    hint: Annotated[str, words(is_shown=False, wraps=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +181,8 @@ class RuleInfo(RuleText):
         judged: False where it could not be, and `reason` says why.
     """
 
-    why: str = ""
-    silence: str = ""
+    why: Annotated[str, words(is_shown=False, wraps=True)] = ""
+    silence: Annotated[str, words("to silence it", is_shown=False, wraps=True)] = ""
     judged: bool = True
     reason: str | None = None
 

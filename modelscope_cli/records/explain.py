@@ -1,8 +1,10 @@
 """What `explain` returns, and the receipt of a map."""
 
 from dataclasses import dataclass, fields
+from typing import Annotated
 
 from modelscope_cli.records.certificate import Certificate
+from modelscope_cli.records.columns import hidden, share, words
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
@@ -242,15 +244,15 @@ class Explanation:
         receipt: what the map was held against; only where it points with `receipt="none"`.
     """
 
-    method: str
+    method: Annotated[str, words(rank=0)]
     layer: str | None
     why: str
-    adds_up: float | None
-    completeness: float | None
-    steps: float | None
+    adds_up: Annotated[float | None, hidden("of the logit")]
+    completeness: Annotated[float | None, hidden("off by")]
+    steps: Annotated[float | None, hidden("passes")]
     seconds: float
     receipt: Receipt
-    adds_up_to: float | None = None
+    adds_up_to: Annotated[float | None, share("adds up to")] = None
 
 
 @dataclass(frozen=True, slots=True)

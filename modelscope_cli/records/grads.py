@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
+from modelscope_cli.records.columns import counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -85,30 +87,30 @@ class ParameterGradient:
         problem: why there are no figures.
     """
 
-    name: str
+    name: Annotated[str, words("parameter", rank=0)]
     layer: str
-    type: str
-    order: int
-    shape: Shape
-    numel: int
-    trainable: bool
-    grad_norm: float | None = None
-    grad_mean: float | None = None
-    grad_std: float | None = None
-    grad_min: float | None = None
-    grad_max: float | None = None
-    grad_abs_max: float | None = None
-    zero_fraction: float | None = None
-    nan_count: int = 0
-    inf_count: int = 0
-    weight_norm: float | None = None
-    grad_to_weight: float | None = None
-    norm_before_clip: float | None = None
-    clipped_fraction: float | None = None
-    likelihood_norm: float | None = None
-    prior_norm: float | None = None
-    noise: float | None = None
-    snr: float | None = None
+    type: Annotated[str, words(is_shown=False)]
+    order: Annotated[int, hidden()]
+    shape: Annotated[Shape, shape(rank=7)]
+    numel: Annotated[int, hidden()]
+    trainable: Annotated[bool, hidden()]
+    grad_norm: Annotated[float | None, figure("|g|", rank=0, key="norm")] = None
+    grad_mean: Annotated[float | None, figure(rank=6, key="mean")] = None
+    grad_std: Annotated[float | None, figure(rank=5, key="std")] = None
+    grad_min: Annotated[float | None, figure(rank=8, key="min")] = None
+    grad_max: Annotated[float | None, figure(rank=8, key="max")] = None
+    grad_abs_max: Annotated[float | None, figure("max |g|", rank=3, key="abs_max")] = None
+    zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
+    nan_count: Annotated[int, counter("NaN", key="nan")] = 0
+    inf_count: Annotated[int, counter(key="inf")] = 0
+    weight_norm: Annotated[float | None, figure("|w|", rank=4)] = None
+    grad_to_weight: Annotated[float | None, figure("|g|/|w|", key="ratio")] = None
+    norm_before_clip: Annotated[float | None, figure("unclipped", rank=0, key="before")] = None
+    clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
+    likelihood_norm: Annotated[float | None, figure("of likelihood", rank=2, key="likelihood")] = None
+    prior_norm: Annotated[float | None, figure("of prior", rank=2, key="prior")] = None
+    noise: Annotated[float | None, figure(rank=2)] = None
+    snr: Annotated[float | None, figure("|g|/noise")] = None
     mark: str = ""
     problem: str | None = None
 
@@ -125,21 +127,21 @@ class ActivationGradient:
     """
 
     name: str
-    type: str
-    order: int
+    type: Annotated[str, words(rank=0)]
+    order: Annotated[int, hidden()]
     call: int
     output: str
-    shape: Shape
-    grad_norm: float | None = None
-    grad_mean: float | None = None
-    grad_std: float | None = None
-    grad_min: float | None = None
-    grad_max: float | None = None
-    grad_abs_max: float | None = None
-    nan_count: int = 0
-    inf_count: int = 0
-    norm_before_clip: float | None = None
-    clipped_fraction: float | None = None
+    shape: Annotated[Shape, shape(rank=9)]
+    grad_norm: Annotated[float | None, figure("|g|", rank=0, key="norm")] = None
+    grad_mean: Annotated[float | None, figure(rank=6, key="mean")] = None
+    grad_std: Annotated[float | None, figure(rank=5, key="std")] = None
+    grad_min: Annotated[float | None, figure(rank=8, key="min")] = None
+    grad_max: Annotated[float | None, figure(rank=8, key="max")] = None
+    grad_abs_max: Annotated[float | None, figure("max |g|", rank=3, key="abs_max")] = None
+    nan_count: Annotated[int, counter("NaN", key="nan")] = 0
+    inf_count: Annotated[int, counter(key="inf")] = 0
+    norm_before_clip: Annotated[float | None, figure("unclipped", rank=0, key="before")] = None
+    clipped_fraction: Annotated[float | None, share(rank=0, key="clipped")] = None
     mark: str = ""
     problem: str | None = None
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from modelscope_cli.records.columns import words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import Shape, first_keys, to_plain
 
@@ -21,8 +22,8 @@ class ModelEntry:
         default_weights: None where there are no weights.
     """
 
-    name: str
-    family: str
+    name: Annotated[str, words("model", rank=0)]
+    family: Annotated[str, words(rank=3)]
     params: int | None
     macs: int | None
     input_shapes: tuple[Shape, ...]
@@ -57,11 +58,11 @@ class Page:
         verdict: what came of it, in a few words; empty where there is nothing to judge.
     """
 
-    file: str
+    file: Annotated[str, words("page", rank=0)]
     bytes: int
-    command: str
-    model: str = ""
-    verdict: str = ""
+    command: Annotated[str, words(rank=2)]
+    model: Annotated[str, words(rank=3)] = ""
+    verdict: Annotated[str, words(rank=0, wraps=True)] = ""
 
 
 @dataclass(frozen=True, slots=True)

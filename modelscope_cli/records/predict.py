@@ -1,9 +1,10 @@
 """What `predict` returns; its guesses are also what other commands say of a prediction."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
+from modelscope_cli.records.columns import column, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
 BINS = 15  # Guo et al. 2017, as most papers since
@@ -251,17 +252,17 @@ class Variation:
             folders are not called after classes.
     """
 
-    name: str
-    kind: str
+    name: Annotated[str, words("prepared", rank=0, key="variation")]
+    kind: Annotated[str, words(is_shown=False)]
     what: str
-    affected: int
+    affected: Annotated[int, hidden()]
     changed: int
-    probability_change: float
-    kl_divergence: float
-    top_probability: float
-    predicted_classes: int
-    misfit: float | None = None
-    accuracy: float | None = None
+    probability_change: Annotated[float, share("mean |change|")]
+    kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
+    top_probability: Annotated[float, share("mean top", rank=2)]
+    predicted_classes: Annotated[int, column("classes", rank=3)]
+    misfit: Annotated[float | None, figure(rank=2)] = None
+    accuracy: Annotated[float | None, share(rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,9 @@
 """What `prune` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
+from modelscope_cli.records.columns import count, figure, hidden, shape, share, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 
@@ -17,13 +19,13 @@ class PrunedLayer:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(rank=0)]
     parameter: str
-    shape: Shape
-    numel: int
-    zeros: int
-    zeros_before: int
-    sparsity: float
+    shape: Annotated[Shape, shape(rank=2)]
+    numel: Annotated[int, count("weights")]
+    zeros: Annotated[int, count()]
+    zeros_before: Annotated[int, hidden("zeros before")]
+    sparsity: Annotated[float, share("zero", rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +56,12 @@ class Drift:
     """
 
     amount: float
-    zeros: int
-    sparsity: float
+    zeros: Annotated[int, count(rank=2)]
+    sparsity: Annotated[float, share("zero", rank=0)]
     agreement: float | None
-    kl_divergence: float | None
+    kl_divergence: Annotated[float | None, figure("KL (nats)")]
     max_logit_change: float
-    cosine_similarity: float | None = None
+    cosine_similarity: Annotated[float | None, figure("cosine similarity", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from os import PathLike
+from typing import Annotated
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.columns import amount, figure, hidden, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that are not called and take part all the same.
@@ -38,9 +40,9 @@ class LayerShape:
     """
 
     name: str
-    type: str
-    depth: int
-    order: int | None
+    type: Annotated[str, words(rank=0)]
+    depth: Annotated[int, hidden()]
+    order: Annotated[int | None, hidden()]
     call: int
     calls: int
     executed: bool
@@ -48,15 +50,15 @@ class LayerShape:
     output_shapes: tuple[Shape, ...]
     kernel_size: Shape | None
     params: int
-    trainable_params: int
-    macs: int
-    flops: int
-    output_bytes: int
+    trainable_params: Annotated[int, hidden(key="trainable")]
+    macs: Annotated[int, amount("MACs")]
+    flops: Annotated[int, amount("FLOPs", is_shown=False)]
+    output_bytes: Annotated[int, size("output memory", rank=6, key="memory")]
     is_leaf: bool
     note: str | None = None
-    time_ms: float | None = None
-    zero_fraction: float | None = None
-    grad_norm: float | None = None
+    time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
+    zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
+    grad_norm: Annotated[float | None, figure(key="gradient")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
+from modelscope_cli.records.columns import count, figure, shape, share, words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
 
@@ -172,22 +173,22 @@ class TensorRow:
         problem: why there are no statistics, where they were asked for.
     """
 
-    name: str
-    shape: Shape
-    dtype: str
-    numel: int
+    name: Annotated[str, words(rank=0)]
+    shape: Annotated[Shape, shape()]
+    dtype: Annotated[str, words(rank=3)]
+    numel: Annotated[int, count(rank=5)]
     bytes: int
     file: str
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    max: float | None = None
-    abs_max: float | None = None
-    zero_fraction: float | None = None
+    mean: Annotated[float | None, figure(rank=0)] = None
+    std: Annotated[float | None, figure()] = None
+    min: Annotated[float | None, figure(rank=4)] = None
+    max: Annotated[float | None, figure(rank=4)] = None
+    abs_max: Annotated[float | None, figure("abs max", rank=3)] = None
+    zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
     nan_count: int | None = None
     inf_count: int | None = None
-    shared_with: str | None = None
-    problem: str | None = None
+    shared_with: Annotated[str | None, words(is_shown=False, key="shared")] = None
+    problem: Annotated[str | None, words(rank=6)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.records.weights import CALL, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, View, figure
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
 def _momentum(row: BatchNormDrift) -> str:
@@ -18,15 +18,9 @@ def _momentum(row: BatchNormDrift) -> str:
 
 COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("channels", "channels", lambda r: r.channels, rank=6),
+    *field_columns(BatchNormDrift, "type channels"),
     Column("momentum", "momentum", lambda r: r.momentum, _momentum, rank=5),
-    figure("mean_gap", "mean gap", lambda r: r.mean_gap, rank=0),
-    figure("var_ratio", "var ratio", lambda r: r.var_ratio, rank=0),
-    figure("var_ratio_min", "lowest", lambda r: r.var_ratio_min, rank=3),
-    figure("var_ratio_max", "highest", lambda r: r.var_ratio_max, rank=3),
-    figure("mean_move", "mean moves", lambda r: r.mean_move, rank=1),
-    figure("var_move", "var moves", lambda r: r.var_move, rank=1),
+    *field_columns(BatchNormDrift, "mean_gap var_ratio var_ratio_min var_ratio_max mean_move var_move"),
     Column(
         "is_frozen", "frozen", lambda r: r.is_frozen, lambda r: "frozen" if r.is_frozen else "", False, rank=2
     ),
@@ -122,7 +116,7 @@ def _unknown(safety: Safety) -> list[str]:
     return [(suspect.is_call and suspect.call) or suspect.name for suspect in safety.unknown]
 
 
-_COLUMNS: tuple[Column, ...] = (
+SCAN_COLUMNS: tuple[Column, ...] = (
     Column("file", "file", lambda r: r.file, is_number=False, rank=0),
     Column("rank", "rank", lambda r: r.rank, is_number=False, rank=0),
     Column(
@@ -162,7 +156,7 @@ def scan_sheet(record: ScanRecord) -> Sheet:
     counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
     return Sheet(
         title=f"{record.source}",
-        columns=_COLUMNS,
+        columns=SCAN_COLUMNS,
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
         is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
@@ -176,4 +170,4 @@ def check_scan_columns(view: View) -> None:
     Raises:
         UsageError: an unknown column (exit 2).
     """
-    view.check(_COLUMNS)
+    view.check(SCAN_COLUMNS)

@@ -2,13 +2,15 @@
 
 import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, cast, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.columns import FieldColumn
 from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None
@@ -93,6 +95,58 @@ def percentage(key: str, title: str, value: Callable[[Any], float | None], **tra
 def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
     """Return a column of counts of which any but 0 deserves a look, such as NaN; it never leaves a narrow table."""
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
+
+
+_NOTATIONS = {"figure": numbers.notation, "amount": numbers.amounts, "size": numbers.sizes}
+_TEXTS: dict[str, Callable[[Any], str]] = {"share": numbers.percent, "count": numbers.count}
+
+
+def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ...]:
+    """Return columns of a record's fields as their annotations describe them.
+
+    Args:
+        keys: of the columns, with spaces between them.
+        traits: of `Column`, which replace what the annotations say.
+    """
+    by_key = _described(cast("Hashable", kind))
+    return tuple(replace(by_key[key], **traits) for key in keys.split())
+
+
+def other_columns(kind: type[Any], listed: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of a record's fields that are not listed yet, so that a new field needs no table."""
+    keys = {column.key for column in listed}
+    return tuple(column for key, column in _described(cast("Hashable", kind)).items() if key not in keys)
+
+
+@cache
+def _described(kind: Any) -> dict[str, Column]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = (
+        (field.name, extra)
+        for field in fields(kind)
+        for extra in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(extra, FieldColumn)
+    )
+    columns = (_column(name, extra) for name, extra in found)
+    return {column.key: column for column in columns}
+
+
+def _column(name: str, about: FieldColumn) -> Column:
+    read, key = attrgetter(name), about.key or name
+    write = _TEXTS.get(about.form)
+
+    return Column(
+        key,
+        key if about.title is None else about.title,
+        (lambda row: numbers.shape(read(row))) if about.form == "shape" else read,
+        (lambda row: write(read(row))) if write else None,
+        is_number=about.form not in ("words", "shape"),
+        rank=about.rank,
+        is_shown=about.is_shown,
+        wraps=about.wraps,
+        notation=_NOTATIONS.get(about.form),
+        is_bad=(lambda row: bool(read(row))) if about.form == "counter" else lambda row: False,
+    )
 
 
 def is_missing(value: Value) -> bool:

@@ -35,6 +35,14 @@ def table_of(command: str) -> Any:
     return import_module(f"modelscope_cli.commands.{command}.table")
 
 
+def column_keys(command: str) -> list[str]:
+    """Return the keys of the columns of all tables of a command; nothing where it has no table."""
+    table = _module_of(command, "table")
+    make = getattr(table, "every_column", None) or getattr(table, f"{command}_columns", None)
+    columns = make() if make else getattr(table, "COLUMNS", ())
+    return list(dict.fromkeys(column.key for column in columns))
+
+
 def figures_of(command: str) -> Any:
     """Return the module that draws what `command` returns and fills its folder; None where there is none."""
     return _module_of(command, "figures")

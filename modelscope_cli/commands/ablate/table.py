@@ -6,7 +6,7 @@ from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, change, figure
+from modelscope_cli.report.sheet import Column, Sheet, change, field_columns, figure
 
 _STAND_INS = {
     "zero": "zeros",
@@ -25,8 +25,8 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     score_name = record.score_name if record is not None else "logit"
     return (
         Column("name", "layer", label_of, is_number=False, rank=0),
-        Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        *field_columns(Ablation, "channel", is_shown=has_channels),
+        *field_columns(Ablation, "type"),
         _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
         _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, column=change),
         Column(
@@ -47,8 +47,7 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
             is_shown=has_several and has_prediction,
         ),
         Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("mode", "mode", lambda r: r.mode, is_number=False, is_shown=False),
+        *field_columns(Ablation, "order mode"),
     )
 
 

@@ -1,15 +1,12 @@
 """The columns of `attack`."""
 
-from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 COLUMNS = (
-    Column("class", "class", lambda r: r.index, rank=2),
-    Column("label", "label", lambda r: r.label, is_number=False, rank=0),
-    Column("before", "before", lambda r: r.before, lambda r: numbers.percent(r.before), rank=0),
-    Column("after", "after", lambda r: r.after, lambda r: numbers.percent(r.after), rank=0),
+    *field_columns(ClassShift, "class label before after"),
     Column(
         "change",
         "change",
@@ -17,7 +14,7 @@ COLUMNS = (
         lambda r: f"{100 * (r.after - r.before):+z.1f}",
         rank=3,
     ),
-    Column("saved", "saved as PNG", lambda r: r.saved, lambda r: numbers.percent(r.saved), rank=1),
+    *field_columns(ClassShift, "saved"),
 )
 
 

@@ -19,7 +19,7 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, input_facts
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def _text(value: float | str | None) -> str:
@@ -35,7 +35,7 @@ def _file(row: Finding) -> str | None:
 
 
 COLUMNS = (
-    Column("code", "code", lambda r: r.code, is_number=False, rank=0),
+    *field_columns(Finding, "code"),
     Column(
         "severity",
         "severity",
@@ -45,13 +45,11 @@ COLUMNS = (
         rank=1,
         is_bad=lambda r: r.severity == "error" and not r.known,
     ),
-    Column("rule", "rule", lambda r: r.rule, is_number=False, rank=3),
+    *field_columns(Finding, "rule"),
     Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
     Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
     Column("threshold", "threshold", lambda r: r.threshold, lambda r: _text(r.threshold), is_shown=False),
-    Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0, wraps=True),
-    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
-    Column("known", "known", lambda r: r.known, is_shown=False),
+    *field_columns(Finding, "message hint known"),
     Column("file", "file", _file, is_number=False, is_shown=False),
     Column("line", "line", lambda r: r.made_at.line if r.made_at else None, is_shown=False),
 )

@@ -73,6 +73,11 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     )
 
 
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*diff_columns(), *_FIGURES)
+
+
 def _of_figures(key: str, title: str) -> Column:
     return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.number(getattr(r, key)), rank=0)
 

@@ -17,7 +17,7 @@ from modelscope_cli.records.explain import (
 )
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, percentage
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _MEANINGS = (
     "covering: the correlation of what a map shows in random halves of the image with what the model still says "
@@ -56,7 +56,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         )
 
     return (
-        Column("method", "method", lambda r: r.method, is_number=False, rank=0),
+        *field_columns(Explanation, "method"),
         Column(
             "verdict",
             "receipt",
@@ -68,8 +68,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
             is_bad=lambda r: r.receipt.verdict is not None and r.receipt.verdict.answer != PASSED,
         ),
         Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
-        percentage("adds_up_to", "adds up to", lambda r: r.adds_up_to, rank=1),
-        Column("adds_up", "of the logit", lambda r: r.adds_up, is_shown=False),
+        *field_columns(Explanation, "adds_up_to adds_up"),
         statistic("covering", 0),
         figure("repeatability", "repeat", _signed, 5),
         figure("other_image", "half image", _signed, 5),
@@ -87,8 +86,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         figure("inside", "inside", numbers.percent, 1),
         figure("border", "border", numbers.percent, 6),
         figure("ties", "ties", numbers.percent, 8),
-        Column("completeness", "off by", lambda r: r.completeness, is_shown=False),
-        Column("steps", "passes", lambda r: r.steps, is_shown=False),
+        *field_columns(Explanation, "completeness steps"),
         Column("seconds", "seconds", lambda r: r.seconds, lambda r: f"{r.seconds:.2f}", rank=7),
         Column(
             "failed", "failed", lambda r: "; ".join(r.receipt.failed), is_number=False, rank=9, is_shown=False

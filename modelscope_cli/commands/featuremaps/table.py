@@ -1,33 +1,25 @@
 """The columns of `featuremaps`."""
 
-from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
-    Column("channels", "channels", lambda r: r.channels, rank=4, is_shown=False),
+    *field_columns(FeatureMap, "type shape channels"),
     Column("shown", "shown", lambda r: len(r.shown), lambda r: f"{len(r.shown)} of {r.channels}", rank=2),
-    figure("min", "min", lambda r: r.min, rank=5),
-    figure("max", "max", lambda r: r.max, rank=5),
+    *field_columns(FeatureMap, "min max"),
     Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem or "", is_number=False, rank=0),
 )
 
 
 _CHANNEL_COLUMNS = (
     Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=5, is_shown=False),
-    Column("channel", "channel", lambda r: r.channel, is_shown=False),
-    figure("best", "largest", lambda r: r.best, rank=0),
-    Column("best_image", "in", lambda r: r.best_image, is_number=False, rank=1),
-    figure("median", "median", lambda r: r.median, rank=2),
-    percentage("above_half", "above half", lambda r: r.above_half, rank=2),
+    *field_columns(ChannelImages, "type channel best best_image median above_half"),
     Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem, is_number=False, rank=3),
-    Column("problem", "problem", lambda r: r.problem, is_number=False, is_shown=False),
+    *field_columns(ChannelImages, "problem"),
 )
 
 
@@ -36,6 +28,11 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
     if is_of_channels:
         return _CHANNEL_COLUMNS
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*featuremaps_columns(True), *featuremaps_columns(True, True))
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:

@@ -24,7 +24,7 @@ class Row:
     meaning: str
 
 
-LRFIND_COLUMNS = (
+COLUMNS = (
     Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
     Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
     figure("loss", "smoothed loss", lambda r: r.loss, rank=1),
@@ -40,7 +40,7 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
         rows.append(Row(name, lr, loss_at(record, lr), meaning))
     return Sheet(
         title=_title(record),
-        columns=LRFIND_COLUMNS,
+        columns=COLUMNS,
         rows=tuple(rows),
         facts=tuple(_facts(record)),
         is_dim=lambda row: row.lr is None,

@@ -1,5 +1,6 @@
 """The tables of `predict`: a row a guess, those of `--truth`, and that of `--doctor`."""
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ from modelscope_cli.records.predict import (
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
@@ -154,17 +155,13 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
 def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool = True) -> tuple[Column, ...]:
     """All columns; the last two are for images in folders of their class, and for models with batch norm."""
     return (
-        Column("variation", "prepared", lambda r: r.name, is_number=False, rank=0),
-        Column("kind", "kind", lambda r: r.kind, is_number=False, is_shown=False),
+        *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
-        Column("affected", "affected", lambda r: r.affected, is_shown=False),
+        *field_columns(Variation, "affected"),
         Column("changed", "changed", lambda r: r.changed, lambda r: f"{r.changed} of {images}", rank=0),
-        percentage("probability_change", "mean |change|", lambda r: r.probability_change, rank=1),
-        figure("kl_divergence", "KL (nats)", lambda r: r.kl_divergence, rank=2),
-        percentage("top_probability", "mean top", lambda r: r.top_probability, rank=2),
-        Column("predicted_classes", "classes", lambda r: r.predicted_classes, rank=3),
-        figure("misfit", "misfit", lambda r: r.misfit, rank=2, is_shown=has_misfit),
-        percentage("accuracy", "accuracy", lambda r: r.accuracy, rank=0, is_shown=has_accuracy),
+        *field_columns(Variation, "probability_change kl_divergence top_probability predicted_classes"),
+        *field_columns(Variation, "misfit", is_shown=has_misfit),
+        *field_columns(Variation, "accuracy", is_shown=has_accuracy),
     )
 
 
@@ -265,6 +262,12 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         Column("share", "of the image", lambda r: r.guess.share, _share_of_image, True, 0, has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
     )
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    truth = itertools.chain(*_columns("classes").values())
+    return (*predict_columns(), *truth, *doctor_columns())
 
 
 def _image(row: _Row) -> str:

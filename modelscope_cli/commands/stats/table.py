@@ -1,5 +1,6 @@
 """The tables of `stats`: layers, attention heads, channels."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
@@ -9,7 +10,8 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
-from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, other_columns, percentage
+from modelscope_cli.rules.activations import is_mostly_dead, is_silent
 
 
 def _label(row: AttentionStats) -> str:
@@ -22,16 +24,9 @@ def _share(row: AttentionStats) -> float | None:
 
 ATTENTION_COLUMNS = (
     Column("name", "layer", _label, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("head", "head", lambda r: r.head, rank=0),
-    Column("windows", "windows", lambda r: r.windows, rank=6),
-    Column("queries", "queries", lambda r: r.queries, rank=5),
-    Column("keys", "keys", lambda r: r.keys, rank=4),
-    figure("entropy", "entropy", lambda r: r.entropy, rank=0),
-    figure("ceiling", "log(keys)", lambda r: r.ceiling, rank=3),
+    *field_columns(AttentionStats, "type head windows queries keys entropy ceiling"),
     percentage("share", "of it", _share, rank=1),
-    figure("entropy_min", "lowest", lambda r: r.entropy_min, rank=2),
-    figure("entropy_max", "highest", lambda r: r.entropy_max, rank=2),
+    *field_columns(AttentionStats, "entropy_min entropy_max"),
 )
 
 _ATTENTION_FACTS = (
@@ -69,13 +64,12 @@ def _spread(row: ActivationStats) -> str:
 
 CHANNEL_COLUMNS = (
     Column("name", "layer", output_label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("channels", "channels", lambda r: r.channels, rank=2),
+    *field_columns(ActivationStats, "type channels"),
     Column("dead", "dead", lambda r: r.dead_channels, lambda r: f"{r.dead_channels or ''}", rank=0),
     Column(
         "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
     ),
-    percentage("zero", "zero", lambda r: r.zero_fraction, rank=0),
+    *field_columns(ActivationStats, "zero"),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(
         "which",
@@ -164,40 +158,35 @@ def stats_columns(
     has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
 ) -> tuple[Column, ...]:
     """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
-    return (
+    listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=8),
+        *field_columns(ActivationStats, "type shape"),
         figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
-        figure("std", "std", lambda r: r.std, rank=1),
-        figure("mad", "mad", lambda r: r.mad, rank=11),
-        figure("min", "min", lambda r: r.min, rank=5),
-        figure("max", "max", lambda r: r.max, rank=4),
-        figure("rms", "rms", lambda r: r.rms, rank=10),
+        *field_columns(ActivationStats, "std mad min max rms"),
         *map(_quantile, quantiles),
-        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
-        percentage("near_zero", "near 0", lambda r: r.near_zero_fraction, rank=7),
-        counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
-        counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
+        *field_columns(ActivationStats, "zero", is_bad=is_silent),
+        *field_columns(ActivationStats, "near_zero"),
+        *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
         Column(
-            "dead", "dead", lambda r: r.dead_channels, _dead, rank=1, is_shown=has_dead, is_bad=_is_half_dead
+            "dead", "dead", lambda r: r.dead_channels, _dead, rank=1, is_shown=has_dead, is_bad=is_mostly_dead
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
         figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),
-        Column("numel", "numel", lambda r: r.numel, is_shown=False),
-        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, is_shown=False),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("channels", "channels", lambda r: r.channels, is_shown=False),
+        *field_columns(ActivationStats, "numel dtype order"),
+        *field_columns(ActivationStats, "channels", rank=1, is_shown=False),
     )
+    return (*listed, *other_columns(ActivationStats, listed))
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS, BATCH_NORM_COLUMNS)
+    return (*stats_columns(True, True, True, ("p50",)), *itertools.chain(*tables))
 
 
 def _deserves_a_look(row: ActivationStats) -> bool:
-    is_odd = row.nan_count or row.inf_count or row.problem or row.zero_fraction == 1
-    return bool(is_odd) or _is_half_dead(row)
-
-
-def _is_half_dead(row: ActivationStats) -> bool:
-    return bool(row.dead_channels) and 2 * (row.dead_channels or 0) >= (row.channels or 0)
+    is_broken = row.nan_count or row.inf_count or row.problem
+    return bool(is_broken) or is_silent(row) or is_mostly_dead(row)
 
 
 def _quantile(key: str) -> Column:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, View, amount, figure, size
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
@@ -39,21 +39,13 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
     return (
         Column("name", "layer", label_of, lambda r: tree[r.name, r.call], is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        *field_columns(LayerShape, "type"),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=3),
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         Column("params", "params", lambda r: r.params, _params, rank=0),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        amount("macs", "MACs", lambda r: r.macs, rank=1),
-        size("memory", "output memory", lambda r: r.output_bytes, rank=6),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("depth", "depth", lambda r: r.depth, is_shown=False),
-        Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
-        amount("flops", "FLOPs", lambda r: r.flops, is_shown=False),
-        figure("time", "time (ms)", lambda r: r.time_ms),
-        Column("zero", "zeros", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction)),
-        figure("gradient", "gradient", lambda r: r.grad_norm),
+        *field_columns(LayerShape, "macs memory order depth trainable flops time zero gradient"),
     )
 
 

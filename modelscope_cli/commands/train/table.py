@@ -79,6 +79,11 @@ def train_columns(is_study: bool) -> tuple[Column, ...]:
     return VARIANT_COLUMNS if is_study else LAYER_COLUMNS
 
 
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*LAYER_COLUMNS, *VARIANT_COLUMNS)
+
+
 def train_sheet(record: TrainRecord) -> Sheet:
     """Lay out the variants of a study, or the layers of a single training in execution order."""
     rows: tuple[Training, ...] | tuple[WatchedLayer, ...]

@@ -45,7 +45,12 @@ def check_columns(view: View) -> None:
     Raises:
         UsageError: names the near ones and lists all (exit 2).
     """
-    view.check(_columns(lambda row: row.name, {}, ()))
+    view.check(every_column())
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return all columns."""
+    return _columns(lambda row: row.name, {}, ())
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:

@@ -7,8 +7,8 @@ from pathlib import PurePath
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, View, figure, percentage, size
+from modelscope_cli.report.shared_tables import SCAN_COLUMNS, safety_facts, scan_sheet
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
@@ -66,10 +66,7 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         )
 
     return (
-        Column("name", "name", lambda r: r.name, is_number=False, rank=0),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
-        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, rank=3),
-        Column("numel", "numel", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=5),
+        *field_columns(TensorRow, "name shape dtype numel"),
         size(
             "bytes",
             "size",
@@ -77,16 +74,11 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
             text=lambda r: f"= {r.shared_with}" if r.shared_with else "",
             rank=2,
         ),
-        statistic("mean", "mean", 0),
-        statistic("std", "std", 1),
-        statistic("min", "min", 4),
-        statistic("max", "max", 4),
-        statistic("abs_max", "abs max", 3),
-        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_shown=with_stats),
+        *field_columns(TensorRow, "mean std min max abs_max zero", is_shown=with_stats),
         counter("nan"),
         counter("inf"),
-        Column("shared", "shared", lambda r: r.shared_with, is_number=False, is_shown=False),
-        Column("problem", "problem", lambda r: r.problem, is_number=False, rank=6, is_shown=with_problems),
+        *field_columns(TensorRow, "shared"),
+        *field_columns(TensorRow, "problem", is_shown=with_problems),
         Column(
             "file",
             "file",
@@ -97,6 +89,11 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
             is_shown=with_files,
         ),
     )
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*_flat(True, True, True), *_TREE, *SCAN_COLUMNS)
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
