@@ -47,11 +47,7 @@ class Shown:
         return True  # it is there, also where it has no rows
 
     def __getitem__(self, key: str | int | slice) -> Any:
-        """Return the row with this label, or the rows at these places.
-
-        Raises:
-            KeyError: no row has it, and then some names are near; or several have.
-        """
+        """Return the row with this label, or the rows at these places."""
         labelled = self.labelled()
         if not isinstance(key, str):
             return [row for _, row in labelled][key]
@@ -78,10 +74,6 @@ class Shown:
 
         Args:
             picture: which one, where the command draws several; the first of them otherwise.
-
-        Raises:
-            UsageError: the command draws no figure of a record, or not this one; there is nothing to draw.
-            CannotRunError: the file cannot be written.
         """
         from modelscope_cli.report import notebook
 
@@ -92,10 +84,6 @@ class Shown:
 
         Args:
             file: where it is saved as well.
-
-        Raises:
-            UsageError: the page would be larger than browsers open.
-            CannotRunError: the file cannot be written.
         """
         from pathlib import Path
 

@@ -52,11 +52,7 @@ class NotADocumentError(ValueError):
 
 
 def restore(document: Any) -> Shown:
-    """Return the record that a document was made of, of any command.
-
-    Raises:
-        NotADocumentError: it is of no schema that is known here, or a value is not what its key stands for.
-    """
+    """Return the record that a document was made of, of any command."""
     if not isinstance(document, dict):
         raise NotADocumentError("it is not an object")
     kind = _kind(document.get("schema"))

@@ -44,11 +44,7 @@ def is_page(page: bytes) -> bool:
 
 
 def extract(page: bytes) -> list[dict[str, Any]]:
-    """Return the documents in a page.
-
-    Raises:
-        NotAPageError: there are none, or they cannot be read.
-    """
+    """Return the documents in a page."""
     found = _ISLAND.search(page)
     if found is None:
         raise NotAPageError("it holds no data of modelscope")

@@ -148,10 +148,6 @@ class SummaryRecord(Record):
             color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
                 those that were measured, else `macs`.
             whole: show every block, also where a long image has many alike.
-
-        Raises:
-            UsageError: the record has no flow or not this column, or the file ends in something else.
-            CannotRunError: the file cannot be written.
         """
         from pathlib import Path
 

@@ -1,14 +1,17 @@
 """What stands above and below several tables: title, inputs, hooks, files, findings of a training."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.run import HookReport, Run
 from modelscope_cli.records.stats import InputStats
-from modelscope_cli.records.training_facts import Comparison
-from modelscope_cli.records.watch import SOUND, TrainingFinding
 from modelscope_cli.report import numbers
+
+if TYPE_CHECKING:  # of a training alone, and many classes
+    from modelscope_cli.records.training_facts import Comparison
+    from modelscope_cli.records.watch import TrainingFinding
 
 
 def headline(run: Run, images: int, *details: str) -> str:
@@ -87,7 +90,7 @@ def _what_it_did(report: HookReport) -> str:
 
 
 def story(
-    findings: Sequence[TrainingFinding], verdict: str, reason: str | None, at: str = ""
+    findings: "Sequence[TrainingFinding]", verdict: str, reason: str | None, at: str = ""
 ) -> list[tuple[str, str]]:
     """Return the lines below a table.
 
@@ -95,6 +98,8 @@ def story(
         reason: why it cannot be told, or what the verdict is not about.
         at: stands before each cause: of several trainings, which.
     """
+    from modelscope_cli.records.watch import SOUND
+
     if not findings:
         if verdict == SOUND:
             return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
@@ -110,7 +115,7 @@ def story(
     return lines
 
 
-def comparison(compared: Comparison | None) -> list[tuple[str, str]]:
+def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     """Return what differs from a run that was fine, a line each; nothing where none was given."""
     if compared is None:
         return []
@@ -128,6 +133,6 @@ def comparison(compared: Comparison | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _briefly(finding: TrainingFinding) -> str:
+def _briefly(finding: "TrainingFinding") -> str:
     since = f"since step {finding.since_step}" if finding.since_step is not None else "over the whole run"
     return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"

@@ -225,11 +225,7 @@ def _liveliest(maps: Tensor) -> Tensor:
 
 
 def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
-    """Write every captured output, all channels, under its layer's name.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write every captured output, all channels, under its layer's name."""
     tensors = {}
     for exhibit in exhibits:
         if exhibit.maps is not None:

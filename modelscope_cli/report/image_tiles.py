@@ -30,11 +30,7 @@ _STRANGE_RGB = (255, 0, 170)
 
 @lru_cache(maxsize=8)
 def make_palette(cmap: str) -> bytes:
-    """Return 256 RGB triples: `N_COLOURS` of the matplotlib colour map, then those above.
-
-    Raises:
-        UsageError: no colour map of that name; names the near ones (exit 2).
-    """
+    """Return 256 RGB triples: `N_COLOURS` of the matplotlib colour map, then those above."""
     from matplotlib import colormaps
 
     if cmap not in colormaps:

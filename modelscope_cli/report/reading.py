@@ -41,11 +41,7 @@ def read(path: str | PathLike[str]) -> Shown:
 
 
 def read_all(path: str | PathLike[str]) -> list[Shown]:
-    """Return every record that a page holds, two where it compares; of any other file the one in it.
-
-    Raises:
-        CannotRunError: as `read`.
-    """
+    """Return every record that a page holds, two where it compares; of any other file the one in it."""
     file = result_file(Path(path))
     try:
         return [restore(document) for document in _documents(file)]
@@ -60,11 +56,7 @@ def read_all(path: str | PathLike[str]) -> list[Shown]:
 
 
 def result_file(path: Path) -> Path:
-    """Return the file of a result, which is in its folder, or is named itself.
-
-    Raises:
-        CannotRunError: there is none (exit 4).
-    """
+    """Return the file of a result, which is in its folder, or is named itself."""
     refuse_endless(path)
     if not path.is_dir():
         if not path.exists():

@@ -28,11 +28,7 @@ COLUMNS = (
 
 
 def check_drift(is_training: bool) -> None:
-    """Refuse the table where there is nothing to show.
-
-    Raises:
-        UsageError: eval mode (exit 2).
-    """
+    """Refuse the table where there is nothing to show."""
     if not is_training:
         message = (
             "'--table batch-norm': in eval mode batch norm uses its running statistics, so nothing drifts"
@@ -116,7 +112,7 @@ def _unknown(safety: Safety) -> list[str]:
     return [(suspect.is_call and suspect.call) or suspect.name for suspect in safety.unknown]
 
 
-SCAN_COLUMNS: tuple[Column, ...] = (
+_COLUMNS: tuple[Column, ...] = (
     Column("file", "file", lambda r: r.file, is_number=False, rank=0),
     Column("rank", "rank", lambda r: r.rank, is_number=False, rank=0),
     Column(
@@ -156,7 +152,7 @@ def scan_sheet(record: ScanRecord) -> Sheet:
     counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
     return Sheet(
         title=f"{record.source}",
-        columns=SCAN_COLUMNS,
+        columns=_COLUMNS,
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
         is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
@@ -165,9 +161,5 @@ def scan_sheet(record: ScanRecord) -> Sheet:
 
 
 def check_scan_columns(view: View) -> None:
-    """Refuse unknown columns before anything is read.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
-    view.check(SCAN_COLUMNS)
+    """Refuse unknown columns before anything is read."""
+    view.check(_COLUMNS)

@@ -189,11 +189,7 @@ class Sheet:
 
 
 def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Column, ...]:
-    """Return the columns a person listed by key, in that order; all of them where nothing was listed.
-
-    Raises:
-        UsageError: an unknown key; names the near ones and lists all (exit 2).
-    """
+    """Return the columns a person listed by key, in that order; all of them where nothing was listed."""
     if wanted is None:
         return tuple(columns)
     keys = ",".join(column.key for column in columns)
@@ -205,11 +201,7 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return the column with this key.
-
-    Raises:
-        UsageError: there is none; names the near ones (exit 2).
-    """
+    """Return the column with this key."""
     by_key = {column.key: column for column in columns}
     key = word.strip().lower().replace("-", "_")
     if key not in by_key:
@@ -239,11 +231,7 @@ class View:
     is_whole: bool = False
 
     def check(self, columns: Sequence[Column]) -> tuple[Column, ...]:
-        """Return the columns that somebody listed, and that by which is sorted; all of them where none was listed.
-
-        Raises:
-            UsageError: an unknown column, or an order that is none (exit 2).
-        """
+        """Return the columns that were listed, and that by which is sorted; all of them where none was listed."""
         chosen = choose_columns(columns, self.columns)
         if self.sort is None:
             return chosen
@@ -251,11 +239,7 @@ class View:
         return chosen if any(one.key == column.key for one in chosen) else (*chosen, column)
 
     def arrange(self, sheet: Sheet) -> Sheet:
-        """Return the sheet with the rows and columns that were asked for.
-
-        Raises:
-            UsageError: as `check` (exit 2).
-        """
+        """Return the sheet with the rows and columns that were asked for."""
         columns = choose_columns(sheet.columns, self.columns)
         rows = sheet.rows
         if self.sort is not None:

@@ -16,9 +16,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> in
 
     Args:
         about: stands in the header of the file, each as a JSON document.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     own: dict[str, Tensor] = {}
     seen: set[int] = set()

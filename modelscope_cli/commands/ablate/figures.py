@@ -178,9 +178,6 @@ def save_contact_sheet(record: AblateRecord, picture: Tensor, maps: Maps, path: 
 
     Args:
         picture: `(3, H, W)` uint8.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     tiles = [_Tile(_thumbnail(picture), _whole_lines(record))]
     for row in rows_shown(record):
@@ -294,11 +291,7 @@ def files_for(picture: "Tensor | None") -> tuple[str, ...]:
 
 
 def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", maps: "Maps") -> None:
-    """Write `files_for(picture)`: the chart, the contact sheet, the table, the record and its page.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write `files_for(picture)`: the chart, the contact sheet, the table, the record and its page."""
     save_figure(draw_ablation(record), stage / PLOT)
     if picture is not None:
         save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)

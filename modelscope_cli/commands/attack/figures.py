@@ -29,21 +29,13 @@ def magnified(record: AttackRecord, before: Tensor, after: Tensor) -> Tensor:
 
 
 def save_levels(pixels: Tensor, path: Path) -> None:
-    """Write pixels `(C, H, W)` uint8 as a PNG.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write pixels `(C, H, W)` uint8 as a PNG."""
     image = Image.fromarray(_rgb(pixels))
     write_with(path, lambda beside: image.save(beside, format="PNG"))
 
 
 def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
-    """Write the magnified change as a PNG whose comment states the factor.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write the magnified change as a PNG whose comment states the factor."""
     said = PngImagePlugin.PngInfo()
     said.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
     image = Image.fromarray(_rgb(magnified(record, before, after)))
@@ -51,11 +43,7 @@ def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path:
 
 
 def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
-    """Draw before + change = after, with the likeliest classes under each picture.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Draw before + change = after, with the likeliest classes under each picture."""
     width, height = _shown_size(before.shape[-1], before.shape[-2])
     column = max(width, _NARROWEST)
     n_rows = max(len(record.before.top), 5)
@@ -177,11 +165,7 @@ __all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
-    """Write all of `FILES` but `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write all of `FILES` but `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
     save_levels(before, stage / BEFORE)
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)

@@ -210,11 +210,7 @@ def render_github(record: CheckRecord) -> str:
 
 
 def append_summary(text: str) -> None:
-    """Append Markdown to the page of the run where GitHub Actions says which file that is.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Append Markdown to the page of the run where GitHub Actions says which file that is."""
     file = os.environ.get("GITHUB_STEP_SUMMARY")
     if file:
         with Path(file).open("a", encoding="utf-8") as summary:

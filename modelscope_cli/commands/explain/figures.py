@@ -243,11 +243,7 @@ def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
 
 
 def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
-    """Write `files_for(record, kept)`.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write `files_for(record, kept)`."""
     heading = f"{record.run.model.heading}, why {record.target}"
     if _seen(kept):
         save_figure(draw_explanations(_seen(kept), heading), stage / PICTURE)

@@ -112,11 +112,7 @@ class ExplainOptions:
     ] = None
 
     def check(self) -> None:
-        """Refuse what means nothing before torch is imported.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse what means nothing before torch is imported."""
         choose_methods(self.method, self.against)
         kind = receipt_kind(self.receipt)
         if self.require and (self.no_receipt or kind == NONE):

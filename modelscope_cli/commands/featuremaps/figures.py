@@ -109,9 +109,6 @@ def save_sheets(
 
     Args:
         cut: given a layer and the side in pixels, returns what to show of every image of its channels.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
     """
     maps, channels = [], {key_of(row): row for row in record.channels}
     for layer, stem in zip(record.maps, file_stems(record.maps), strict=True):

@@ -109,11 +109,7 @@ FILES = (*RESULT_FILES, "report.md", PICTURE, "parameters.csv", "activations.csv
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
-    """Write `FILES` into a folder.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write `FILES` into a folder."""
     write_text(stage / "parameters.csv", render_csv(grads_sheet(record, "parameters")))
     write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
     save_figure(draw_gradient_flow(record), stage / PICTURE)

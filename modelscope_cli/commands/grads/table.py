@@ -39,8 +39,8 @@ def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
-    return (*_parameter_columns(None), *_activation_columns(None), *BATCH_NORM_COLUMNS)
+    """Return the columns of all tables but batch norms."""
+    return (*_parameter_columns(None), *_activation_columns(None))
 
 
 def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:

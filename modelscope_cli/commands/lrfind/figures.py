@@ -89,10 +89,6 @@ FILES = ("lr.png", *RESULT_FILES)
 
 
 def save_report(record: LrfindRecord, stage: Path) -> None:
-    """Write the picture, the report and its page into a folder.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write the picture, the report and its page into a folder."""
     save_figure(draw_range_test(record), stage / "lr.png")
     save_result(record, stage)

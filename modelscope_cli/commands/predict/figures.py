@@ -23,11 +23,7 @@ _COLUMNS = 6
 
 
 def draw_reliability(record: PredictRecord) -> Any:
-    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has.
-
-    Raises:
-        UsageError: nobody gave the truth, or not one class of each image (exit 2).
-    """
+    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
         message = "predict draws a figure only with a truth of one class per image"
@@ -95,11 +91,7 @@ def files_for(truth: TruthReport | None, pictures: "Sequence[Tensor]") -> tuple[
 
 
 def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]") -> None:
-    """Write the tables, the pictures, the record and its page.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write the tables, the pictures, the record and its page."""
     if record.truth is not None:
         _save_truth(record, record.truth, stage, pictures)
     save_result(record, stage)

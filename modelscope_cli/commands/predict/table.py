@@ -99,11 +99,7 @@ def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...
 
 
 def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
-    """Lay out one of the tables. `facts`: what else is told.
-
-    Raises:
-        UsageError: the truth is of another kind, which has no such table (exit 2).
-    """
+    """Lay out one of the tables. `facts`: what else is told."""
     table = table or MEASURES
     tables = tables_of(report)
     if table not in tables:

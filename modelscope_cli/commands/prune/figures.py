@@ -141,11 +141,7 @@ FILES = (PICTURE, "drift.csv", "layers.csv", *RESULT_FILES)
 
 
 def save_report(record: PruneRecord, stage: Path) -> None:
-    """Write `FILES` into a folder.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write `FILES` into a folder."""
     write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
     write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
     save_figure(draw_pruning(record), stage / PICTURE)

@@ -11,7 +11,6 @@ from modelscope_cli.report.facts import certificate_facts, headline, hook_facts,
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, other_columns, percentage
-from modelscope_cli.rules.activations import is_mostly_dead, is_silent
 
 
 def _label(row: AttentionStats) -> str:
@@ -115,11 +114,7 @@ _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
 
 def columns_of(table: str, view: View) -> tuple[str, ...] | None:
-    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them."""
     if table in _TABLES:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
@@ -164,11 +159,17 @@ def stats_columns(
         figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
         *field_columns(ActivationStats, "std mad min max rms"),
         *map(_quantile, quantiles),
-        *field_columns(ActivationStats, "zero", is_bad=is_silent),
+        *field_columns(ActivationStats, "zero", is_bad=_is_silent),
         *field_columns(ActivationStats, "near_zero"),
         *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
         Column(
-            "dead", "dead", lambda r: r.dead_channels, _dead, rank=1, is_shown=has_dead, is_bad=is_mostly_dead
+            "dead",
+            "dead",
+            lambda r: r.dead_channels,
+            _dead,
+            rank=1,
+            is_shown=has_dead,
+            is_bad=_is_mostly_dead,
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
         figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),
@@ -179,14 +180,26 @@ def stats_columns(
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
-    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS, BATCH_NORM_COLUMNS)
-    return (*stats_columns(True, True, True, ("p50",)), *itertools.chain(*tables))
+    """Return the columns of all tables but batch norms."""
+    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
+    return (*stats_columns(True, True, True), *itertools.chain(*tables))
 
 
 def _deserves_a_look(row: ActivationStats) -> bool:
     is_broken = row.nan_count or row.inf_count or row.problem
-    return bool(is_broken) or is_silent(row) or is_mostly_dead(row)
+    return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row)
+
+
+def _is_silent(row: ActivationStats) -> bool:
+    from modelscope_cli.rules import activations
+
+    return activations.is_silent(row)
+
+
+def _is_mostly_dead(row: ActivationStats) -> bool:
+    from modelscope_cli.rules import activations  # of all that is imported to list the columns the slowest
+
+    return activations.is_mostly_dead(row)
 
 
 def _quantile(key: str) -> Column:

@@ -26,12 +26,7 @@ from modelscope_cli.report.shades import Shade
 
 
 def check_graph(file: Path | None, color: str | None, page: Path | None) -> None:
-    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour.
-
-    Raises:
-        UsageError: exit code 2.
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour."""
     if color is not None:
         _check_color(color)
     if file is None:
@@ -101,11 +96,7 @@ def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> 
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
-    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs.
-
-    Raises:
-        UsageError: the column was not measured.
-    """
+    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs."""
     every = dict(zip(COLORS, _SHADES, strict=True))
     measured = [key for key in MEASURED if any(every[key].value(row) is not None for row in record.layers)]
     first = color or next(iter(measured), "macs")

@@ -50,11 +50,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
-    """Return the columns that have to be measured for what was asked to see.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Return the columns that have to be measured for what was asked to see."""
     listed = view.check(summary_columns())
     keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
     return tuple(key for key in MEASURED if key in keys or key == color)

@@ -320,11 +320,7 @@ def files_of(record: TrainRecord) -> tuple[str, ...]:
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
-    """Write the tables, the picture and the page into a folder; the weights are saved by themselves.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write the tables, the picture and the page into a folder; the weights are saved by themselves."""
     picture, table = files_of(record)[:2]
     write_text(stage / table, render_csv(train_sheet(record)))
     save_figure(draw_training(record), stage / picture)

@@ -409,11 +409,7 @@ _MOSTLY = 0.9  # share of zeros that is marked
 def save_figures(
     record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
 ) -> None:
-    """Draw everything there is something to draw of; `attempt` is opened around each figure.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Draw everything there is something to draw of; `attempt` is opened around each figure."""
     for name, draw in PICTURES.items():
         if curves.matrices(record.parameters) if name == "gradients" else record.layers:
             with attempt(f"{name}.png was not drawn"):
@@ -487,9 +483,6 @@ def save_watch_report(
 
     Args:
         attempt: opened around each of them, with what there is not where that fails.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
     """
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))

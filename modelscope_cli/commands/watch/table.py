@@ -20,11 +20,7 @@ from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, pe
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
-    """Lay out a record.
-
-    Raises:
-        UsageError: `columns` holds an unknown key (exit 2).
-    """
+    """Lay out a record."""
     findings = _by_layer(record)
     label = labelling(record.layers, record.parameters)
     rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
@@ -40,11 +36,7 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 
 
 def check_columns(view: View) -> None:
-    """Refuse an unknown column before anything runs.
-
-    Raises:
-        UsageError: names the near ones and lists all (exit 2).
-    """
+    """Refuse an unknown column before anything runs."""
     view.check(every_column())
 
 

@@ -7,7 +7,7 @@ from pathlib import PurePath
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.shared_tables import SCAN_COLUMNS, safety_facts, scan_sheet
+from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
@@ -92,8 +92,8 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables."""
-    return (*_flat(True, True, True), *_TREE, *SCAN_COLUMNS)
+    """Return the columns of all tables but that of `--scan`."""
+    return (*_flat(True, True, True), *_TREE)
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
@@ -120,11 +120,7 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
 
 
 def check_columns(view: View, depth: int | None) -> bool:
-    """Refuse unknown columns before anything is read, and tell whether they need the values.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Refuse unknown columns before anything is read, and tell whether they need the values."""
     chosen = view.check(_TREE if depth is not None else _flat(True, True, True))
     is_asked = view.columns is not None or view.sort is not None
     return is_asked and any(column.key in STATISTICS for column in chosen)

@@ -33,9 +33,6 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
 
     Args:
         files: where they were read from, each beside its pictures.
-
-    Raises:
-        UsageError: they are of different commands (exit 2).
     """
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"

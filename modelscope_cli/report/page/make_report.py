@@ -153,11 +153,7 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 
 
 def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
-    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others.
-
-    Raises:
-        CannotRunError: none can be read.
-    """
+    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others."""
     pages: list[Page] = []
     first: CannotRunError | None = None
     for folder in folders:

@@ -73,9 +73,6 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
 
     Args:
         is_indented: the document; see `render_json`.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(views.whole_sheet_of(record).rows)
@@ -88,12 +85,7 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
 
 
 def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
-    """Write a page; return what there is to note of its size.
-
-    Raises:
-        UsageError: it is larger than `REFUSED`, and nobody asked for a `large` one (exit 2).
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write a page; return what there is to note of its size."""
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)
