@@ -1,1 +1,1 @@
-"""What is typed: one folder a command, with its options, its table and its pictures."""
+"""What is typed: one folder a command, with its options, its table and its images."""

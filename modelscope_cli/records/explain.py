@@ -27,7 +27,7 @@ RULE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class TestJudgement:
     """The answer to one test, or to all of them.
 
     Attributes:
@@ -136,8 +136,8 @@ class Receipt:
     pointing: float | None = None
     border: float | None = None
     failed: tuple[str, ...] = ()
-    tests: tuple[Judgement, ...] = ()
-    verdict: Judgement | None = None
+    tests: tuple[TestJudgement, ...] = ()
+    verdict: TestJudgement | None = None
     curves: tuple[Curves, ...] = ()
 
     @property

@@ -266,7 +266,7 @@ class Variation:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class PreparationEvidence:
     """What speaks for another preparation than the one that is meant; how sure the model is does not.
 
     Attributes:
@@ -303,7 +303,7 @@ class DoctorRecord(Record):
     meant: str
     given: str | None
     variations: tuple[Variation, ...]
-    evidence: tuple[Evidence, ...] = ()
+    evidence: tuple[PreparationEvidence, ...] = ()
     left_out: str | None = None
 
     @property

@@ -78,7 +78,7 @@ class Redundancy:
     Attributes:
         mean_abs: mean absolute correlation over the pairs of different channels, 0..1.
         channels: channels that varied; a constant one has no correlation and is left out.
-        file: the picture of the matrix, None where none was written.
+        file: the image of the matrix, None where none was written.
     """
 
     mean_abs: float | None

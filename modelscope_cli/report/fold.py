@@ -26,7 +26,7 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class _Block:
+class _RowBlock:
     name: str
     start: int
     stop: int
@@ -40,17 +40,17 @@ def find_repeats(labels: Sequence[str], types: Sequence[str], *, is_anywhere: bo
         is_anywhere: whether the one before may be in another part of the model, `layer1.1` for `layer3.1`.
     """
     rows = list(zip([tuple(label.split(".")) for label in labels], types, strict=True))
-    return list(_repeats(rows, _Block("", 0, len(rows)), 0, {} if is_anywhere else None))
+    return list(_repeats(rows, _RowBlock("", 0, len(rows)), 0, {} if is_anywhere else None))
 
 
 def _repeats(
     rows: Sequence[tuple[tuple[str, ...], str]],
-    around: _Block,
+    around: _RowBlock,
     depth: int,
     known: dict[_Signature, str] | None,
 ) -> Iterator[Repeat]:
     seen = {} if known is None else known
-    alike: list[_Block] = []
+    alike: list[_RowBlock] = []
     like = ""
     for block in _blocks(rows, around, depth):
         signature = tuple(
@@ -74,7 +74,9 @@ def _repeats(
         yield _told(alike, like)
 
 
-def _blocks(rows: Sequence[tuple[tuple[str, ...], str]], around: _Block, depth: int) -> Iterator[_Block]:
+def _blocks(
+    rows: Sequence[tuple[tuple[str, ...], str]], around: _RowBlock, depth: int
+) -> Iterator[_RowBlock]:
     """Give the stretches of rows whose labels begin with the same parts, one more than those around them."""
     start = around.start
     while start < around.stop:
@@ -82,11 +84,11 @@ def _blocks(rows: Sequence[tuple[tuple[str, ...], str]], around: _Block, depth: 
         stop = start + 1
         while stop < around.stop and rows[stop][0][: depth + 1] == head:
             stop += 1
-        yield _Block(".".join(head), start, stop)
+        yield _RowBlock(".".join(head), start, stop)
         start = stop
 
 
-def _told(alike: Sequence[_Block], like: str) -> Repeat:
+def _told(alike: Sequence[_RowBlock], like: str) -> Repeat:
     first, last = alike[0], alike[-1]
     names = (
         f"{first.name}: like" if first is last else f"{first.name} .. {last.name}: {len(alike)} blocks like"

@@ -115,7 +115,7 @@ def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
 
 
 class OutputFolder:
-    """The folder of a command that writes pictures.
+    """The folder of a command that writes images.
 
     Everything is written to a folder of its own first and moved in at the end, so that the folder holds a whole
     result or none; but for what is written to `begun` itself. A folder that was not empty is only written to with

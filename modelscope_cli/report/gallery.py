@@ -35,16 +35,16 @@ _NAME_SIZE, _LINES = 12, 32  # points; pixels under a tile's upper edge, for its
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One output on a contact sheet; `draw` gives its picture, at most so many pixels wide and high."""
+    """One output on a contact sheet; `draw` gives its image, at most so many pixels wide and high."""
 
     name: str
     shape: str
     draw: Callable[[int], Image.Image]
 
 
-def contact_sheet(tiles: Sequence[Tile], cmap: str, picture: Tensor | None = None) -> Image.Image:
-    """Lay out one small picture a layer with its name and shape, the image first, all within `SHEET` pixels."""
-    n = len(tiles) + (picture is not None)
+def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None = None) -> Image.Image:
+    """Lay out one small image a layer with its name and shape, the image first, all within `SHEET` pixels."""
+    n = len(tiles) + (input_image is not None)
     columns, side = _arrange(n)
     step_x, step_y = side + GAP * 4, side + _LINES + GAP * 4
     bodies = [tile.draw(side) for tile in tiles]
@@ -52,15 +52,15 @@ def contact_sheet(tiles: Sequence[Tile], cmap: str, picture: Tensor | None = Non
     size = (columns * step_x + MARGIN * 2, -(-n // columns) * step_y + MARGIN * 2)
     sheet = empty(mode, size, cmap)
     words = [(tile.name, tile.shape) for tile in tiles]
-    if picture is not None:
-        bodies.insert(0, thumbnail(picture, side))
-        words.insert(0, ("the image", f"{picture.shape[-1]} x {picture.shape[-2]} pixels"))
+    if input_image is not None:
+        bodies.insert(0, thumbnail(input_image, side))
+        words.insert(0, ("the image", f"{input_image.shape[-1]} x {input_image.shape[-2]} pixels"))
     for place, (body, (name, shape)) in enumerate(zip(bodies, words, strict=True)):
         x = MARGIN + place % columns * step_x
         y = MARGIN + place // columns * step_y
         write(sheet, (x, y), name, _NAME_SIZE, side, cmap)
         write(sheet, (x, y + _LINES // 2 - 1), shape, NUMBER_SIZE, side, cmap, faint=True)
-        if picture is not None and place == 0:
+        if input_image is not None and place == 0:
             paste_image(sheet, body, (x, y + _LINES))
         else:
             sheet.paste(body.convert(mode) if body.mode != mode else body, (x, y + _LINES))
@@ -83,27 +83,27 @@ TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MapLook:
     """How the maps are drawn.
 
     Attributes:
         scale: `channel` or `layer`: over what the colours span.
         cmap: a matplotlib colour map.
         cell: pixels of a map's long side; None enlarges small maps and leaves others as they are.
-        picture: `(3, H, W)` uint8, what was seen; None where it was no picture.
-        is_overlay: the maps are laid over the picture, which otherwise stands beside them.
+        input_image: `(3, H, W)` uint8, what was seen; None where it was no image.
+        is_overlay: the maps are laid over the image, which otherwise stands beside them.
     """
 
     scale: str
     cmap: str
     cell: int | None
-    picture: Tensor | None = None
+    input_image: Tensor | None = None
     is_overlay: bool = False
 
     @property
     def under(self) -> Tensor | None:
-        """The picture that maps are laid over."""
-        return self.picture if self.is_overlay else None
+        """The image that maps are laid over."""
+        return self.input_image if self.is_overlay else None
 
 
 class Exhibit(Protocol):
@@ -115,7 +115,7 @@ class Exhibit(Protocol):
     def maps(self) -> Tensor | None: ...
 
 
-def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple[FeatureMap, ...]:
+def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tuple[FeatureMap, ...]:
     """Write a grid for every output that can be drawn, and the contact sheet; return the records with files."""
     records = []
     tiles = []
@@ -130,18 +130,18 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
         scale = look.scale if maps.ndim > 1 else "layer"
         records.append(replace(exhibit.record, file=file, scale=scale))
         tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
-    image_tiles.save_png(contact_sheet(tiles, look.cmap, look.picture), folder / CONTACT_SHEET)
+    image_tiles.save_png(contact_sheet(tiles, look.cmap, look.input_image), folder / CONTACT_SHEET)
     return tuple(records)
 
 
-def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
+def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record
     shown = maps[list(record.shown)]
-    picture, columns = look.picture, image_tiles.columns_of(len(shown))
+    input_image, columns = look.input_image, image_tiles.columns_of(len(shown))
     if shown.ndim == 1:
         cells = image_tiles.strip(vector_colours(shown))
-        columns, picture = image_tiles.columns_of(len(shown), image_tiles.STRIP_COLUMNS), None
+        columns, input_image = image_tiles.columns_of(len(shown), image_tiles.STRIP_COLUMNS), None
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     elif look.under is not None:
         body = image_tiles.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
@@ -154,7 +154,9 @@ def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
         (body.height + image_tiles.GAP) // rows - image_tiles.GAP - BAND,
     )
     number_cells(body, record.shown, cell, columns, look.cmap)
-    return page(body, _title(exhibit), look.cmap, picture=picture, bar=_bar(record, maps.ndim, look.scale))
+    return page(
+        body, _title(exhibit), look.cmap, input_image=input_image, bar=_bar(record, maps.ndim, look.scale)
+    )
 
 
 def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
@@ -192,7 +194,7 @@ def _which(record: FeatureMap) -> str:
     return words if is_sorted else f"{words}, not in their own order"
 
 
-def _draw_tile(maps: Tensor, look: Look, side: int) -> Image.Image:
+def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw what the contact sheet shows of an output, at most `side` pixels wide."""
     if look.under is not None and maps.ndim > 1:
         live = _liveliest(maps)
@@ -210,7 +212,7 @@ def _draw_tile(maps: Tensor, look: Look, side: int) -> Image.Image:
     return image_tiles.to_image(image_tiles.mosaic(small, per_row), look.cmap)
 
 
-def tile(maps: Tensor, look: Look) -> Tensor:
+def tile(maps: Tensor, look: MapLook) -> Tensor:
     """Choose what the contact sheet shows of an output: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
         cells = image_tiles.strip(vector_colours(maps))

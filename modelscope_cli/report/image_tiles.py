@@ -14,7 +14,7 @@ from torch import Tensor
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
 
-# Indices into the 256 colours of a picture.
+# Indices into the 256 colours of an image.
 N_COLOURS = 192
 FLAT = 192  # a channel of one value: dead, or nothing to see
 STRANGE = 193  # NaN and infinite values
@@ -51,7 +51,7 @@ def make_palette(cmap: str) -> bytes:
 
 GAP = 2  # pixels between cells
 _OPAQUE = 0.85  # of the strongest value of an overlay
-_LIGHTEST = 0.9  # of white, in the picture under it
+_LIGHTEST = 0.9  # of white, in the image under it
 SMALL_MAP = 96  # maps are enlarged by a whole factor to at least this many pixels
 STRIP_CELL = 12  # pixels of one value of a vector
 STRIP_COLUMNS = 64
@@ -130,18 +130,18 @@ def strip(values: Tensor) -> Tensor:
 
 
 def overlay(
-    maps: Tensor, picture: Tensor, cmap: str, cell: int | None, scale: str, band: int = 0
+    maps: Tensor, input_image: Tensor, cmap: str, cell: int | None, scale: str, band: int = 0
 ) -> Image.Image:
-    """Lay each of `(n, H, W)` maps over a gray `(3, h, w)` uint8 picture; one RGB image without a title.
+    """Lay each of `(n, H, W)` maps over a gray `(3, h, w)` uint8 image; one RGB image without a title.
 
-    Hue belongs to the map alone, which is as opaque as it is strong: where it is zero, only the picture is seen.
+    Hue belongs to the map alone, which is as opaque as it is strong: where it is zero, only the image is seen.
     """
     side = cell or 160
-    height, width = picture.shape[-2:]
+    height, width = input_image.shape[-2:]
     factor = side / max(height, width)
     size = (max(round(height * factor), 1), max(round(width * factor), 1))
     under = torch.nn.functional.interpolate(
-        picture[None].float(), size, mode="bilinear", antialias=True, align_corners=False
+        input_image[None].float(), size, mode="bilinear", antialias=True, align_corners=False
     )[0]
     smooth = torch.nn.functional.interpolate(
         torch.nan_to_num(maps.float())[None], size, mode="bilinear", align_corners=False
@@ -184,7 +184,7 @@ TITLE = TITLE_SIZE + 10  # pixels that a title takes
 BAND = NUMBER_SIZE + 3  # and a number above a cell
 BESIDE, SMALLEST = 160, 48  # long side of the image beside, at most and at least
 _BAR, _BAR_HEIGHT, _BAR_WORDS = 14, 240, 68  # the colour bar, and the numbers at its right
-_NARROWEST = 320  # a picture is no narrower: its title would be cut to nothing
+_NARROWEST = 320  # an image is no narrower: its title would be cut to nothing
 
 
 def number_cells(
@@ -217,14 +217,16 @@ class Bar:
 
 
 def page(
-    body: Image.Image, title: str, cmap: str, *, picture: Tensor | None = None, bar: Bar | None = None
+    body: Image.Image, title: str, cmap: str, *, input_image: Tensor | None = None, bar: Bar | None = None
 ) -> Image.Image:
-    """Put a title above a picture of maps, the image they are of at its left, and a colour bar at its right.
+    """Put a title above an image of maps, the image they are of at its left, and a colour bar at its right.
 
     Args:
-        picture: `(3, h, w)` uint8.
+        input_image: `(3, h, w)` uint8.
     """
-    beside = thumbnail(picture, min(BESIDE, max(body.height, SMALLEST))) if picture is not None else None
+    beside = (
+        thumbnail(input_image, min(BESIDE, max(body.height, SMALLEST))) if input_image is not None else None
+    )
     left = beside.width + MARGIN if beside else 0
     bar_height = min(max(body.height, 2 * BAND), _BAR_HEIGHT)
     right = MARGIN + _BAR + _BAR_WORDS if bar else 0
@@ -282,7 +284,7 @@ def cut(text: str, size: int, width: int) -> str:
 
 
 def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: str) -> None:
-    """Lay letters of a gray mask over a picture."""
+    """Lay letters of a gray mask over an image."""
     if image.mode == "P":
         last = len(TEXT) - 1
         letters = mask.point([TEXT[value * last // 255] for value in range(256)])
@@ -292,16 +294,16 @@ def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: 
         image.paste(_rgb(TEXT[-1], cmap), (*place, place[0] + mask.width, place[1] + mask.height), mask)
 
 
-def thumbnail(picture: Tensor, side: int) -> Image.Image:
-    """Return a `(3, h, w)` uint8 picture with so many pixels on its long side."""
-    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy(), "RGB")
+def thumbnail(input_image: Tensor, side: int) -> Image.Image:
+    """Return a `(3, h, w)` uint8 image with so many pixels on its long side."""
+    image = Image.fromarray(input_image.permute(1, 2, 0).contiguous().numpy(), "RGB")
     factor = side / max(image.size)
     size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
     return image.resize(size, Image.Resampling.LANCZOS)
 
 
 def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Paste a photograph; on a palette picture in the few colours that suit it best."""
+    """Paste a photograph; on a palette image in the few colours that suit it best."""
     if sheet.mode == "RGB":
         sheet.paste(image, place)
         return
@@ -315,7 +317,7 @@ def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) 
 
 
 def empty(mode: str, size: tuple[int, int], cmap: str) -> Image.Image:
-    """Return a picture of the background alone."""
+    """Return an image of the background alone."""
     if mode == "RGB":
         return Image.new("RGB", size, _rgb(BACKGROUND, cmap))
     image = Image.new("P", size, BACKGROUND)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_ACROSS = 40  # layers whose names can be read side by side
 POINTS = 8.2  # at 130 dots an inch a small letter is 8 pixels high
 ROW = 0.16  # inches from one name to the next
-GAP = 0.1  # inches between the blocks, the names and the picture
+GAP = 0.1  # inches between the blocks, the names and the figure
 FAINT = "#6b7385"
 BAND = "#f3f5f9"  # behind every second block
 
@@ -35,7 +35,7 @@ class Name:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LayerGroup:
     """Rows of one block that follow each other: the first, and one behind the last."""
 
     block: str
@@ -68,11 +68,11 @@ def block_of(layer: str) -> str:
     return ".".join(parts[:end])
 
 
-def groups_of(names: Sequence[Name]) -> list[Group]:
+def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
     """Return the runs of rows of one block, in order."""
     starts = [i for i, name in enumerate(names) if i == 0 or name.block != names[i - 1].block]
     return [
-        Group(names[start].block, start, stop)
+        LayerGroup(names[start].block, start, stop)
         for start, stop in zip(starts, [*starts[1:], len(names)], strict=True)
     ]
 

@@ -105,16 +105,16 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    pictures = getattr(views.figures_of(record.command), "PICTURES", None)
-    if not pictures:
+    figures = getattr(views.figures_of(record.command), "FIGURES", None)
+    if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
-    if picture is not None and picture not in pictures:
-        near = nearest(picture, pictures)
+    if picture is not None and picture not in figures:
+        near = nearest(picture, figures)
         what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
-        raise UsageError(what, one_of(picture, pictures))
+        raise UsageError(what, one_of(picture, figures))
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
-    return pictures[picture or next(iter(pictures))](record)
+    return figures[picture or next(iter(figures))](record)
 
 
 def _to_png(figure: Any) -> bytes:

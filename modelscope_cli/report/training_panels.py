@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Row = WatchedLayer | WatchedParameter
 Read = Callable[[Any], Sequence[float | None]]
-_COLUMNS = 1200  # of a picture of series; more would not be seen
+_COLUMNS = 1200  # of a map of series; more would not be seen
 
 
 def floats(values: Sequence[float | None]) -> list[float]:
@@ -355,7 +355,7 @@ def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFind
 def mark_rows(
     axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
 ) -> None:
-    """On a picture with a row a layer, draw a triangle at the step since when, and the codes at the right."""
+    """On a map with a row a layer, draw a triangle at the step since when, and the codes at the right."""
     for place, label in enumerate(labels):
         found = findings.get(label, ())
         if not found:

@@ -95,7 +95,7 @@ def record() -> Any:
 
 
 def drawn(record: Any, picture: str) -> Any:
-    figure = figures_of(record.command).PICTURES[picture](record)
+    figure = figures_of(record.command).FIGURES[picture](record)
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
     return figure

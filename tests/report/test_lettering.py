@@ -83,7 +83,7 @@ def test_every_cell_has_its_number_where_there_is_room(side):
 
 def test_the_image_stands_beside_the_maps_in_its_own_colours():
     body = grid(4)
-    page = image_tiles.page(body, "conv1", "viridis", picture=PICTURE)
+    page = image_tiles.page(body, "conv1", "viridis", input_image=PICTURE)
     assert page.mode == "P"
     pixels = np.asarray(page.convert("RGB")).astype(int)
     left = pixels[:, : image_tiles.MARGIN + image_tiles.BESIDE]

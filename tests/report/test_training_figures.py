@@ -29,7 +29,7 @@ def uneven(name: str = "relu", kind: str = "ReLU", order: int = 0) -> Any:
 
 
 def figure_of(record: WatchRecord, picture: str) -> Any:
-    figure = figures_of("watch").PICTURES[picture](record)
+    figure = figures_of("watch").FIGURES[picture](record)
     figure.set_dpi(130)
     figure.draw_without_rendering()
     return figure

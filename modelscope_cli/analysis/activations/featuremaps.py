@@ -139,7 +139,7 @@ def featuremaps(
     )
     with results.open() as stage:
         if stage is not None:
-            look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
+            look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
             save_result(record, stage)

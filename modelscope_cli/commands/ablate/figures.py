@@ -133,20 +133,20 @@ def _explain(panel: Panel, record: AblateRecord) -> None:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"ablation": draw_ablation}
+FIGURES = {"ablation": draw_ablation}
 
 
-COLUMNS, N_TILES = 4, 12  # the picture is one of the tiles
+COLUMNS, N_TILES = 4, 12  # the image is one of the tiles
 _SIDE, _GAP, _LINE, _FRAME = 232, 16, 18, 3  # pixels
 _CMAP = "viridis"
 _PAPER, _INK, _FAINT, _ALARM = (17, 19, 24), (236, 238, 242), (150, 156, 168), (255, 107, 120)
-# Of every call, by name and index: what it gave for the picture, `(C, H, W)` maps or a `(C,)` vector.
+# Of every call, by name and index: what it gave for the image, `(C, H, W)` maps or a `(C,)` vector.
 Maps = Mapping[tuple[str, int], Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tile:
-    """A small picture with three lines under it."""
+class _AblationTile:
+    """A small image with three lines under it."""
 
     image: Image.Image
     lines: tuple[str, str, str]
@@ -170,19 +170,19 @@ def rows_shown(record: AblateRecord) -> tuple[Ablation, ...]:
     return record.rows[: N_TILES - 1]
 
 
-def save_contact_sheet(record: AblateRecord, picture: Tensor, maps: Maps, path: Path) -> None:
-    """Draw the picture with the whole model's answer, then a tile for each of `rows_shown`, framed in red where
+def save_contact_sheet(record: AblateRecord, input_image: Tensor, maps: Maps, path: Path) -> None:
+    """Draw the image with the whole model's answer, then a tile for each of `rows_shown`, framed in red where
     the answer becomes another one.
 
-    A layer is shown by its liveliest channels, a channel laid over the picture.
+    A layer is shown by its liveliest channels, a channel laid over the image.
 
     Args:
-        picture: `(3, H, W)` uint8.
+        input_image: `(3, H, W)` uint8.
     """
-    tiles = [_Tile(_thumbnail(picture), _whole_lines(record))]
+    tiles = [_AblationTile(image_tiles.thumbnail(input_image, _SIDE), _whole_lines(record))]
     for row in rows_shown(record):
-        image = _image(row, maps.get((row.name, row.call)), picture)
-        tiles.append(_Tile(image, _lines(row, record), row.prediction_changed))
+        image = _image(row, maps.get((row.name, row.call)), input_image)
+        tiles.append(_AblationTile(image, _lines(row, record), row.prediction_changed))
     n_columns, n_rows = min(COLUMNS, len(tiles)), -(-len(tiles) // COLUMNS)
     width, height = _SIDE + _GAP, _SIDE + 3 * _LINE + _GAP + 4
     sheet = Image.new("RGB", (n_columns * width + _GAP, n_rows * height + _GAP), _PAPER)
@@ -227,20 +227,15 @@ def _name(guess: Guess) -> str:
     return guess.label or str(guess.index)
 
 
-def _thumbnail(picture: Tensor) -> Image.Image:
-    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().numpy(), "RGB")
-    return _fitted(image, Image.Resampling.LANCZOS)
-
-
-def _image(row: Ablation, maps: Tensor | None, picture: Tensor) -> Image.Image:
-    """Draw what a row took out: one channel over the picture, or the liveliest channels of the layer."""
+def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Image:
+    """Draw what a row took out: one channel over the image, or the liveliest channels of the layer."""
     if maps is None or maps.numel() == 0:
         return Image.new("RGB", (_SIDE, _SIDE), _PAPER)
     if maps.ndim == 1:
         return _vector(maps if row.channel is None else _only(maps, row.channel))
     if row.channel is not None:
-        return image_tiles.overlay(maps[[row.channel]], picture, _CMAP, _SIDE, "channel")
-    cells = gallery.tile(maps, gallery.Look("channel", _CMAP, None))
+        return image_tiles.overlay(maps[[row.channel]], input_image, _CMAP, _SIDE, "channel")
+    cells = gallery.tile(maps, gallery.MapLook("channel", _CMAP, None))
     per_row = 3 if len(cells) > 4 else 2 if len(cells) > 1 else 1
     side = (_SIDE + image_tiles.GAP) // per_row - image_tiles.GAP
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, side), per_row), _CMAP).convert(
@@ -260,10 +255,10 @@ def _vector(vector: Tensor) -> Image.Image:
     return _fitted(image_tiles.to_image(image_tiles.mosaic(cells, n_columns), _CMAP).convert("RGB"))
 
 
-def _fitted(image: Image.Image, how: Image.Resampling = Image.Resampling.NEAREST) -> Image.Image:
+def _fitted(image: Image.Image) -> Image.Image:
     factor = _SIDE / max(image.size)
     size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
-    return image.resize(size, how)
+    return image.resize(size, Image.Resampling.NEAREST)
 
 
 def _start_of(text: str) -> str:
@@ -285,15 +280,15 @@ __all__ = ["files_for", "rows_shown", "save_report"]
 PLOT, TABLE, CONTACT_SHEET = "ablation.png", "ablation.csv", "contact_sheet.png"
 
 
-def files_for(picture: "Tensor | None") -> tuple[str, ...]:
-    """Name what `save_report` writes; the contact sheet only where there is a picture."""
-    return (PLOT, *((CONTACT_SHEET,) if picture is not None else ()), TABLE, *RESULT_FILES)
+def files_for(input_image: "Tensor | None") -> tuple[str, ...]:
+    """Name what `save_report` writes; the contact sheet only where there is an image."""
+    return (PLOT, *((CONTACT_SHEET,) if input_image is not None else ()), TABLE, *RESULT_FILES)
 
 
-def save_report(record: AblateRecord, stage: Path, picture: "Tensor | None", maps: "Maps") -> None:
-    """Write `files_for(picture)`: the chart, the contact sheet, the table, the record and its page."""
+def save_report(record: AblateRecord, stage: Path, input_image: "Tensor | None", maps: "Maps") -> None:
+    """Write `files_for(input_image)`: the chart, the contact sheet, the table, the record and its page."""
     save_figure(draw_ablation(record), stage / PLOT)
-    if picture is not None:
-        save_contact_sheet(record, picture, maps, stage / CONTACT_SHEET)
+    if input_image is not None:
+        save_contact_sheet(record, input_image, maps, stage / CONTACT_SHEET)
     write_text(stage / TABLE, render_csv(ablate_sheet(record)))
     save_result(record, stage)

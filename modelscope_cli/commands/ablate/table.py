@@ -141,7 +141,7 @@ def _column_words(record: AblateRecord) -> str:
 
 
 def picture_title(record: AblateRecord) -> str:
-    """Return two lines for a picture: the model, and what was done while which class was followed."""
+    """Return the two lines of a title: the model, and what was done while which class was followed."""
     what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
     how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
     return f"{record.run.model.heading}\n{what} in turn {how}; target {record.baseline.target}"

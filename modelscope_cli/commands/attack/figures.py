@@ -18,7 +18,7 @@ from modelscope_cli.report.page.results import save_result
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
 MIDDLE = 128  # the gray that stands for no change
 DPI = 130
-# Pixels of the comparison: a picture's long side, the narrowest column, what lies between, above and below.
+# Pixels of the comparison: an image's long side, the narrowest column, what lies between, above and below.
 _SIDE, _NARROWEST, _GAP, _MARGIN, _HEAD, _ROW = (448, 640), 320, 52, 24, 76, 38
 
 
@@ -43,7 +43,7 @@ def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path:
 
 
 def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
-    """Draw before + change = after, with the likeliest classes under each picture."""
+    """Draw before + change = after, with the likeliest classes under each image."""
     width, height = _shown_size(before.shape[-1], before.shape[-2])
     column = max(width, _NARROWEST)
     n_rows = max(len(record.before.top), 5)
@@ -79,7 +79,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
-    """Enlarge a small picture by a whole factor, so that its pixels stay square and alike; shrink a large one."""
+    """Enlarge a small image by a whole factor, so that its pixels stay square and alike; shrink a large one."""
     least, most = _SIDE
     long = max(width, height)
     factor = max(least // long, 1) if long <= most else most / long
@@ -158,7 +158,7 @@ def draw_losses(record: AttackRecord) -> Any:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"losses": draw_losses}
+FIGURES = {"losses": draw_losses}
 
 
 __all__ = ["ADVERSARIAL", "FILES", "save_report"]

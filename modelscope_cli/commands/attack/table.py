@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def attack_sheet(record: AttackRecord) -> Sheet:
-    """List the classes that were ever among the best: those of the picture first, then those that came up."""
+    """List the classes that were ever among the best: those of the image first, then those that came up."""
     model = record.run.model
     return Sheet(
         title=f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {record.image}, "

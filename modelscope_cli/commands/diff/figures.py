@@ -97,4 +97,4 @@ def _title(record: DiffRecord) -> str:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"divergence": draw_divergence}
+FIGURES = {"divergence": draw_divergence}

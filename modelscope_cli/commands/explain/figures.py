@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# In inches; at 130 dots the widest picture has less than 2,000 pixels.
+# In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 15.0, 0.15, 0.12, 0.45, 0.3, 0.17
 _LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
 _KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and what lies between it and them
@@ -58,7 +58,7 @@ class Explained:
         return max(long * scale, 0.05), max(height * scale, 0.05)
 
 
-class _Page:
+class _FigurePage:
     """A figure whose axes stand at places in inches, from the upper left corner."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
@@ -104,7 +104,7 @@ def _draw_one(one: Explained, title: str) -> "Figure":
     row = _CAPTION + small[1] + _CAPTION
     top = _HEAD + _CAPTION
     below = top + max(height + _LINE * (len(receipt.failed) + 1), 2.8)
-    page = _Page(_WIDTH, below + row * -(-len(others) // _COLUMNS), title)
+    page = _FigurePage(_WIDTH, below + row * -(-len(others) // _COLUMNS), title)
     page.image(one, _MARGIN, top, (width, height), f"{shortened(one.name)}: {one.said}")
     left = _MARGIN + _LARGE + _GAP
     axes = page.axes(left, top, width, height)
@@ -130,7 +130,7 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
     cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
     sizes = [one.size(cell - _GAP, 2 * cell) for one in explained]
     rows = [height + 2 * _LINE + _CAPTION for _, height in sizes]
-    page = _Page(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
+    page = _FigurePage(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
     top = _HEAD
     for one, size, row in zip(explained, sizes, rows, strict=True):
         upper = top + 2 * _LINE
@@ -144,11 +144,11 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
     return page.figure
 
 
-def _show(axes: Any, picture: Any, **how: Any) -> Any:
+def _show(axes: Any, image: Any, **how: Any) -> Any:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-    return axes.imshow(picture, aspect="auto", **how)
+    return axes.imshow(image, aspect="auto", **how)
 
 
 def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
@@ -210,7 +210,7 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
     side = 1.9
     row = side + 2 * _LINE + _CAPTION
     height = _HEAD + row * max(-(-len(shown) // _COLUMNS), 1)
-    page = _Page(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
+    page = _FigurePage(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
     spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in shown}
     highest = max([1.0, *(cells.max().item() for cells in spread.values())])
     drawn = None
@@ -232,21 +232,21 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
     return page.figure
 
 
-PICTURE, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
+EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
 Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
-    """Name what `save_report` writes: pictures only of images, the classes only of several."""
-    pictures = (PICTURE,) if _seen(kept) else ()
-    return (*pictures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
+    """Name what `save_report` writes: the explanations only of images, the classes only of several."""
+    figures = (EXPLANATION,) if _seen(kept) else ()
+    return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
 
 
 def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
     """Write `files_for(record, kept)`."""
     heading = f"{record.run.model.heading}, why {record.target}"
     if _seen(kept):
-        save_figure(draw_explanations(_seen(kept), heading), stage / PICTURE)
+        save_figure(draw_explanations(_seen(kept), heading), stage / EXPLANATION)
     if record.whereabouts is not None:
         title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
         save_figure(draw_class_maps(record.whereabouts, mean_maps, title), stage / CLASSES)

@@ -36,7 +36,7 @@ def every_column() -> tuple[Column, ...]:
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
-    """List the pictures that were written, in execution order; of a data set the channels."""
+    """List the images that were written, in execution order; of a data set the channels."""
     if record.top_images:
         return _channels_sheet(record)
     facts = [*hook_facts(record.hooks)]

@@ -101,31 +101,31 @@ def _title(record: GradsRecord) -> str:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"flow": draw_gradient_flow}
+FIGURES = {"flow": draw_gradient_flow}
 
 
-PICTURE = "gradient_flow.png"
-FILES = (*RESULT_FILES, "report.md", PICTURE, "parameters.csv", "activations.csv")
+FIGURE = "gradient_flow.png"
+FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv")
 
 
 def save_report(record: GradsRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
     write_text(stage / "parameters.csv", render_csv(grads_sheet(record, "parameters")))
     write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
-    save_figure(draw_gradient_flow(record), stage / PICTURE)
+    save_figure(draw_gradient_flow(record), stage / FIGURE)
     write_text(stage / "report.md", _markdown(record))
     save_result(record, stage)
 
 
 def _markdown(record: GradsRecord) -> str:
-    """Everything on one page: what was run, the picture, what is troubled, and the tables."""
+    """Everything on one page: what was run, the figure, what is troubled, and the tables."""
     parameters = grads_sheet(record, "parameters")
     troubled = replace(parameters, title="Troubled parameters", facts=())
     troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
     parts = [
         f"# Gradients of {markdown(Path(record.run.model.name).name)}",
         f"    modelscope {plain(shlex.join(record.run.argv))}" if record.run.argv else "",
-        f"![Gradient flow]({PICTURE})",
+        f"![Gradient flow]({FIGURE})",
         render_markdown(troubled) if troubled.rows else "No parameter is marked.",
         "## Parameters",
         render_markdown(parameters),

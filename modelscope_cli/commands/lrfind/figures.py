@@ -82,13 +82,13 @@ def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"range test": draw_range_test}
+FIGURES = {"range test": draw_range_test}
 
 
 FILES = ("lr.png", *RESULT_FILES)
 
 
 def save_report(record: LrfindRecord, stage: Path) -> None:
-    """Write the picture, the report and its page into a folder."""
+    """Write the curve, the report and its page into a folder."""
     save_figure(draw_range_test(record), stage / "lr.png")
     save_result(record, stage)

@@ -15,7 +15,7 @@ WAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SuggestionRow:
     """One suggestion; None where the loss never fell."""
 
     name: str
@@ -37,7 +37,7 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
     rows = []
     for name, meaning in WAYS.items():
         lr = getattr(record.suggestion, name)
-        rows.append(Row(name, lr, loss_at(record, lr), meaning))
+        rows.append(SuggestionRow(name, lr, loss_at(record, lr), meaning))
     return Sheet(
         title=_title(record),
         columns=COLUMNS,

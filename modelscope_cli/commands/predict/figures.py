@@ -48,23 +48,23 @@ def draw_reliability(record: PredictRecord) -> Any:
     return figure
 
 
-def draw_worst(record: PredictRecord, pictures: "Sequence[Tensor]") -> Any:
+def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
     """Draw the images with the highest score of a wrong class, the worst first, as the model saw them.
 
     Args:
-        pictures: `(3, H, W)` uint8, one a mistake.
+        images: `(3, H, W)` uint8, one a mistake.
     """
     assert record.truth is not None
-    n_columns = min(_COLUMNS, len(pictures))
-    n_rows = -(-len(pictures) // n_columns)
+    n_columns = min(_COLUMNS, len(images))
+    n_rows = -(-len(images) // n_columns)
     figure = new_figure(
         2.1 * n_columns + 0.4, 2.7 * n_rows + 0.5, f"{record.run.model.heading}: worst images"
     )
     cells = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
     for axes in cells:
         axes.set_axis_off()
-    for axes, mistake, picture in zip(cells, record.truth.worst, pictures, strict=False):
-        axes.imshow(picture.permute(1, 2, 0).numpy())
+    for axes, mistake, image in zip(cells, record.truth.worst, images, strict=False):
+        axes.imshow(image.permute(1, 2, 0).numpy())
         said = mistake.predicted_label or str(mistake.predicted)
         lines = (
             f"{shortened(said)} {numbers.percent(mistake.confidence)}",
@@ -76,31 +76,31 @@ def draw_worst(record: PredictRecord, pictures: "Sequence[Tensor]") -> Any:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"reliability": draw_reliability}
+FIGURES = {"reliability": draw_reliability}
 
 
 RELIABILITY, WORST = "reliability.png", "worst.png"
 
 
-def files_for(truth: TruthReport | None, pictures: "Sequence[Tensor]") -> tuple[str, ...]:
+def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[str, ...]:
     """Name what `save_report` writes; without a truth the record and its page."""
     if truth is None:
         return RESULT_FILES
-    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(pictures)
+    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
     return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
 
 
-def save_report(record: PredictRecord, stage: Path, pictures: "Sequence[Tensor]") -> None:
-    """Write the tables, the pictures, the record and its page."""
+def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:
+    """Write the tables, the figures, the record and its page."""
     if record.truth is not None:
-        _save_truth(record, record.truth, stage, pictures)
+        _save_truth(record, record.truth, stage, images)
     save_result(record, stage)
 
 
-def _save_truth(record: PredictRecord, truth: TruthReport, stage: Path, pictures: "Sequence[Tensor]") -> None:
+def _save_truth(record: PredictRecord, truth: TruthReport, stage: Path, images: "Sequence[Tensor]") -> None:
     if truth.ece is not None:
         save_figure(draw_reliability(record), stage / RELIABILITY)
-    if pictures:
-        save_figure(draw_worst(record, pictures), stage / WORST)
+    if images:
+        save_figure(draw_worst(record, images), stage / WORST)
     for table in tables_of(truth):
         write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, table)))

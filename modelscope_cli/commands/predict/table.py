@@ -11,10 +11,10 @@ from modelscope_cli.records.predict import (
     BINS,
     ClassQuality,
     DoctorRecord,
-    Evidence,
     Guess,
     Mistake,
     PredictRecord,
+    PreparationEvidence,
     TruthReport,
     Variation,
 )
@@ -204,7 +204,7 @@ def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
     return facts
 
 
-def _told(one: Evidence) -> tuple[str, str]:
+def _told(one: PreparationEvidence) -> tuple[str, str]:
     if one.kind == "accuracy":
         share, as_meant = numbers.percent(one.value), numbers.percent(one.as_meant)
         return (
@@ -231,7 +231,7 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _GuessRow:
     image: str
     head: str | None
     rank: int  # 1-based
@@ -266,19 +266,19 @@ def every_column() -> tuple[Column, ...]:
     return (*predict_columns(), *truth, *doctor_columns())
 
 
-def _image(row: _Row) -> str:
+def _image(row: _GuessRow) -> str:
     return row.image if row.rank == 1 else ""
 
 
-def _head(row: _Row) -> str:
+def _head(row: _GuessRow) -> str:
     return (row.head or "") if row.rank == 1 else ""
 
 
-def _share_of_image(row: _Row) -> str:
+def _share_of_image(row: _GuessRow) -> str:
     return "" if row.guess.share is None else numbers.percent(row.guess.share)
 
 
-def _box(row: _Row, n_decimals: int = 0) -> str:
+def _box(row: _GuessRow, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
 
 
@@ -294,7 +294,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         title=_title(record),
         columns=predict_columns(record),
         rows=tuple(
-            _Row(
+            _GuessRow(
                 prediction.image,
                 prediction.head,
                 rank,

@@ -133,16 +133,16 @@ def _title(record: PruneRecord) -> str:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"pruning": draw_pruning}
+FIGURES = {"pruning": draw_pruning}
 
 
-PICTURE = "drift.png"
-FILES = (PICTURE, "drift.csv", "layers.csv", *RESULT_FILES)
+FIGURE = "drift.png"
+FILES = (FIGURE, "drift.csv", "layers.csv", *RESULT_FILES)
 
 
 def save_report(record: PruneRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
     write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
     write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
-    save_figure(draw_pruning(record), stage / PICTURE)
+    save_figure(draw_pruning(record), stage / FIGURE)
     save_result(record, stage)

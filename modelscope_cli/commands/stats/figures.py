@@ -136,7 +136,7 @@ def _correlation_title(row: ActivationStats) -> str:
     )
 
 
-__all__ = ["PICTURES", "draw_distributions", "save_correlations"]
+__all__ = ["FIGURES", "draw_distributions", "save_correlations"]
 
 
 def draw_distributions(record: StatsRecord) -> Any:
@@ -215,4 +215,4 @@ def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> 
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"distributions": draw_distributions}
+FIGURES = {"distributions": draw_distributions}

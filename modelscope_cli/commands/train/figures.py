@@ -46,7 +46,7 @@ _CURVES, _LEFT, _RATE_ROOM, _BETWEEN, _FOOT, _LEGEND = 3.2, 0.75, 1.05, 0.85, 0.
 
 
 @dataclass(frozen=True, slots=True)
-class _Map:
+class _HeatMap:
     """What one heat map shows."""
 
     title: str
@@ -150,7 +150,7 @@ def _usual(layers: Sequence[WatchedLayer], key: str) -> float:
     return float(10.0 ** math.ceil(math.log10(max(values[len(values) // 2], 1e-6)))) if values else 1.0
 
 
-def _sizes(training: Training) -> list[_Map]:
+def _sizes(training: Training) -> list[_HeatMap]:
     """Return mean and standard deviation of every layer as maps."""
     from matplotlib.colors import SymLogNorm
 
@@ -161,12 +161,14 @@ def _sizes(training: Training) -> list[_Map]:
     far = max(largest, 2 * usual)
     signed = {"cmap": "RdBu_r", "norm": SymLogNorm(usual, vmin=-far, vmax=far)}
     return [
-        _Map("mean", layers, names, lambda series: series.mean, signed),
-        _Map("log10 of the standard deviation", layers, names, lambda s: _log10(s.std), {"cmap": "viridis"}),
+        _HeatMap("mean", layers, names, lambda series: series.mean, signed),
+        _HeatMap(
+            "log10 of the standard deviation", layers, names, lambda s: _log10(s.std), {"cmap": "viridis"}
+        ),
     ]
 
 
-def _maps(training: Training) -> list[_Map]:
+def _maps(training: Training) -> list[_HeatMap]:
     """Return what is zero, what is dead, and how far each weight moves, as maps; what has no number has no row."""
     weights = training_panels.matrices(training.parameters)
     shares = {"cmap": SHARES, "vmin": 0, "vmax": 100}
@@ -176,9 +178,9 @@ def _maps(training: Training) -> list[_Map]:
     ]
     moved = [row for row in weights if _has_any(row.series.update_ratio)]
     return [
-        _Map("zeros, %", zeros, _names(zeros), lambda s: _percent(s.zero_fraction), shares),
-        _Map("dead channels, %", dead, _names(dead), lambda s: _percent(s.dead_fraction or ()), shares),
-        _Map(
+        _HeatMap("zeros, %", zeros, _names(zeros), lambda s: _percent(s.zero_fraction), shares),
+        _HeatMap("dead channels, %", dead, _names(dead), lambda s: _percent(s.dead_fraction or ()), shares),
+        _HeatMap(
             "log10 of |change| / |weight|",
             moved,
             parameter_names(row.name for row in moved),
@@ -208,7 +210,7 @@ def _has_zeros(row: WatchedLayer) -> bool:
     return any(share is not None and share > 0.005 for share in row.series.zero_fraction)
 
 
-def _draw_map(figure: Any, corner: tuple[float, float], one: _Map, training: Training) -> None:
+def _draw_map(figure: Any, corner: tuple[float, float], one: _HeatMap, training: Training) -> None:
     left, top = corner
     if not one.rows:
         width, height = figure.get_size_inches()
@@ -306,7 +308,7 @@ def draw_training(record: TrainRecord) -> Any:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {"training": draw_training}
+FIGURES = {"training": draw_training}
 
 
 WEIGHTS = "model.safetensors"
@@ -320,10 +322,10 @@ def files_of(record: TrainRecord) -> tuple[str, ...]:
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
-    """Write the tables, the picture and the page into a folder; the weights are saved by themselves."""
-    picture, table = files_of(record)[:2]
+    """Write the tables, the figure and the page into a folder; the weights are saved by themselves."""
+    figure, table = files_of(record)[:2]
     write_text(stage / table, render_csv(train_sheet(record)))
-    save_figure(draw_training(record), stage / picture)
+    save_figure(draw_training(record), stage / figure)
     save_result(record, stage)
 
 

@@ -282,13 +282,13 @@ def draw_histograms(record: WatchRecord) -> Any:
         shown = rows[column::n_columns]
         left = _HISTOGRAM_LEFT + column * (_COLUMN + _BETWEEN)
         axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(shown) * _STRIP)
-        picture = np.full((len(shown) * size, len(steps)), math.nan)
+        pixels = np.full((len(shown) * size, len(steps)), math.nan)
         bottoms = [(len(shown) - 1 - line) * size for line in range(len(shown))]
         for bottom, row in zip(bottoms, shown, strict=True):
             shade = _shades(row, steps)
-            picture[bottom : bottom + len(shade)] = shade
+            pixels[bottom : bottom + len(shade)] = shade
             _name(axes, label(row), findings.get(label(row), ()), bottom, len(shade))
-        image = curves.draw_heat(axes, picture, steps, origin="lower", cmap="magma", vmin=-5, vmax=0)
+        image = curves.draw_heat(axes, pixels, steps, origin="lower", cmap="magma", vmin=-5, vmax=0)
         axes.set_facecolor("none")
         axes.tick_params(labelsize=POINTS, length=2)
         axes.spines[:].set_visible(False)
@@ -410,7 +410,7 @@ def save_figures(
     record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
 ) -> None:
     """Draw everything there is something to draw of; `attempt` is opened around each figure."""
-    for name, draw in PICTURES.items():
+    for name, draw in FIGURES.items():
         if curves.matrices(record.parameters) if name == "gradients" else record.layers:
             with attempt(f"{name}.png was not drawn"):
                 save_figure(draw(record), folder / f"{name}.png")
@@ -468,7 +468,7 @@ def draw_updates(record: WatchRecord) -> Any:
 
 
 # What `record.plot()` draws; the first where no other is asked for.
-PICTURES = {
+FIGURES = {
     "activations": draw_activations,
     "histograms": draw_histograms,
     "dead_units": draw_dead,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.graph.items import Item, Picture
+from modelscope_cli.report.graph.items import Item, ModelGraph
 from modelscope_cli.report.graph.layout import (
     APART,
     HEAD,
@@ -21,8 +21,8 @@ from modelscope_cli.report.graph.layout import (
     SIZE,
     Arc,
     Columns,
-    Layout,
-    Link,
+    GraphLayout,
+    GraphLink,
     find_columns,
     fitted,
     kernel_words,
@@ -46,7 +46,7 @@ FILLS = (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What stands around a picture. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
+    """What stands around an image. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
 
     name: str
     lines: tuple[str, ...]
@@ -54,11 +54,11 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GraphLook:
     columns: Columns
     shades: Sequence[Shade]
     ranges: Sequence[Range | None]
-    layout: Layout
+    layout: GraphLayout
     width: float
     is_alone: bool
 
@@ -71,7 +71,7 @@ class Look:
         return found
 
 
-def arrows(layout: Layout, quiet: str, colour: str) -> Html:
+def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
     """Return all of them."""
     links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
     lines = (_arc(arc, layout) for arc in layout.arcs)
@@ -80,12 +80,12 @@ def arrows(layout: Layout, quiet: str, colour: str) -> Html:
     return joined([links, arcs, element("g", *heads, class_="heads", fill=colour)])
 
 
-def _link(link: Link) -> Html:
+def _link(link: GraphLink) -> Html:
     top, bottom = round(link.top, 1), round(link.bottom, 1)
     return element("path", d=f"M{link.x} {bottom}l-3.5 -4.5h2.8V{top}h1.4V{bottom - 4.5}h2.8z")
 
 
-def _arc(arc: Arc, layout: Layout) -> Html:
+def _arc(arc: Arc, layout: GraphLayout) -> Html:
     """Return the way of arcs that share a lane: each joins it with a round corner."""
     edge, x = layout.core, arc.x
     outs = [layout.places[one].out for one in arc.sources]
@@ -109,17 +109,17 @@ _LEGEND = _CHIP * (SHADES + 1) + _GAP
 
 
 def least_width(words: Words, shades: Sequence[Shade], ranges: Sequence[Range | None]) -> float:
-    """Return how wide the picture has to be for what stands around it, by whichever shade it is coloured."""
+    """Return how wide the image has to be for what stands around it, by whichever shade it is coloured."""
     lines = [width(line, SIZE) for line in (*words.lines, *words.notes)]
     legends = [_LEGEND + width(line, SIZE) for line in map(_range_words, shades, ranges)]
     return min(max(width(words.name, LARGE), *lines, *legends), 900)
 
 
-def cut(words: str, look: Look) -> str:
+def cut(words: str, look: GraphLook) -> str:
     return fitted(words, SIZE, look.width)
 
 
-def head(words: Words, look: Look) -> tuple[Html, float]:
+def head(words: Words, look: GraphLook) -> tuple[Html, float]:
     """Return the title, what stands under it and the legend, and where they end."""
     name = fitted(words.name, LARGE, look.width)
     title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=LARGE, font_weight=600)
@@ -132,7 +132,7 @@ def head(words: Words, look: Look) -> tuple[Html, float]:
     return joined([title if look.is_alone else NOTHING, *lines, _legend(look, y)]), y + 34
 
 
-def _legend(look: Look, y: float) -> Html:
+def _legend(look: GraphLook, y: float) -> Html:
     chips = [
         element(
             "rect",
@@ -161,12 +161,12 @@ def _range_words(shade: Shade, span: Range | None) -> str:
     return f"{shade.name} of a call: {between}{scale}"
 
 
-def description(picture: Picture, words: Words, shade: Shade) -> str:
-    rows = [item for item in picture.nodes() if item.kind == "layer" and item.row]
+def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
+    rows = [item for item in graph.nodes() if item.kind == "layer" and item.row]
     known = [(shade.value(item.row) or 0.0, item) for item in rows]
     largest = sorted(known, key=lambda pair: -pair[0])[:5]
     named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
-    n_joints = sum(item.kind == "operation" for item in picture.nodes())
+    n_joints = sum(item.kind == "operation" for item in graph.nodes())
     parts = [
         *words.lines,
         f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order in which they run",
@@ -179,21 +179,21 @@ def description(picture: Picture, words: Words, shade: Shade) -> str:
 _NOT_XML = re.compile("[\ufffe\uffff]")
 
 
-def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
-    """Return the picture.
+def draw(graph: ModelGraph, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
+    """Return the image.
 
     Args:
         shades: what can colour it; by the first it is coloured.
         is_alone: whether it is a file of its own and not a part of a page.
     """
-    columns = find_columns(picture, shades)
-    layout = lay_out(picture, columns.value + PAD)
-    rows = [item.row for item in picture.nodes() if item.kind == "layer" and item.row]
+    columns = find_columns(graph, shades)
+    layout = lay_out(graph, columns.value + PAD)
+    rows = [item.row for item in graph.nodes() if item.kind == "layer" and item.row]
     ranges = [range_of(rows, shade) for shade in shades]
     wide = max(layout.width, least_width(words, shades, ranges))
-    look = Look(columns, shades, ranges, layout, wide, is_alone)
+    look = GraphLook(columns, shades, ranges, layout, wide, is_alone)
     top_words, top = head(words, look)
-    body = element("g", *_body(picture, look), transform=f"translate({MARGIN} {top})")
+    body = element("g", *_body(graph, look), transform=f"translate({MARGIN} {top})")
     end = top + layout.height + 8
     notes = [
         element("text", cut(note, look), class_="quiet", fill=QUIET, x=MARGIN, y=end + 18 * n + 12)
@@ -205,7 +205,7 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
     return element(
         "svg",
         element("title", words.name),
-        element("desc", description(picture, words, shades[0])),
+        element("desc", description(graph, words, shades[0])),
         ground if is_alone else NOTHING,
         top_words,
         body,
@@ -224,18 +224,18 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
 
 
 def as_file(svg: Html) -> str:
-    """Return a picture as a file of its own."""
+    """Return an image as a file of its own."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
 
 
-def _body(picture: Picture, look: Look) -> Iterator[Html]:
-    items = [item for item in picture.top.walk() if item is not picture.top]
+def _body(graph: ModelGraph, look: GraphLook) -> Iterator[Html]:
+    items = [item for item in graph.top.walk() if item is not graph.top]
     yield from (_frame(item, look) for item in items if item.kind == "box")
     yield arrows(look.layout, QUIET, ARC)
     yield from (_thing(item, look) for item in items)
 
 
-def _frame(item: Item, look: Look) -> Html:
+def _frame(item: Item, look: GraphLook) -> Html:
     place = look.layout.places[item]
     return element(
         "rect",
@@ -250,7 +250,7 @@ def _frame(item: Item, look: Look) -> Html:
     )
 
 
-def _thing(item: Item, look: Look) -> Html:
+def _thing(item: Item, look: GraphLook) -> Html:
     """Return a row, or the head of a box. What was cut is there in full to whoever points at it."""
     ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
     title = element("title", _told(item, look.shades))
@@ -264,12 +264,12 @@ def _thing(item: Item, look: Look) -> Html:
     )
 
 
-def _filled(item: Item, look: Look) -> Html:
+def _filled(item: Item, look: GraphLook) -> Html:
     level, _ = look.levels(item)[0]
     return element("rect", class_=f"chip h{level}", fill=FILLS[level], **_rectangle(item, look), rx=4)
 
 
-def _pill(item: Item, look: Look) -> Html:
+def _pill(item: Item, look: GraphLook) -> Html:
     dashes = "4 3" if item.kind == "fold" else None
     return element(
         "rect",
@@ -282,13 +282,13 @@ def _pill(item: Item, look: Look) -> Html:
     )
 
 
-def _rectangle(item: Item, look: Look) -> dict[str, float]:
+def _rectangle(item: Item, look: GraphLook) -> dict[str, float]:
     place = look.layout.places[item]
     wide = round(look.layout.core - place.left, 1)
     return {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
 
 
-def _written(item: Item, look: Look) -> Iterator[Html]:
+def _written(item: Item, look: GraphLook) -> Iterator[Html]:
     """Give the words, each kind of them in its column."""
     place, columns = look.layout.places[item], look.columns
     is_layer, is_box = item.kind == "layer", item.kind == "box"

@@ -138,12 +138,12 @@ def _signature(block: _Block, *, with_sizes: bool) -> _Signature:
 
 
 MOST_ROWS, MOST_ALIKE = 60, 150
-"""Of a longer picture blocks that repeat the one before them are folded; of a much longer one also those that
+"""Of a longer image blocks that repeat the one before them are folded; of a much longer one also those that
 differ in nothing but their sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ModelGraph:
     """Everything that is drawn, from top to bottom, and the pairs of them between which values flow."""
 
     top: Item
@@ -154,7 +154,7 @@ class Picture:
         return [item for item in self.top.walk() if item.kind != "box"]
 
 
-def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
+def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
     """Sort out what is drawn of a record that has a flow.
 
     Args:
@@ -181,11 +181,11 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
     places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
-    return Picture(top, edges)
+    return ModelGraph(top, edges)
 
 
 def _shorten(top: Item) -> None:
-    """Fold what repeats where a picture would be long."""
+    """Fold what repeats where an image would be long."""
     if _length(top) > MOST_ROWS:
         fold_operations(top)
         fold(top, with_sizes=True)

@@ -12,7 +12,7 @@ from unicodedata import combining, east_asian_width
 
 from modelscope_cli.plain_text import plain
 from modelscope_cli.report import numbers
-from modelscope_cli.report.graph.items import Item, Picture
+from modelscope_cli.report.graph.items import Item, ModelGraph
 from modelscope_cli.report.labels import cut_in_the_middle
 from modelscope_cli.report.shades import Shade
 
@@ -22,7 +22,7 @@ _MOST_GUTTER = 700  # pixels; lanes stand closer where there are very many
 
 
 @dataclass(slots=True)
-class Place:
+class BoxPlace:
     """The rectangle of an item, and the lanes of a box."""
 
     left: float
@@ -51,7 +51,7 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class GraphLink:
     """A short arrow between two that stand beneath each other."""
 
     x: float
@@ -60,13 +60,13 @@ class Link:
 
 
 @dataclass(slots=True)
-class Layout:
+class GraphLayout:
     """Where everything stands. `core`: the right edge of every row."""
 
     core: float
-    places: dict[Item, Place] = field(default_factory=dict)
+    places: dict[Item, BoxPlace] = field(default_factory=dict)
     arcs: list[Arc] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    links: list[GraphLink] = field(default_factory=list)
 
     @property
     def width(self) -> float:
@@ -77,25 +77,25 @@ class Layout:
         return max((place.bottom for place in self.places.values()), default=0.0)
 
 
-def lay_out(picture: Picture, core: float) -> Layout:
-    """Return where everything of a picture stands.
+def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
+    """Return where everything of an image stands.
 
     Args:
         core: how far rows reach to the right: the words in them need it.
     """
-    layout = Layout(core)
-    _stack(picture.top, layout)
-    chains = dict(_chains(picture.top))
-    order = {item: n for n, item in enumerate(picture.top.walk())}
-    following = dict(zip(nodes := picture.nodes(), nodes[1:], strict=False))
-    skips = [(a, b) for a, b in picture.edges if following.get(a) is not b]
-    for source, target in picture.edges:
+    layout = GraphLayout(core)
+    _stack(graph.top, layout)
+    chains = dict(_chains(graph.top))
+    order = {item: n for n, item in enumerate(graph.top.walk())}
+    following = dict(zip(nodes := graph.nodes(), nodes[1:], strict=False))
+    skips = [(a, b) for a, b in graph.edges if following.get(a) is not b]
+    for source, target in graph.edges:
         if following.get(source) is target:
             layout.links.append(_link(chains[source], chains[target], layout))
     by_box: dict[Item, list[tuple[Item, Item]]] = defaultdict(list)
     for source, target in skips:
         by_box[_around(chains[source], chains[target])].append((source, target))
-    _widen(picture.top, layout, {box: _bundles(box, pairs, order) for box, pairs in by_box.items()})
+    _widen(graph.top, layout, {box: _bundles(box, pairs, order) for box, pairs in by_box.items()})
     return layout
 
 
@@ -104,7 +104,7 @@ def left_of(depth: int) -> float:
     return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
 
 
-def _stack(top: Item, layout: Layout) -> None:
+def _stack(top: Item, layout: GraphLayout) -> None:
     """Put everything below the one before; boxes end where what is in them ends."""
     y = 0.0
     waiting: list[tuple[Item, int, bool]] = [(top, -1, False)]
@@ -115,7 +115,7 @@ def _stack(top: Item, layout: Layout) -> None:
             layout.places[item].bottom = y
             y += GAP
             continue
-        place = layout.places[item] = Place(left_of(max(depth, 0)), y, layout.core)
+        place = layout.places[item] = BoxPlace(left_of(max(depth, 0)), y, layout.core)
         if item.kind == "box":
             y += 0 if item is top else HEAD + GAP / 2
             waiting.append((item, depth, True))
@@ -149,10 +149,10 @@ def _around(a: Sequence[Item], b: Sequence[Item]) -> Item:
     return shared[-1]
 
 
-def _link(a: Sequence[Item], b: Sequence[Item], layout: Layout) -> Link:
+def _link(a: Sequence[Item], b: Sequence[Item], layout: GraphLayout) -> GraphLink:
     n = _fork(a, b)
     above, below = layout.places[a[n]], layout.places[b[n]]
-    return Link(max(above.left, below.left) + 22, above.bottom, below.top)
+    return GraphLink(max(above.left, below.left) + 22, above.bottom, below.top)
 
 
 def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, int]) -> list[Arc]:
@@ -177,14 +177,14 @@ def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, in
     return found
 
 
-def _span(arc: Arc, layout: Layout) -> tuple[float, float]:
+def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:
     heights = [layout.places[one].out for one in arc.sources] + [
         layout.places[one].into for one in arc.targets
     ]
     return min(heights), max(heights)
 
 
-def _lanes(arcs: Sequence[Arc], layout: Layout) -> list[list[Arc]]:
+def _lanes(arcs: Sequence[Arc], layout: GraphLayout) -> list[list[Arc]]:
     """Give the arcs of a box lanes in which none meets another: the short ones the first lanes."""
     lanes: list[list[tuple[float, float, Arc]]] = []
     keyed = [(*_span(arc, layout), arc) for arc in arcs]
@@ -198,7 +198,7 @@ def _lanes(arcs: Sequence[Arc], layout: Layout) -> list[list[Arc]]:
     return [[arc for *_, arc in lane] for lane in lanes]
 
 
-def _widen(top: Item, layout: Layout, arcs: dict[Item, list[Arc]]) -> None:
+def _widen(top: Item, layout: GraphLayout, arcs: dict[Item, list[Arc]]) -> None:
     """Make room for the lanes of every box on its right, from the inside out; boxes beside each other end alike."""
     for box in reversed([item for item in top.walk() if item.kind == "box"]):
         boxes = [layout.places[item] for item in box.inside if item.kind == "box"]
@@ -228,14 +228,14 @@ class Columns:
     value: float
 
 
-def find_columns(picture: Picture, shades: Sequence[Shade]) -> Columns:
+def find_columns(graph: ModelGraph, shades: Sequence[Shade]) -> Columns:
     """Find how much room the words of all rows need."""
     names = types = kernels = shapes = values = lines = 0.0
-    depths = [(picture.top, -1)]
+    depths = [(graph.top, -1)]
     while depths:
         item, depth = depths.pop()
         depths += [(one, depth + 1) for one in item.inside]
-        if item is picture.top:
+        if item is graph.top:
             continue
         if item.kind == "layer":
             names = max(names, left_of(depth) + min(width(item.name, SIZE), _MOST_NAME))

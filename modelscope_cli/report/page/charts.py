@@ -13,7 +13,7 @@ _LARGEST = 1e300  # beyond it the length of an axis is no number
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class AxisScale:
     """An axis.
 
     Attributes:
@@ -34,7 +34,7 @@ class Scale:
         return min(max((value - low) / (high - low), 0.0), 1.0)
 
 
-def linear(values: Iterable[float], most_ticks: int = 5) -> Scale:
+def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
     """Return an axis for these, which are finite; from 0 to 1 where there are none."""
     known = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
     low, high = min(known), max(known)
@@ -43,16 +43,16 @@ def linear(values: Iterable[float], most_ticks: int = 5) -> Scale:
         low, high = low - half, high + half
     step = _round_step((high - low) / (most_ticks - 1))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return Scale(tuple(n * step for n in range(first, max(last, first + 1) + 1)))
+    return AxisScale(tuple(n * step for n in range(first, max(last, first + 1) + 1)))
 
 
-def steps(last: int, most_ticks: int = 6) -> Scale:
+def steps(last: int, most_ticks: int = 6) -> AxisScale:
     """Return an axis of steps, which are counted from 0."""
     step = max(int(_round_step(max(last, 1) / (most_ticks - 1))), 1)
-    return Scale(tuple(float(n) for n in range(0, (math.ceil(max(last, 1) / step) + 1) * step, step)))
+    return AxisScale(tuple(float(n) for n in range(0, (math.ceil(max(last, 1) / step) + 1) * step, step)))
 
 
-def logarithmic(values: Iterable[float], most_ticks: int = 6) -> Scale:
+def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
     """Return an axis of powers of ten for those of these that are above 0."""
     known = [value for value in values if value > 0] or [0.1, 1.0]
     low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
@@ -60,7 +60,7 @@ def logarithmic(values: Iterable[float], most_ticks: int = 6) -> Scale:
     high = min(max(high, low + 1), 300)
     stride = -(-(high - low) // (most_ticks - 1))
     n = -(-(high - low) // stride)
-    return Scale(tuple(10.0 ** (low + stride * k) for k in range(n + 1)), is_log=True)
+    return AxisScale(tuple(10.0 ** (low + stride * k) for k in range(n + 1)), is_log=True)
 
 
 def wants_log(values: Sequence[float]) -> bool:
@@ -96,7 +96,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """Something that stands at a step: a finding. `anchor`: where more is said of it on the page."""
 
     step: int
@@ -107,7 +107,7 @@ class Mark:
 def line_chart(
     title: str,
     lines: Sequence[Line],
-    marks: Sequence[Mark] = (),
+    marks: Sequence[ChartMark] = (),
     *,
     height: int = 190,
     last: int | None = None,
@@ -148,8 +148,8 @@ def spark(values: Values, step: Sequence[int]) -> Html:
     known = [v for v in values if v is not None and math.isfinite(v)]
     if len(known) < 2:
         return NOTHING
-    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known)))
-    across = Scale((0.0, float(max(*step, 1))))
+    scale = logarithmic(known, 400) if wants_log(known) else AxisScale((min(known), max(known)))
+    across = AxisScale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
 
@@ -172,13 +172,15 @@ def _frame(paths: Sequence[Html], height: int) -> Html:
     return element("svg", *paths, viewBox=box, preserveAspectRatio="none", width="100%", height=height)
 
 
-def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
+def _path(line: Line, across: AxisScale, scale: AxisScale, height: int) -> Html:
     data = _data(line.step, line.value, across, scale, _WIDTH, height)
     point = " point" if len(line.finite) == 1 else ""
     return element("path", class_=f"line t{line.tone % 4}{point}", d=data)
 
 
-def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
+def _data(
+    step: Sequence[int], values: Values, across: AxisScale, scale: AxisScale, width: int, height: int
+) -> str:
     """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
     data: list[str] = []
     x, y, level = 0, 0, 0  # where the pen is, and how far it has gone on the level, which is drawn at once
@@ -209,7 +211,7 @@ def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, widt
     return "".join(data).replace(" -", "-")
 
 
-def _grid(scale: Scale, across: Scale, height: int) -> list[Html]:
+def _grid(scale: AxisScale, across: AxisScale, height: int) -> list[Html]:
     lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
     places = [100 * across.place(tick) for tick in across.ticks]
     return lines + [
@@ -225,7 +227,7 @@ def _share(value: float) -> str:
     return f"{value:.6g}%"
 
 
-def _tick_words(scale: Scale, across: Scale, height: int, unit: str) -> list[Html]:
+def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> list[Html]:
     """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
     words = [
         element(
@@ -247,7 +249,7 @@ def _tick_words(scale: Scale, across: Scale, height: int, unit: str) -> list[Htm
     return words
 
 
-def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
+def _flags(marks: Sequence[ChartMark], across: AxisScale, height: int) -> list[Html]:
     """Return a rule and a name for each; names that would run into the last one stand a line higher."""
     flags, before, lane = [], -1.0, 0
     for mark in marks:
@@ -284,7 +286,7 @@ _LEAST = 3  # rows that make a course
 
 
 @dataclass(frozen=True, slots=True)
-class Curves:
+class DepthCurves:
     """One figure of every row in A and in B; None where there is none."""
 
     title: str
@@ -308,7 +310,7 @@ class Curves:
 
 
 def depth_section(
-    curves: Sequence[Curves], labels: Sequence[str], anchor: Callable[[int], str]
+    curves: Sequence[DepthCurves], labels: Sequence[str], anchor: Callable[[int], str]
 ) -> list[Section]:
     """Return a chart of each that differs, with the row in which it differs most; nothing where none does.
 
@@ -320,7 +322,7 @@ def depth_section(
         if not one.is_drawn:
             continue
         n = one.farthest()
-        marks = [Mark(n, labels[n], anchor(n))]
+        marks = [ChartMark(n, labels[n], anchor(n))]
         lines = [_line("A", one.a, 0), _line("B", one.b, 1)]
         charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, unit="row"))
     if not charts:

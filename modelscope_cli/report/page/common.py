@@ -12,7 +12,7 @@ from modelscope_cli.records.watch import FAULT, UNKNOWN
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
-from modelscope_cli.report.page.images import Pictures
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Sheet
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
@@ -20,45 +20,47 @@ KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PageOutcome:
     """`kind` is `error`, `warning`, `sound`, or empty where nothing is judged."""
 
     kind: str
     words: str
 
 
-def outcome(record: Any) -> Outcome:
+def outcome(record: Any) -> PageOutcome:
     """Return what a result says of the model; where nothing is judged, how many rows deserve a look."""
     found = judged(record)
     if found is not None:
         return found
     sheet = views.sheet_of(record)
     marked = sum(map(sheet.is_bad, sheet.rows))
-    return Outcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
+    return PageOutcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
 
 
-def judged(record: Any) -> Outcome | None:
+def judged(record: Any) -> PageOutcome | None:
     """Return the verdict of a command that gives one."""
     training = _worst(record)
     if training is not None:
         codes = dict.fromkeys(one.code for one in record.findings)
         words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
         told = words.get(training.verdict, f"cannot tell: {training.reason}")
-        return Outcome(KINDS.get(training.verdict, NONE), told)
+        return PageOutcome(KINDS.get(training.verdict, NONE), told)
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
         if record.verdict == NOT_JUDGED:
-            return Outcome(WARNING, NOT_JUDGED)
+            return PageOutcome(WARNING, NOT_JUDGED)
         if not passed:
-            return Outcome(ERROR, "failed")
+            return PageOutcome(ERROR, "failed")
         if new:
-            return Outcome(WARNING, f"passed with {counted(len(new), 'finding')}")
-        return Outcome(SOUND, "passed")
+            return PageOutcome(WARNING, f"passed with {counted(len(new), 'finding')}")
+        return PageOutcome(SOUND, "passed")
     if record.command == "diff":
-        return Outcome(SOUND if record.is_same else WARNING, "the same" if record.is_same else "different")
+        return PageOutcome(
+            SOUND if record.is_same else WARNING, "the same" if record.is_same else "different"
+        )
     if record.command == "attack":
-        return Outcome(WARNING, "fooled") if record.success_saved else Outcome(NONE, "not fooled")
+        return PageOutcome(WARNING, "fooled") if record.success_saved else PageOutcome(NONE, "not fooled")
     return None
 
 
@@ -71,7 +73,7 @@ def _worst(record: Any) -> Any:
     )
 
 
-def badge(found: Outcome, words: str = "") -> Html:
+def badge(found: PageOutcome, words: str = "") -> Html:
     """Return an outcome as it stands at the head of a page. `words`: others than its own."""
     return element("p", element("span", words or found.words, class_=f"verdict {found.kind}".strip()))
 
@@ -79,7 +81,7 @@ def badge(found: Outcome, words: str = "") -> Html:
 _MOST_NAMED = 12
 
 
-class Found(Protocol):
+class AnyFinding(Protocol):
     """A finding, of a model or of a training."""
 
     @property
@@ -97,7 +99,7 @@ class Found(Protocol):
 
 
 def finding(
-    one: Found,
+    one: AnyFinding,
     *,
     name: str | None = None,
     anchor: str | None = None,
@@ -133,7 +135,7 @@ def finding(
     )
 
 
-def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: Outcome | None = None) -> Section:
+def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutcome | None = None) -> Section:
     """Give the verdict if there is one, say what stands under a table, and name the rows that deserve a look."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
@@ -200,11 +202,11 @@ _SHOWN = {
 }
 
 
-def pictures_section(record: Any, pictures: Pictures) -> list[Section]:
-    """Return what there is to look at, if anything: every picture with its name; the tables have the numbers."""
+def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
+    """Return what there is to look at, if anything: every image with its name; the tables have the numbers."""
     names = [name for name in getattr(record, "files", ()) if name.endswith(".png")]
     figures = [
-        pictures.figure(
+        embedded.figure(
             name, f"{_words(name)}: {record.run.model.short_name}; the table has the numbers", _words(name)
         )
         for name in names

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are made smaller
-_WIDE = 900  # from here on a small screen scrolls a picture, whose words it could not show otherwise
+_WIDE = 900  # from here on a small screen scrolls an image, whose words it could not show otherwise
 
 
-class Pictures:
-    """The folder of a result, or none: then there are no pictures."""
+class EmbeddedImages:
+    """The folder of a result, or none: then there are no images."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -32,12 +32,12 @@ class Pictures:
         least: int = 0,
         is_exact: bool = False,
     ) -> Html | None:
-        """Return a picture with what it shows in words; None where there is no such file.
+        """Return an image with what it shows in words; None where there is no such file.
 
         Args:
             name: of the file inside the folder; whatever leads out of it is nothing.
             least: pixels of its longer side, up to which a smaller one is enlarged by a whole factor.
-            is_exact: whether every pixel is kept also of a picture that takes much room.
+            is_exact: whether every pixel is kept also of an image that takes much room.
         """
         file = self._file(name)
         if file is None:
@@ -76,7 +76,7 @@ def slider(before: Html, after: Html) -> Html:
 
 
 def _encoded(file: Path, is_exact: bool) -> tuple[str, int, int] | None:
-    """Return a picture as a data URI, and its size, in the smaller of two formats; None of no picture.
+    """Return an image as a data URI, and its size, in the smaller of two formats; None of no image.
 
     One that takes more than `_LARGE` loses what nobody sees, which makes it a third as large; the whole of it is in
     the folder.

@@ -9,9 +9,9 @@ from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import DOCUMENT, render_json, strict
-from modelscope_cli.report.page.common import environment, glance, judged, pictures_section
+from modelscope_cli.report.page.common import environment, glance, images_section, judged
 from modelscope_cli.report.page.html import Section, element, render_page
-from modelscope_cli.report.page.images import Pictures
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 
@@ -25,7 +25,7 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
     """Return a result as one HTML file that needs nothing else.
 
     Args:
-        folder: where the pictures of the result are; None for the folder that the result names.
+        folder: where the images of the result are; None for the folder that the result names.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
@@ -37,21 +37,21 @@ def page_of_document(document: dict[str, Any], folder: Path | None = None) -> st
     """Return the page of a result that is there as a document, as `strict` leaves it; see `page_of`."""
     record = restore(document)
     own = views.page_of(record.command)
-    pictures = Pictures(folder or named_folder(record))
-    sections = own.sections(record, pictures) if own else sheet_sections(record, pictures)
+    embedded = EmbeddedImages(folder or named_folder(record))
+    sections = own.sections(record, embedded) if own else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}")
     return render_page(title, lead, [*sections, environment(record)], [document])
 
 
 def named_folder(record: Any) -> Path | None:
-    """Return the folder that a result says its pictures are in."""
+    """Return the folder that a result says its images are in."""
     out = getattr(record, "out_dir", None)
     return Path(out) if out else None
 
 
-def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
-    """Return the table of a result, what stands under it, and its pictures."""
+def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
+    """Return the table of a result, what stands under it, and its images."""
     sheet = views.whole_sheet_of(record)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
 
@@ -61,13 +61,13 @@ def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
     return [
         glance(sheet, anchor, judged(record)),
-        *pictures_section(record, pictures),
+        *images_section(record, embedded),
         Section("table", "Table", body),
     ]
 
 
 def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
-    """Write the document of a result and its page into the folder in which its pictures are already.
+    """Write the document of a result and its page into the folder in which its images are already.
 
     A page that would be too large is left for `modelscope report`, and the file says so.
 

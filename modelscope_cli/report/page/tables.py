@@ -12,7 +12,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 _MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
 _LONG = 50  # letters of a name from which on it goes over several lines: its end is what tells it from others
 Extra = tuple[str, Callable[[Any], Html]]
-"""A column of pictures: its title, and what it shows of a row."""
+"""A column of images: its title, and what it shows of a row."""
 
 
 def table(
@@ -84,7 +84,7 @@ def _row(
     cells = [
         element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
         *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
-        *(element("td", picture(row), class_="l") for _, picture in extras),
+        *(element("td", image(row), class_="l") for _, image in extras),
     ]
     return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
 
@@ -161,7 +161,7 @@ def tree(
         for part in name(row).split(".", _DEEPEST):
             node = node.inside.setdefault(part, _Node())
         node.rows.append(row)
-    look = _Look(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
+    look = _BranchLook(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
     return joined([shade_chooser(shades), element("ul", *_children(root, look), class_="tree")])
 
 
@@ -173,14 +173,14 @@ def shade_chooser(shades: Sequence[Shade]) -> Html:
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _BranchLook:
     anchor: Callable[[Any], str]
     shades: Sequence[Shade]
     levels: Sequence[dict[int, int]]
     is_bad: Callable[[Any], bool]
 
 
-def _children(node: _Node, look: _Look) -> Iterator[Html]:
+def _children(node: _Node, look: _BranchLook) -> Iterator[Html]:
     for name, inner in map(_without_single_steps, node.inside.items()):
         leaves = [_leaf(name, row, look) for row in inner.rows]
         if not inner.inside:
@@ -203,7 +203,7 @@ def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
     return name, node
 
 
-def _leaf(name: str, row: Any, look: _Look) -> Html:
+def _leaf(name: str, row: Any, look: _BranchLook) -> Html:
     """Say the value in words, so that the colour is not all there is."""
     shade, level = look.shades[0], look.levels[0][id(row)]
     chip = element("span", shade.words(row) or "–", class_=f"chip h{level}")

@@ -15,7 +15,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import Line, Mark, line_chart, spark
+from modelscope_cli.report.page.charts import ChartMark, Line, line_chart, spark
 from modelscope_cli.report.page.common import KINDS, WARNING, finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section, tree
@@ -130,14 +130,14 @@ def series_lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
     ]
 
 
-def _marks(training: Trained, anchors: Anchors) -> list[Mark]:
+def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
     """Return a mark a step: findings that begin at the same one share it."""
     by_step: dict[int, list[TrainingFinding]] = {}
     for one in training.findings:
         if one.since_step is not None:
             by_step.setdefault(one.since_step, []).append(one)
     return [
-        Mark(step, " ".join(dict.fromkeys(one.code for one in found)), anchors.card(found[0]))
+        ChartMark(step, " ".join(dict.fromkeys(one.code for one in found)), anchors.card(found[0]))
         for step, found in sorted(by_step.items())
     ]
 

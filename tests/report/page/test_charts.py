@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelscope_cli.report.page import charts
-from modelscope_cli.report.page.charts import Line, Mark, bars, line_chart, spark
+from modelscope_cli.report.page.charts import ChartMark, Line, bars, line_chart, spark
 from modelscope_cli.report.page.tables import tree
 from modelscope_cli.report.shades import Shade
 
@@ -119,7 +119,7 @@ def test_bars_are_as_high_as_their_logarithms(counts):
 
 
 def test_a_chart_says_its_numbers_and_leads_to_its_findings():
-    chart = line_chart("Loss", [Line("training", [0, 1], [2.5, 0.5])], [Mark(1, "MS705", "finding-0")])
+    chart = line_chart("Loss", [Line("training", [0, 1], [2.5, 0.5])], [ChartMark(1, "MS705", "finding-0")])
     assert 'aria-label="Loss. training: 2.5000 at first, 0.5000 at the end, from 0.5000 to 2.5000"' in chart
     assert '<a href="#finding-0"' in chart
 
