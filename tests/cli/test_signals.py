@@ -46,14 +46,14 @@ MOMENTS = {
         f"featuremaps {TINY} -w none --size 16 {{star}}",
     ),
     "grads": (
-        "modelscope_cli.commands.grads.figures.save_figure",
+        "modelscope_cli.report.page.results.save_figure",
         f"grads {TINY} -w none --size 16 {{star}}",
     ),
     "prune": (
-        "modelscope_cli.commands.prune.figures.save_figure",
+        "modelscope_cli.report.page.results.save_figure",
         f"prune {TINY} -w none --size 16 {{star}}",
     ),
-    "train": ("modelscope_cli.commands.train.figures.save_figure", f"train {SMALL} --steps 2"),
+    "train": ("modelscope_cli.report.page.results.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
         "modelscope_cli.analysis.weights.to_safetensors.write_safetensors",
         "weights {samples}/sick.safetensors --convert c.safetensors",

@@ -16,12 +16,11 @@ from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, image_tiles, numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure, save_figure
-from modelscope_cli.report.folder import write_text, write_with
-from modelscope_cli.report.formats import render_csv
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
@@ -287,8 +286,6 @@ def files_for(input_image: "Tensor | None") -> tuple[str, ...]:
 
 def save_report(record: AblateRecord, stage: Path, input_image: "Tensor | None", maps: "Maps") -> None:
     """Write `files_for(input_image)`: the chart, the contact sheet, the table, the record and its page."""
-    save_figure(draw_ablation(record), stage / PLOT)
     if input_image is not None:
         save_contact_sheet(record, input_image, maps, stage / CONTACT_SHEET)
-    write_text(stage / TABLE, render_csv(ablate_sheet(record)))
-    save_result(record, stage)
+    results.save_report(record, stage, {PLOT: draw_ablation(record)}, {TABLE: ablate_sheet(record)})

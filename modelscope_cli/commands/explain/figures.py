@@ -11,11 +11,9 @@ from torch import Tensor
 from modelscope_cli.commands.explain.table import explain_sheet
 from modelscope_cli.records.explain import ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import render_csv
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
 from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
@@ -245,13 +243,11 @@ def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
 def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
     """Write `files_for(record, kept)`."""
     heading = f"{record.run.model.heading}, why {record.target}"
-    if _seen(kept):
-        save_figure(draw_explanations(_seen(kept), heading), stage / EXPLANATION)
+    figures = {EXPLANATION: draw_explanations(_seen(kept), heading)} if _seen(kept) else {}
     if record.whereabouts is not None:
         title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
-        save_figure(draw_class_maps(record.whereabouts, mean_maps, title), stage / CLASSES)
-    write_text(stage / TABLE, render_csv(explain_sheet(record)))
-    save_result(record, stage)
+        figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
+    results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 
 
 def _seen(kept: Kept) -> list[Explained]:

@@ -11,11 +11,11 @@ from modelscope_cli.commands.grads.table import grads_sheet
 from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, save_figure
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import render_csv, render_markdown
+from modelscope_cli.report.formats import render_markdown
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 _NON_FINITE = "non-finite"
@@ -110,11 +110,9 @@ FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv"
 
 def save_report(record: GradsRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
-    write_text(stage / "parameters.csv", render_csv(grads_sheet(record, "parameters")))
-    write_text(stage / "activations.csv", render_csv(grads_sheet(record, "activations")))
-    save_figure(draw_gradient_flow(record), stage / FIGURE)
     write_text(stage / "report.md", _markdown(record))
-    save_result(record, stage)
+    tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
+    results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)
 
 
 def _markdown(record: GradsRecord) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from modelscope_cli.commands.lrfind.table import WAYS, loss_at, rate
 from modelscope_cli.records.train import RECOMMENDED, LrfindRecord
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, tidy
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.training_panels import say_cut
 
@@ -90,5 +90,4 @@ FILES = ("lr.png", *RESULT_FILES)
 
 def save_report(record: LrfindRecord, stage: Path) -> None:
     """Write the curve, the report and its page into a folder."""
-    save_figure(draw_range_test(record), stage / "lr.png")
-    save_result(record, stage)
+    results.save_report(record, stage, {"lr.png": draw_range_test(record)}, {})

@@ -8,12 +8,11 @@ from modelscope_cli.commands.predict.table import predict_sheet, tables_of, trut
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import render_csv
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
 from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
+from modelscope_cli.report.sheet import Sheet
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -92,15 +91,11 @@ def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[st
 
 def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:
     """Write the tables, the figures, the record and its page."""
-    if record.truth is not None:
-        _save_truth(record, record.truth, stage, images)
-    save_result(record, stage)
-
-
-def _save_truth(record: PredictRecord, truth: TruthReport, stage: Path, images: "Sequence[Tensor]") -> None:
-    if truth.ece is not None:
-        save_figure(draw_reliability(record), stage / RELIABILITY)
-    if images:
-        save_figure(draw_worst(record, images), stage / WORST)
-    for table in tables_of(truth):
-        write_text(stage / f"{table}.csv", render_csv(predict_sheet(record, table)))
+    truth = record.truth
+    figures: dict[str, Any] = {}
+    tables: dict[str, Sheet] = {}
+    if truth is not None:
+        figures |= {RELIABILITY: draw_reliability(record)} if truth.ece is not None else {}
+        figures |= {WORST: draw_worst(record, images)} if images else {}
+        tables = {f"{table}.csv": predict_sheet(record, table) for table in tables_of(truth)}
+    results.save_report(record, stage, figures, tables)

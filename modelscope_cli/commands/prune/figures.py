@@ -7,10 +7,8 @@ from typing import Any
 
 from modelscope_cli.commands.prune.table import prune_columns, prune_sheet, weight_label
 from modelscope_cli.records.prune import PruneRecord
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, fitted, new_figure, save_figure, tidy
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, fitted, new_figure, tidy
 from modelscope_cli.report.facts import given
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.layer_axis import (
     MOST_ACROSS,
     POINTS,
@@ -22,7 +20,7 @@ from modelscope_cli.report.layer_axis import (
     write_names,
 )
 from modelscope_cli.report.numbers import number, short
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 _PALE = "#cfd8e4"
@@ -142,7 +140,5 @@ FILES = (FIGURE, "drift.csv", "layers.csv", *RESULT_FILES)
 
 def save_report(record: PruneRecord, stage: Path) -> None:
     """Write `FILES` into a folder."""
-    write_text(stage / "drift.csv", render_csv(prune_sheet(record, "drift")))
-    write_text(stage / "layers.csv", render_csv(prune_sheet(record, "layers")))
-    save_figure(draw_pruning(record), stage / FIGURE)
-    save_result(record, stage)
+    tables = {f"{table}.csv": prune_sheet(record, table) for table in ("drift", "layers")}
+    results.save_report(record, stage, {FIGURE: draw_pruning(record)}, tables)

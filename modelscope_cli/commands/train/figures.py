@@ -20,13 +20,10 @@ from modelscope_cli.report.canvas import (
     SHARES,
     axes_at,
     new_figure,
-    save_figure,
     tidy,
 )
-from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.layer_axis import MOST_ACROSS, Name, layer_names, parameter_names, room_for
-from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.training_panels import (
@@ -324,9 +321,7 @@ def files_of(record: TrainRecord) -> tuple[str, ...]:
 def save_report(record: TrainRecord, stage: Path) -> None:
     """Write the tables, the figure and the page into a folder; the weights are saved by themselves."""
     figure, table = files_of(record)[:2]
-    write_text(stage / table, render_csv(train_sheet(record)))
-    save_figure(draw_training(record), stage / figure)
-    save_result(record, stage)
+    results.save_report(record, stage, {figure: draw_training(record)}, {table: train_sheet(record)})
 
 
 def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """From a result to its page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -7,13 +8,15 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.formats import DOCUMENT, render_json, strict
+from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
 from modelscope_cli.report.page.common import environment, glance, images_section, judged
 from modelscope_cli.report.page.html import Section, element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.sheet import Sheet
 
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
@@ -82,6 +85,15 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
         what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
         page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
     write_text(folder / PAGE, page)
+
+
+def save_report(record: Shown, folder: Path, figures: Mapping[str, Any], tables: Mapping[str, Sheet]) -> None:
+    """Write figures and csv tables under their names, then the document and the page, which embeds the figures."""
+    for name, sheet in tables.items():
+        write_text(folder / name, render_csv(sheet))
+    for name, figure in figures.items():
+        save_figure(figure, folder / name)
+    save_result(record, folder)
 
 
 def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
