@@ -1,4 +1,4 @@
-"""Numbers that nobody can mean, refused where they are typed, not where they overflow. Standard library."""
+"""Bounds of plausible numbers, checked where they are typed and not where they overflow. Standard library."""
 
 import math
 

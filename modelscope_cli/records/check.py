@@ -77,7 +77,7 @@ class DatasetEvidence:
         width, height: in pixels.
         light: the brightness that 99 % of the pixels do not exceed; `contrast`: the standard deviation of the
             brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
-        has_labels: whether any image lies in the folder of a class.
+        has_labels: whether any image is in the folder of a class.
         readable: how many images can be decoded on the first side, and on the other.
     """
 
@@ -157,7 +157,7 @@ class RuleText:
     Attributes:
         code: stable, `MS203`; the hundreds are the group.
         sentence: what is wrong when it fires.
-        threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
+        threshold: a finding is beyond it; None for a budget, which is only judged once it is set.
         measure: of what the threshold is.
         source: where it comes from.
     """

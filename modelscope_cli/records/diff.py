@@ -114,7 +114,7 @@ class DiffTotals:
 
 @dataclass(frozen=True, slots=True)
 class DiffSide:
-    """What stands on the other side; A is in the header. `mode` is None where nothing was run."""
+    """The other side; A is in the header. `mode` is None where nothing was run."""
 
     model: ModelInfo
     device: str

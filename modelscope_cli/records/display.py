@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 class Shown:
     """What every record can do with the table of its command.
 
-    A row's label is what stands in the first column: a layer, `relu` for a first call and `relu#1` for a second, a
+    A row's label is the first column: a layer, `relu` for a first call and `relu#1` for a second, a
     parameter, a rule. `record[label]` is that one row, `record[0]` the first, `record[:3]` the first three; going
     through a record goes through its rows.
     """

@@ -50,7 +50,7 @@ class Curves:
     """What the model says while an image is uncovered, and while it is covered, pixel by pixel in the map's order.
 
     Attributes:
-        baseline: what stands where a pixel is covered: `mean colour` or `blur`.
+        baseline: what replaces a covered pixel: `mean colour` or `blur`.
         blank: what the model says of the baseline alone; `whole`: of the image; both not normalised.
         shares: of the pixels, from 0 to 1.
         inserted, deleted: at each share, normalised: 0 is the baseline's value or less, 1 the image's or more.
@@ -85,19 +85,19 @@ class Receipt:
         insertion_chance, deletion_chance: of 19 random rankings of the pixels, single ones and patches, their mean.
         insertion_edges, deletion_edges: of the image's edges (Sobel), which know nothing of the model.
         insertion_ratio, deletion_ratio: the map's area over that of chance.
-        percentile: the share of the random rankings whose insertion - deletion lies below the map's, ties half.
+        percentile: the share of the random rankings whose insertion - deletion is below the map's, ties half.
         road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
             ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19
-            random rankings whose value lies below the map's, ties half.
+            random rankings whose value is below the map's, ties half.
         ties: share of the pixels whose value another pixel has too; their order is random.
         agreement: mean rank correlation with the maps of the other methods.
         randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
             mean of three draws; `randomisation_cascade`: the correlation on the way, from the head down.
         other_class: rank correlation with the map of another class.
-        planted: share of the change of the map that lies inside the box in which evidence was planted.
+        planted: share of the change of the map inside the box in which evidence was planted.
         planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
         inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
-        pointing: whether the strongest pixel lies in it, or nearer than 15 pixels: 1 or 0.
+        pointing: whether the strongest pixel is in it, or nearer than 15 pixels: 1 or 0.
         border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
         failed: the tests it failed, in words; one that could not be made is in `tests` alone.
         tests: the answer to each; `verdict`: to all of them, `passed` only where nothing failed, and `repeat`,
@@ -185,7 +185,7 @@ class RequirementMet:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """An image whose evidence lies where it should not.
+    """An image whose evidence is where it should not be.
 
     Attributes:
         share: of the positive evidence, outside the box or mask, or at the border where neither was given.
@@ -198,7 +198,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class ClassEvidence:
-    """Where the evidence of one class lies, over its images.
+    """Where the evidence of one class is, over its images.
 
     Attributes:
         label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
@@ -215,11 +215,11 @@ class ClassEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where the evidence of a folder lies.
+    """Where the evidence of a folder is.
 
     Attributes:
-        classes: one a class, the one whose evidence lies most outside (or at the border) first.
-        outliers: the ten images whose evidence lies most outside, or at the border; the worst first.
+        classes: one a class, the one whose evidence is most outside (or at the border) first.
+        outliers: the ten images whose evidence is most outside, or at the border; the worst first.
         measure: what the outliers are sorted by: `outside` or `border`.
     """
 
@@ -267,7 +267,7 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
         requirements: what became of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: of several images, where the evidence lies; None for one. `whereabouts_method`: by whose maps:
+        whereabouts: of several images, where the evidence is; None for one. `whereabouts_method`: by whose maps:
             of the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.

@@ -105,7 +105,7 @@ class FeatureMapsRecord(Record):
         channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
-        outputs: how many the layers gave; of a deep network `maps` has one a stage where nobody asked for layers.
+        outputs: how many the layers gave; of a deep network `maps` has one a stage unless layers were asked for.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 

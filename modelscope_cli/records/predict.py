@@ -78,7 +78,7 @@ class Confusion:
 
 @dataclass(frozen=True, slots=True)
 class ConfidenceBin:
-    """Images whose confidence lies above `low` and up to `high`: their mean confidence, and how many are right.
+    """Images whose confidence is above `low` and up to `high`: their mean confidence, and how many are right.
 
     `confidence` and `accuracy` are None without images.
     """
@@ -171,7 +171,7 @@ class Guess:
     """One class of a prediction.
 
     Attributes:
-        label: its name; None where nobody knows.
+        label: its name; None where it is unknown.
         score: probability, 0..1, after the activation; of pixels the mean over those that are the class.
         logit: what the model gave; None of a box, which has a score alone.
         share: of the pixels of the image, 0..1; None where the prediction is not one of pixels.
@@ -205,9 +205,9 @@ class PredictRecord(Record):
 
     Attributes:
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
-        classes: how many the model knows; 0 of boxes whose labels nobody knows.
+        classes: how many the model knows; 0 of boxes whose labels are unknown.
         output: what the model gives: `classes`, `pixels`, `boxes`, or `heads`, several of the first two.
-        truth: how far the predictions are right; None where nobody gave the truth. Where somebody did, no
+        truth: how far the predictions are right; None where no truth was given. Where one was, no
             prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
         certificate: of the blocks it was made of; None where it was made in one go.
     """
@@ -287,8 +287,8 @@ class DoctorRecord(Record):
     Attributes:
         images: how many.
         classes: how many the model knows.
-        stated_by: who says how images are prepared for these weights, in words; None where nobody does.
-        assumed: where nobody does: where the preparation that is used comes from.
+        stated_by: who says how images are prepared for these weights, in words; None where nothing does.
+        assumed: where nothing does: where the preparation that is used comes from.
         meant: the preparation that all others are held against, in words: the stated one, else the one in use.
         given: the options that ask for another preparation than the stated one, as typed; None without any.
         variations: the worst first, by `changed`, then by `kl_divergence`; `as meant` is the last.

@@ -138,12 +138,12 @@ def invoked_as(argv: tuple[str, ...], started: float, is_forced: bool = False) -
 
 
 def over() -> None:
-    """Forget the command that was running: what is called from now on was typed by nobody."""
+    """Forget the command that was running: later calls come from Python."""
     _INVOCATION.set(None)
 
 
 def invocation() -> Invocation:
-    """Return the command that is running, or one that begins now and was typed by nobody."""
+    """Return the command that is running, or one from Python that begins now."""
     return _INVOCATION.get() or Invocation()
 
 
@@ -186,7 +186,7 @@ class ModelInfo:
 
     @property
     def short_name(self) -> str:
-        """The name for a title: of your own code without the folders its file lies in."""
+        """The name for a title: of your own code without the folders of its file."""
         return Path(self.name).name if self.source in ("import", "hf") else self.name
 
     @property
@@ -212,7 +212,7 @@ class Feeding:
     Attributes:
         workers: processes that decoded beside the model; 0 where both took turns.
         decode_ms: spent decoding and preparing, summed over the processes.
-        model_ms: spent on the images otherwise, by the model and whoever looks at it.
+        model_ms: spent on the images otherwise, by the model and its observers.
         wait_ms: for which the model waited for images.
     """
 

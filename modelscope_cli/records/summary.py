@@ -109,7 +109,7 @@ class Flow:
         inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
         around: of every call, in order, the `order` of the call it was made in; 0 for the model itself.
         edges: `[from, to]`; parameters and constants are not followed.
-        unfollowed: what was given a tensor that came from where nobody could look, such as NumPy or TorchScript.
+        unfollowed: what was given a tensor from where none can be traced, such as NumPy or TorchScript.
         left: functions by which values left torch for Python, `item`, `numpy`: where they went is not known.
     """
 
@@ -126,10 +126,10 @@ class SummaryRecord(Record):
     """What `summary` returns.
 
     Attributes:
-        layers: in execution order; what was not called stands where the module tree has it.
+        layers: in execution order; what was not called is where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
-        flow: whose output goes where; None where nobody asked for it.
+        flow: whose output goes where; None where it was not asked for.
     """
 
     layers: tuple[LayerShape, ...]

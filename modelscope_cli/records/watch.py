@@ -17,7 +17,7 @@ class Magnitudes:
 
     Attributes:
         edges: of the bins, the same at every step.
-        counts: a row a step: first what lies below the first edge (zeros too), then the bins, last what lies
+        counts: a row a step: first what is below the first edge (zeros too), then the bins, last what is
             above; NaN and infinite values are counted elsewhere. Large tensors give an even sample, scaled up.
     """
 

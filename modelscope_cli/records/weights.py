@@ -229,7 +229,7 @@ class Identified:
         candidates: all the names whose state dicts look just so; of timm's the plainest first.
         nearest: the name that `score`, `missing` and `unexpected` are about.
         misshaped: names with another shape, and both shapes.
-        prefix: what stands before every name: `module.`.
+        prefix: the beginning of every name: `module.`.
     """
 
     name: str | None

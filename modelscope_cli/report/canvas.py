@@ -40,7 +40,7 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
     """Return an empty figure of so many inches that no window of the system is asked for.
 
     Args:
-        title: stands in the upper left corner.
+        title: in the upper left corner.
         is_laid_out: whether matplotlib makes room for all that is drawn; it draws everything twice for that.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg

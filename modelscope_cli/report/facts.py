@@ -1,4 +1,4 @@
-"""What stands above and below several tables: title, inputs, hooks, files, findings of a training."""
+"""Titles and facts of several tables: title, inputs, hooks, files, findings of a training."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -96,7 +96,7 @@ def story(
 
     Args:
         reason: why it cannot be told, or what the verdict is not about.
-        at: stands before each cause: of several trainings, which.
+        at: before each cause: of several trainings, which.
     """
     from modelscope_cli.records.watch import SOUND
 

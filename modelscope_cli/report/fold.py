@@ -33,7 +33,7 @@ class _RowBlock:
 
 
 def find_repeats(labels: Sequence[str], types: Sequence[str], *, is_anywhere: bool) -> list[Repeat]:
-    """Return the blocks that hold the same layers, by name and type, as one that stands before them.
+    """Return the blocks that hold the same layers, by name and type, as one before them.
 
     Args:
         labels: of the rows, with dots between the parts: `layer3.1.conv2`.
@@ -106,9 +106,9 @@ class Folded:
 
     Attributes:
         kept: their places.
-        lines: what stands for those that are not, by the place of the row before which they stand.
+        lines: one for each stretch that is not shown, by the place of the row after it.
         extremes: `(place, key of the column)` of the cells with the largest or smallest number of a column.
-        n_bad: how many rows that deserve a look are not shown.
+        n_bad: how many marked rows are not shown.
     """
 
     kept: tuple[int, ...]
@@ -120,7 +120,7 @@ class Folded:
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     """Choose the rows of a table that has more than `most`; None where all of them are shown.
 
-    Rows that deserve a look, the extremes of the columns, the first rows and the last ones stay. A block that only
+    Marked rows, the extremes of the columns, the first rows and the last ones stay. A block that only
     repeats one before it goes first.
     """
     n = len(sheet.rows)
@@ -171,7 +171,7 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
 
 
 def _lines(n: int, kept: Sequence[int], repeats: Sequence[Repeat]) -> dict[int, tuple[str, ...]]:
-    """Say what stands between the rows that are kept: which blocks, once each, or how many rows."""
+    """Describe what is between the rows that are kept: which blocks, once each, or how many rows."""
     owner = {place: one for one in repeats for place in range(one.start, one.stop)}
     told: set[Repeat] = set()
     lines: dict[int, tuple[str, ...]] = {}

@@ -24,7 +24,7 @@ _UNFINISHED = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.part")
 
 
 class CannotWriteError(CannotRunError):
-    """A file that could not be written: the disk is full, or somebody took the folder away. Exit code 4."""
+    """A file that could not be written: the disk is full, or the folder was removed. Exit code 4."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot write '{path}': {reason}", f"df -h {shlex.quote(str(_existing(path)))}")
@@ -138,7 +138,7 @@ class OutputFolder:
             obey()
             with undisturbed():
                 self._take_in(stage)
-        except CannotWriteError as error:  # of a file in what nobody has heard of and is gone by now
+        except CannotWriteError as error:  # of a file in the stage, which is gone by now
             inside = error.path.parent == stage
             raise (
                 CannotWriteError(self.path / error.path.name, error.reason) if inside else error
@@ -222,7 +222,7 @@ def _claim_first(base: Path) -> Path:
             path.mkdir()
         except FileExistsError:
             path = next(names)
-        except FileNotFoundError:  # nothing has been written here yet, or somebody has tidied up just now
+        except FileNotFoundError:  # nothing has been written here yet, or it was removed just now
             base.parent.mkdir(exist_ok=True)
             _claimed.append(base.parent)
         else:

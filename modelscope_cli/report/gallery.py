@@ -91,7 +91,7 @@ class MapLook:
         cmap: a matplotlib colour map.
         cell: pixels of a map's long side; None enlarges small maps and leaves others as they are.
         input_image: `(3, H, W)` uint8, what was seen; None where it was no image.
-        is_overlay: the maps are laid over the image, which otherwise stands beside them.
+        is_overlay: the maps are laid over the image, which otherwise is beside them.
     """
 
     scale: str

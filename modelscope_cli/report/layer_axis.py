@@ -132,7 +132,7 @@ def _widest(figure: "Figure", texts: Iterable[str]) -> float:
 WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
 _LEAST, _SIDE = 8.0, 2.5  # inches of a figure from left to right, and of what is beside its layers
 _NAMES = 1.2  # inches for names below one of its panels; it grows by what they take more
-# Inches around the panels of a deep one, and from a panel up to what stands above it.
+# Inches around the panels of a deep one, and from a panel up to what is above it.
 _TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
 _WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
 _BOTH_ENDS: dict[str, Any] = {"axis": "x", "top": True, "labeltop": True}

@@ -57,7 +57,7 @@ def _style() -> str:
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
-    """Leave out columns with nothing in any row, as that of a figure nobody asked for."""
+    """Leave out columns with nothing in any row, as that of a figure that was not asked for."""
     first, *others = sheet.columns
     kept = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
     return replace(sheet, columns=(first, *kept))
@@ -100,7 +100,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
     except UsageError as error:
         error.speak_python()
         raise
-    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where nobody imported pyplot
+    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where pyplot was not imported
     return figure
 
 

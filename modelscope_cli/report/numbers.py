@@ -85,7 +85,7 @@ _MOST_DIGITS = 7
 def amounts(values: Sequence[float | None]) -> Callable[[float | None], str]:
     """Return the function that writes every count of a column in one unit: `11,513.6 M` above `51.4 M`.
 
-    Nothing stands for 0. The median has three significant digits. What is too small to show with so many decimals
+    0 is left out. The median has three significant digits. What is too small to show with so many decimals
     is `<0.1 M`.
     """
     return _in_one_unit(values, 1000, _THOUSANDS)
@@ -131,7 +131,7 @@ def bars(counts: Sequence[int], width: int = 16) -> str:
     if not counts:
         return ""
     width = min(width, len(counts))
-    # Each character stands for a whole number of bins, the last one perhaps for fewer.
+    # Each character covers a whole number of bins, the last one perhaps for fewer.
     step = -(-len(counts) // width)
     groups = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
     top = math.log1p(max(groups))

@@ -42,7 +42,7 @@ def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
 
 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
-    """Return the line that stands under the other tables."""
+    """Return the line for the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
     far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
     return "batch norm", f"{len(rows)} calls; farthest: {label_of(worst)}, {far}  (--table batch-norm)"

@@ -32,7 +32,7 @@ class Column:
         wraps: sentences, which go over several lines where the terminal is narrow.
         notation: given all values, how each of them is written, alike in one column; `text` has words that stand
             there instead, or nothing.
-        is_bad: whether a cell deserves a look: it is marked, and coloured where there is colour.
+        is_bad: whether to mark the cell, and to colour it where there is colour.
     """
 
     key: str
@@ -93,7 +93,7 @@ def percentage(key: str, title: str, value: Callable[[Any], float | None], **tra
 
 
 def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of counts of which any but 0 deserves a look, such as NaN; it never leaves a narrow table."""
+    """Return a column of counts of which any but 0 is marked, such as NaN; a narrow table always has it."""
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
 
 
@@ -156,17 +156,17 @@ def is_missing(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table with what stands above and below it. Titles, facts and rendered cells are safe to show as they are.
+    """A table with its title and its facts. Titles, facts and rendered cells are safe to show as they are.
 
     Attributes:
         facts: `(label, text)` lines under the table: totals, what was run on what.
         is_dim: whether a row is of less interest (a layer that was never called).
-        is_bad: whether a row deserves a look (NaN, dead channels).
+        is_bad: whether to mark a row (NaN, dead channels).
         is_by_layer: the column `name` is that of a layer or parameter, with dots between its parts: in a terminal a
             block that repeats another one is a line of a long table, and a name that is too long loses its head.
         is_tree: the first column as people read it means something only below the row before.
         is_catalogue: a list to read; no row matters more than another, and a terminal gets all of them.
-        is_sorted: the rows stand in the order that somebody asked for.
+        is_sorted: the rows are in the order that was asked for.
     """
 
     title: str
@@ -219,7 +219,7 @@ class View:
 
     Attributes:
         columns: the keys of the columns, with commas between them; None for all.
-        sort: the key of the column to sort by, perhaps with `:asc` or `:desc`; otherwise the largest number stands
+        sort: the key of the column to sort by, perhaps with `:asc` or `:desc`; otherwise the largest number comes
             first, and texts follow the alphabet. None leaves the rows as they are.
         top: how many rows; None for all.
         is_whole: whether a terminal gets all the rows of a long table as well.

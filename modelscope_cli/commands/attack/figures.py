@@ -16,9 +16,9 @@ from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
-MIDDLE = 128  # the gray that stands for no change
+MIDDLE = 128  # the gray of no change
 DPI = 130
-# Pixels of the comparison: an image's long side, the narrowest column, what lies between, above and below.
+# Pixels of the comparison: an image's long side, the narrowest column, what is between, above and below.
 _SIDE, _NARROWEST, _GAP, _MARGIN, _HEAD, _ROW = (448, 640), 320, 52, 24, 76, 38
 
 
@@ -91,7 +91,7 @@ def _rgb(pixels: Tensor) -> Any:
 
 
 def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -> None:
-    """A thin bar under each name; the old answer has one colour wherever it stands, the new another."""
+    """A thin bar under each name; the old answer has one colour wherever it is, the new another."""
     old, new = ([guess.index for guess in said.top[:1]] for said in (record.before, record.after_saved))
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)

@@ -105,7 +105,7 @@ def loss_words(record: AttackRecord) -> str:
 
 
 def best(answer: Answer) -> str:
-    """Return the likeliest class by name, else by number; of other outputs what stands for it."""
+    """Return the likeliest class by name, else by number; of other outputs the like."""
     return answer.said
 
 

@@ -197,7 +197,7 @@ def render_github(record: CheckRecord) -> str:
     """Return `::error file=...,line=...,title=...::message` for every finding that is not known, a `::notice` of
     what was not judged, and the verdict.
 
-    A finding about what is in no file of the repository has a title only, and stands on the page of the run. The
+    A finding about what is in no file of the repository has a title only, and is on the page of the run. The
     escapes are those of actions/toolkit, packages/core/src/command.ts.
     """
     commands = [_command(finding) for finding in record.findings if not finding.known]

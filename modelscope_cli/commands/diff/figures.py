@@ -15,7 +15,7 @@ _FAINT = "#9fb3cf"
 def draw_divergence(record: DiffRecord) -> Any:
     """Draw the relative L2 of every row in order on a logarithmic scale, with SQNR on the right: one is the other.
 
-    What is equal to the last bit, which such a scale has no place for, stands on the lower edge. Below, 1 - cosine.
+    What is equal to the last bit, which such a scale has no place for, is on the lower edge. Below, 1 - cosine.
     """
     rows = record.rows
     named = layer_names if record.layers is not None else parameter_names
@@ -77,7 +77,7 @@ def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
 
 
 def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:
-    """Return whole powers of ten around what can be drawn, with room for what stands on the lower edge."""
+    """Return whole powers of ten around what can be drawn, with room for what is on the lower edge."""
     drawn = [value for value in values if value and math.isfinite(value)] or [1.0]
     low, high = math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn)) + 1e-9)
     return 10.0 ** (low - has_edge), 10.0 ** max(high, low + 1)

@@ -39,7 +39,7 @@ def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[S
 
 
 def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
-    """Return a chart of the relative L2 row by row; what is equal to the last bit stands on the lower edge."""
+    """Return a chart of the relative L2 row by row; what is equal to the last bit is on the lower edge."""
     rows: Sequence[Difference] = record.rows
     above = [row.rel_l2 for row in rows if row.rel_l2]
     if not above or len(rows) < 2:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 15.0, 0.15, 0.12, 0.45, 0.3, 0.17
 _LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
-_KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and what lies between it and them
+_KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and the gap between it and them
 _COLUMNS = 6  # of small maps under a large one
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
 _SHOWN = 0.995  # of the values lie within the colours: a few pixels would leave all others pale
@@ -200,7 +200,7 @@ def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw for each class where its evidence lies in the mean, the class whose evidence lies most outside first.
+    """Draw for each class where its evidence is in the mean, the class whose evidence is most outside first.
 
     All share one scale: 1 is an even spread. The dotted line is the border, the outer tenth of each side.
     """

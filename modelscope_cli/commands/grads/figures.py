@@ -26,7 +26,7 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
 
     Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
-    place for stands on its edges: a gradient of exactly zero below, one with NaN or infinities above.
+    place for is on its edges: a gradient of exactly zero below, one with NaN or infinities above.
     """
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]

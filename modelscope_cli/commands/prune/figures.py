@@ -24,7 +24,7 @@ from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 _PALE = "#cfd8e4"
-# Inches: the figure, its curves, what lies above and below.
+# Inches: the figure, its curves, what is above and below.
 _WIDTH, _CURVES, _LEAST, _TOP, _LINE, _FOOT = 12.0, 5.2, 5.2, 0.55, 0.19, 0.65
 _Drift = tuple[list[float], float, str]  # values, the value with nothing cut, what it is
 

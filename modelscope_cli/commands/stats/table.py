@@ -40,7 +40,7 @@ def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
 
 
 def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
-    """Return the line that stands under the other tables."""
+    """Return the line for the other tables."""
     least = min(rows, key=lambda row: _share(row) or 0.0)
     share = numbers.percent(_share(least))
     what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
@@ -144,7 +144,7 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
         columns=every,
         rows=rows,
         facts=_facts(record),
-        is_bad=_deserves_a_look,
+        is_bad=_is_marked,
         is_by_layer=True,
     )
 
@@ -185,7 +185,7 @@ def every_column() -> tuple[Column, ...]:
     return (*stats_columns(True, True, True), *itertools.chain(*tables))
 
 
-def _deserves_a_look(row: ActivationStats) -> bool:
+def _is_marked(row: ActivationStats) -> bool:
     is_broken = row.nan_count or row.inf_count or row.problem
     return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row)
 

@@ -152,7 +152,7 @@ def _words(record: SummaryRecord) -> Words:
     if record.failed is not None:
         notes.append(f"the forward raised in {record.failed}; what would follow is not here")
     if flow.unfollowed:
-        notes.append("not followed: tensors from where nobody could look, such as NumPy or TorchScript")
+        notes.append("not followed: tensors from where values cannot be traced, such as NumPy or TorchScript")
     if flow.left:
         notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
     idle = [row.name for row in record.layers if not row.executed and row.note is None]

@@ -61,7 +61,7 @@ def _sorted_by(view: View) -> str:
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
-    """Return what stands in the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
+    """Return the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
 
     What is called from outside of the layer it is in has its whole name.
     """

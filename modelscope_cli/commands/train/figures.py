@@ -37,7 +37,7 @@ from modelscope_cli.report.training_panels import (
     room_for_codes,
 )
 
-# Inches: the page of three columns, the curves on top, what lies between rows of maps and below.
+# Inches: the page of three columns, the curves on top, what is between rows of maps and below.
 _WIDTH, _COLUMN, _HEAD, _LEVEL = 15.0, 4.95, 0.55, 0.15
 _CURVES, _LEFT, _RATE_ROOM, _BETWEEN, _FOOT, _LEGEND = 3.2, 0.75, 1.05, 0.85, 0.55, 0.3
 

@@ -105,7 +105,7 @@ class HeatPage:
 
 
 _WHAT = "means and standard deviations of the layers' outputs"
-# Inches of the lines: what is left free, the panels, what lies between, the key of colours.
+# Inches of the lines: what is left free, the panels, what is between, the key of colours.
 _LEFT, _TOP, _LEVEL, _BOTTOM, _WIDTH, _GAP = 0.85, 0.5, 0.15, 0.75, 7.6, 0.12
 _PANELS, _LOSS = (2.9, 2.9), 1.7
 _UNDER_LOSS = 0.4
@@ -205,7 +205,7 @@ def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bo
     """Draw the losses of training and validation and the learning rate over the same steps.
 
     Args:
-        more: lines for the legend, which stands below, or where there is room beside.
+        more: lines for the legend, which is below, or where there is room beside.
     """
     lines: list[Any] = []
     losses = [value for one in record.loss for value in one.value]
@@ -247,7 +247,7 @@ def _few(axes: Any, format: str) -> str:
 
 _MOST_STRIPS = 48
 _MOST_COLUMNS = 3
-_END_ROWS = 4  # of a strip, for what lies below the lowest bin and above the highest
+_END_ROWS = 4  # of a strip, for what is below the lowest bin and above the highest
 _GAP_ROWS = 14  # above a strip, for its name
 # Inches: a strip with its name, a column, and what is left free around them.
 _STRIP, _COLUMN, _BETWEEN = 1.3, 4.0, 0.15
@@ -368,7 +368,7 @@ def _name(axes: Any, label: str, findings: Sequence[Any], bottom: int, size: int
 
 
 def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_named: bool) -> None:
-    """The first rows are what lies below the first edge, mostly zeros; the last what lies above the last."""
+    """The first rows are what is below the first edge, mostly zeros; the last what is above the last."""
     if not is_named or not edges:
         axes.set_yticks([])
         return

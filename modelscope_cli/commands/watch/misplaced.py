@@ -1,4 +1,4 @@
-"""What of a command line of `watch` stands in the wrong place."""
+"""Options of `watch` that stand in the wrong place."""
 
 import re
 import shlex

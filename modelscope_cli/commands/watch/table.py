@@ -96,7 +96,7 @@ def _figure(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], An
 
 
 def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
-    """The same for a share, which deserves a look where it is all."""
+    """The same for a share, which is marked where it is all."""
 
     def value(row: WatchedLayer) -> float | None:
         return pick(getattr(row.series, field))

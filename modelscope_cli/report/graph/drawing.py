@@ -46,7 +46,7 @@ FILLS = (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What stands around an image. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
+    """What is written around a graph. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
 
     name: str
     lines: tuple[str, ...]
@@ -109,7 +109,7 @@ _LEGEND = _CHIP * (SHADES + 1) + _GAP
 
 
 def least_width(words: Words, shades: Sequence[Shade], ranges: Sequence[Range | None]) -> float:
-    """Return how wide the image has to be for what stands around it, by whichever shade it is coloured."""
+    """Return how wide the image has to be for what is written around it, by whichever shade it is coloured."""
     lines = [width(line, SIZE) for line in (*words.lines, *words.notes)]
     legends = [_LEGEND + width(line, SIZE) for line in map(_range_words, shades, ranges)]
     return min(max(width(words.name, LARGE), *lines, *legends), 900)
@@ -120,7 +120,7 @@ def cut(words: str, look: GraphLook) -> str:
 
 
 def head(words: Words, look: GraphLook) -> tuple[Html, float]:
-    """Return the title, what stands under it and the legend, and where they end."""
+    """Return the title, the lines under it and the legend, and where they end."""
     name = fitted(words.name, LARGE, look.width)
     title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=LARGE, font_weight=600)
     top = MARGIN + (36 if look.is_alone else 0)
@@ -251,7 +251,7 @@ def _frame(item: Item, look: GraphLook) -> Html:
 
 
 def _thing(item: Item, look: GraphLook) -> Html:
-    """Return a row, or the head of a box. What was cut is there in full to whoever points at it."""
+    """Return a row, or the head of a box. What was cut is shown in full under the pointer."""
     ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
     title = element("title", _told(item, look.shades))
     every = ";".join(f"{level},{words}" for level, words in look.levels(item))

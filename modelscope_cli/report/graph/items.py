@@ -16,7 +16,7 @@ class Item:
     Attributes:
         kind: `layer` (nothing is drawn inside it), `box`, `operation`, `fold`, `input`, `output`.
         name: in the box it is in: `conv1`. `full_name`: `layer1.0.conv1`.
-        row: of a call; `rows`: of all calls that it stands for.
+        row: of a call; `rows`: of all calls that it represents.
         number: in the edges of the flow.
         marks: what else there is to say of it, in words.
     """

@@ -61,7 +61,7 @@ class GraphLink:
 
 @dataclass(slots=True)
 class GraphLayout:
-    """Where everything stands. `core`: the right edge of every row."""
+    """Where everything is. `core`: the right edge of every row."""
 
     core: float
     places: dict[Item, BoxPlace] = field(default_factory=dict)
@@ -78,7 +78,7 @@ class GraphLayout:
 
 
 def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
-    """Return where everything of an image stands.
+    """Return where everything of a graph is.
 
     Args:
         core: how far rows reach to the right: the words in them need it.
@@ -253,7 +253,7 @@ def find_columns(graph: ModelGraph, shades: Sequence[Shade]) -> Columns:
 
 
 def type_words(item: Item) -> str:
-    """Return what stands behind the name: the type, where that says more, and what is odd."""
+    """Return what follows the name: the type, where that says more, and what is odd."""
     is_said = item.kind != "layer" and item.type == item.name
     return " · ".join(filter(None, ("" if is_said else item.type, *item.marks)))
 

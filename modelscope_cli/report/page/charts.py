@@ -25,7 +25,7 @@ class AxisScale:
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Return where a value stands: 0 at the lower end, 1 at the upper one; what lies beyond is put there."""
+        """Return the place of a value: 0 at the lower end, 1 at the upper one; what is beyond is put there."""
         low, high = self.ticks[0], self.ticks[-1]
         if self.is_log:
             low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
@@ -97,7 +97,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """Something that stands at a step: a finding. `anchor`: where more is said of it on the page."""
+    """A finding at a step. `anchor`: where more is said of it on the page."""
 
     step: int
     name: str

@@ -28,7 +28,7 @@ class PageOutcome:
 
 
 def outcome(record: Any) -> PageOutcome:
-    """Return what a result says of the model; where nothing is judged, how many rows deserve a look."""
+    """Return what a result says of the model; where nothing is judged, how many rows are marked."""
     found = judged(record)
     if found is not None:
         return found
@@ -74,7 +74,7 @@ def _worst(record: Any) -> Any:
 
 
 def badge(found: PageOutcome, words: str = "") -> Html:
-    """Return an outcome as it stands at the head of a page. `words`: others than its own."""
+    """Return an outcome for the head of a page. `words`: others than its own."""
     return element("p", element("span", words or found.words, class_=f"verdict {found.kind}".strip()))
 
 
@@ -136,7 +136,7 @@ def finding(
 
 
 def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutcome | None = None) -> Section:
-    """Give the verdict if there is one, say what stands under a table, and name the rows that deserve a look."""
+    """Give the verdict if there is one, repeat the facts under a table, and name the marked rows."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
     lines: list[tuple[str, str | Html]] = [*sheet.facts]

@@ -198,7 +198,7 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
-    """Return the rows of two sheets by label, in A's order; what only B has stands behind what is before it in B.
+    """Return the rows of two sheets by label, in A's order; what only B has follows what is before it in B.
 
     Of several rows with one label the first meets the first, the second the second.
     """

@@ -20,7 +20,7 @@ _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 class Html(str):
-    """Markup that is safe where it stands; any other string is text."""
+    """Markup that is safe as it is; any other string is text."""
 
     __slots__ = ()
 
@@ -34,7 +34,7 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
     Args:
         content: texts, which are escaped, and elements, which are not; None is nothing.
         attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`.
-            True stands without a value, None and False not at all.
+            True is written without a value, None and False not at all.
     """
     opened = f"<{name}{''.join(_attributes(attributes))}>"
     return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
@@ -83,7 +83,7 @@ def render_page(
     """Return a page: the same bytes for the same results.
 
     Args:
-        lead: stands under the title.
+        lead: under the title.
         documents: the whole results as `strict` leaves them, which `ms.read` gives back.
     """
     style, script = _shipped("page.css"), _shipped("page.js")

@@ -78,7 +78,7 @@ def slider(before: Html, after: Html) -> Html:
 def _encoded(file: Path, is_exact: bool) -> tuple[str, int, int] | None:
     """Return an image as a data URI, and its size, in the smaller of two formats; None of no image.
 
-    One that takes more than `_LARGE` loses what nobody sees, which makes it a third as large; the whole of it is in
+    One that takes more than `_LARGE` loses what is not visible, which makes it a third as large; all of it is in
     the folder.
     """
     from PIL import Image, UnidentifiedImageError

@@ -133,7 +133,7 @@ def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progres
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that a result lies in: images are taken from there, and never from where a file says."""
+    """Return the folder of a result: images are taken from there, and never from where a file says."""
     return result_file(path).parent
 
 

@@ -21,7 +21,7 @@ from modelscope_cli.report.sheet import Sheet
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
-_MOST_ROWS = 25_000  # of a page that nobody asked for; more would take longer than the command itself
+_MOST_ROWS = 25_000  # of a page that was not asked for; more would take longer than the command itself
 
 
 def page_of(record: Shown, folder: Path | None = None) -> str:
@@ -54,7 +54,7 @@ def named_folder(record: Any) -> Path | None:
 
 
 def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
-    """Return the table of a result, what stands under it, and its images."""
+    """Return the table of a result, its facts, and its images."""
     sheet = views.whole_sheet_of(record)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
 

@@ -131,7 +131,7 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     return joined([above, table(sheet, name, caption, **how)])
 
 
-_DEEPEST = 40  # modules in one another; what is deeper stands there with its whole name
+_DEEPEST = 40  # modules in one another; what is deeper is listed with its whole name
 
 
 @dataclass(slots=True)

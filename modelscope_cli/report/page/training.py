@@ -31,7 +31,7 @@ _VERDICTS = {
 
 
 class Anchors:
-    """Where the row of a layer or a parameter stands, by its label, and the card of a finding."""
+    """Where the row of a layer or a parameter is, by its label, and the card of a finding."""
 
     def __init__(self, training: Trained, variant: str = "") -> None:
         """Take the places of one training. `variant`: tells its cards from those of others on the same page."""
