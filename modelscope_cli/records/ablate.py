@@ -56,9 +56,9 @@ class Ablation:
     channel: Annotated[int | None, column(rank=0)]
     mode: Annotated[str, words(is_shown=False)]
     target_logit_change: float | None
-    target_probability: float | None
+    target_probability: Annotated[float | None, column(rank=2, key="probability")]
     prediction_changed: bool
-    changed_fraction: float | None
+    changed_fraction: Annotated[float | None, column(key="changed")]
     kl_divergence: float | None
     output_l2: float | None
     answer_index: int | None

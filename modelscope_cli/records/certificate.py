@@ -87,9 +87,9 @@ class VerifiedBlock:
     block: Annotated[int, column(rank=0)]
     images: Annotated[int, column(rank=2)]
     is_same_machine: bool
-    is_equal: bool
-    gap: float | None
-    passed: bool
+    is_equal: Annotated[bool, words("bits", rank=0, key="equal")]
+    gap: Annotated[float | None, column()]
+    passed: Annotated[bool, words(rank=0)]
 
 
 @dataclass(frozen=True, slots=True)

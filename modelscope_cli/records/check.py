@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import hidden, words
+from modelscope_cli.records.columns import column, hidden, words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
@@ -121,10 +121,10 @@ class Finding:
 
     code: Annotated[str, words(rank=0)]
     rule: Annotated[str, words(rank=3)]
-    severity: str
-    layer: str | None
-    value: float | None
-    threshold: float | str | None
+    severity: Annotated[str, words()]
+    layer: Annotated[str | None, words(rank=0)]
+    value: Annotated[float | None, hidden()]
+    threshold: Annotated[float | str | None, hidden()]
     message: Annotated[str, words("what was seen", rank=0, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]
     known: Annotated[bool, hidden()] = False
@@ -166,7 +166,7 @@ class RuleText:
     name: Annotated[str, words(rank=0)]
     severity: Annotated[str, words(rank=2)]
     sentence: Annotated[str, words("fires when", wraps=True)]
-    threshold: float | str | None
+    threshold: Annotated[float | str | None, column(rank=3)]
     measure: Annotated[str, words("of what", rank=4, wraps=True)]
     source: Annotated[str, words("where the threshold comes from", rank=5, wraps=True)]
     hint: Annotated[str, words(is_shown=False, wraps=True)]

@@ -1,8 +1,9 @@
 """What `diff` returns."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from modelscope_cli.records.columns import column, counter, words
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison
@@ -28,14 +29,14 @@ class Difference:
     """
 
     name: str
-    status: str
+    status: Annotated[str, words(rank=0)]
     max_abs: float | None = None
     mean_abs: float | None = None
     rel_l2: float | None = None
-    cosine: float | None = None
-    sqnr_db: float | None = None
-    differing: int | None = None
-    nonfinite: int | None = None
+    cosine: Annotated[float | None, column(rank=4)] = None
+    sqnr_db: Annotated[float | None, column("SQNR")] = None
+    differing: Annotated[int | None, column("values", rank=7)] = None
+    nonfinite: Annotated[int | None, counter("NaN, inf")] = None
     shape: Shape | None = None
     b_shape: Shape | None = None
     dtype: str | None = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import hidden, share, words
+from modelscope_cli.records.columns import column, hidden, share, words
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
@@ -245,12 +245,12 @@ class Explanation:
     """
 
     method: Annotated[str, words(rank=0)]
-    layer: str | None
+    layer: Annotated[str | None, words(rank=2)]
     why: str
     adds_up: Annotated[float | None, hidden("of the logit")]
     completeness: Annotated[float | None, hidden("off by")]
     steps: Annotated[float | None, hidden("passes")]
-    seconds: float
+    seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
     adds_up_to: Annotated[float | None, share("adds up to")] = None
 

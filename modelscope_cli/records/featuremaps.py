@@ -30,7 +30,7 @@ class FeatureMap:
     shape: Annotated[Shape, shape()]
     channels: Annotated[int, hidden(rank=4)] = 0
     shown: tuple[int, ...] = ()
-    file: str | None = None
+    file: Annotated[str | None, words(rank=0)] = None
     scale: str = "channel"
     min: Annotated[float | None, figure(rank=5)] = None
     max: Annotated[float | None, figure(rank=5)] = None
@@ -87,7 +87,7 @@ class ChannelImages:
     most: tuple[ChannelImage, ...] = ()
     middle: tuple[ChannelImage, ...] = ()
     least: tuple[ChannelImage, ...] = ()
-    file: str | None = None
+    file: Annotated[str | None, words(rank=3)] = None
 
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:

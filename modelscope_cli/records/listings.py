@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from modelscope_cli.records.columns import words
+from modelscope_cli.records.columns import column, words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import Shape, first_keys, to_plain
 
@@ -24,7 +24,7 @@ class ModelEntry:
 
     name: Annotated[str, words("model", rank=0)]
     family: Annotated[str, words(rank=3)]
-    params: int | None
+    params: Annotated[int | None, column(rank=0)]
     macs: int | None
     input_shapes: tuple[Shape, ...]
     weights: tuple[str, ...]
@@ -59,7 +59,7 @@ class Page:
     """
 
     file: Annotated[str, words("page", rank=0)]
-    bytes: int
+    bytes: Annotated[int, column("size")]
     command: Annotated[str, words(rank=2)]
     model: Annotated[str, words(rank=3)] = ""
     verdict: Annotated[str, words(rank=0, wraps=True)] = ""

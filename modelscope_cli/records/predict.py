@@ -256,7 +256,7 @@ class Variation:
     kind: Annotated[str, words(is_shown=False)]
     what: str
     affected: Annotated[int, hidden()]
-    changed: int
+    changed: Annotated[int, column(rank=0)]
     probability_change: Annotated[float, share("mean |change|")]
     kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
     top_probability: Annotated[float, share("mean top", rank=2)]

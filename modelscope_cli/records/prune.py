@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from modelscope_cli.records.columns import count, figure, hidden, shape, share, words
+from modelscope_cli.records.columns import column, count, figure, hidden, shape, share, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 
@@ -55,7 +55,7 @@ class Drift:
             outputs.
     """
 
-    amount: float
+    amount: Annotated[float, column(rank=0)]
     zeros: Annotated[int, count(rank=2)]
     sparsity: Annotated[float, share("zero", rank=0)]
     agreement: float | None

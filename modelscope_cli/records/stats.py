@@ -52,14 +52,14 @@ class BatchNormDrift:
     order: int
     call: int
     channels: Annotated[int, column(rank=6)]
-    momentum: float | None
+    momentum: Annotated[float | None, column(rank=5)]
     mean_gap: Annotated[float, figure("mean gap", rank=0)]
     var_ratio: Annotated[float, figure("var ratio", rank=0)]
     var_ratio_min: Annotated[float, figure("lowest", rank=3)]
     var_ratio_max: Annotated[float, figure("highest", rank=3)]
     mean_move: Annotated[float, figure("mean moves")]
     var_move: Annotated[float, figure("var moves")]
-    is_frozen: bool = False
+    is_frozen: Annotated[bool, words("frozen", rank=2)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class ActivationStats:
     shape: Annotated[Shape, shape(rank=8)]
     dtype: Annotated[str, words(is_shown=False)]
     numel: Annotated[int, hidden()]
-    mean: float | None = None
+    mean: Annotated[float | None, figure(rank=2)] = None
     std: Annotated[float | None, figure()] = None
     mad: Annotated[float | None, figure(rank=11)] = None
     min: Annotated[float | None, figure(rank=5)] = None
@@ -125,7 +125,7 @@ class ActivationStats:
     nan_count: Annotated[int, counter("NaN", key="nan")] = 0
     inf_count: Annotated[int, counter(key="inf")] = 0
     channels: Annotated[int | None, column(rank=2)] = None
-    dead_channels: int | None = None
+    dead_channels: Annotated[int | None, column(rank=0, key="dead")] = None
     histogram: Counts | None = None
     correlation: Redundancy | None = None
     problem: str | None = None

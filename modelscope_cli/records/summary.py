@@ -5,7 +5,7 @@ from os import PathLike
 from typing import Annotated
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.columns import amount, figure, hidden, share, size, words
+from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that are not called and take part all the same.
@@ -49,7 +49,7 @@ class LayerShape:
     input_shapes: tuple[Shape, ...]
     output_shapes: tuple[Shape, ...]
     kernel_size: Shape | None
-    params: int
+    params: Annotated[int, column(rank=0)]
     trainable_params: Annotated[int, hidden(key="trainable")]
     macs: Annotated[int, amount("MACs")]
     flops: Annotated[int, amount("FLOPs", is_shown=False)]

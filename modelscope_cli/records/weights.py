@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
-from modelscope_cli.records.columns import count, figure, shape, share, words
+from modelscope_cli.records.columns import count, figure, shape, share, size, words
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
 
@@ -79,8 +79,8 @@ class Safety:
         allowed: unknown names that were allowed, and so are not among the suspects.
     """
 
-    file: str
-    rank: str
+    file: Annotated[str, words(rank=0)]
+    rank: Annotated[str, words(rank=0)]
     suspects: tuple[Suspect, ...]
     weights_only: WeightsOnly
     foreign: tuple[str, ...] = ()
@@ -177,8 +177,8 @@ class TensorRow:
     shape: Annotated[Shape, shape()]
     dtype: Annotated[str, words(rank=3)]
     numel: Annotated[int, count(rank=5)]
-    bytes: int
-    file: str
+    bytes: Annotated[int, size("size", rank=2)]
+    file: Annotated[str, words(rank=7)]
     mean: Annotated[float | None, figure(rank=0)] = None
     std: Annotated[float | None, figure()] = None
     min: Annotated[float | None, figure(rank=4)] = None

@@ -19,11 +19,9 @@ def _momentum(row: BatchNormDrift) -> str:
 COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
     *field_columns(BatchNormDrift, "type channels"),
-    Column("momentum", "momentum", lambda r: r.momentum, _momentum, rank=5),
+    *field_columns(BatchNormDrift, "momentum", text=_momentum),
     *field_columns(BatchNormDrift, "mean_gap var_ratio var_ratio_min var_ratio_max mean_move var_move"),
-    Column(
-        "is_frozen", "frozen", lambda r: r.is_frozen, lambda r: "frozen" if r.is_frozen else "", False, rank=2
-    ),
+    *field_columns(BatchNormDrift, "is_frozen", text=lambda r: "frozen" if r.is_frozen else ""),
 )
 
 
@@ -113,8 +111,7 @@ def _unknown(safety: Safety) -> list[str]:
 
 
 _COLUMNS: tuple[Column, ...] = (
-    Column("file", "file", lambda r: r.file, is_number=False, rank=0),
-    Column("rank", "rank", lambda r: r.rank, is_number=False, rank=0),
+    *field_columns(Safety, "file rank"),
     Column(
         "dangerous",
         "dangerous",

@@ -29,21 +29,14 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Ablation, "type"),
         _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
         _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, column=change),
-        Column(
-            "probability",
-            "probability",
-            lambda r: r.target_probability,
-            lambda r: _percent(r.target_probability),
-            rank=2,
-            is_shown=has_probability,
+        *field_columns(
+            Ablation, "probability", text=lambda r: _percent(r.target_probability), is_shown=has_probability
         ),
         _number("l2", "L2", "output_l2", rank=4),
-        Column(
+        *field_columns(
+            Ablation,
             "changed",
-            "changed",
-            lambda r: r.changed_fraction,
-            lambda r: _percent(r.changed_fraction),
-            rank=1,
+            text=lambda r: _percent(r.changed_fraction),
             is_shown=has_several and has_prediction,
         ),
         Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),

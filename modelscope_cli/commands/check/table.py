@@ -36,19 +36,13 @@ def _file(row: Finding) -> str | None:
 
 COLUMNS = (
     *field_columns(Finding, "code"),
-    Column(
-        "severity",
-        "severity",
-        lambda r: r.severity,
-        _severity,
-        is_number=False,
-        rank=1,
-        is_bad=lambda r: r.severity == "error" and not r.known,
+    *field_columns(
+        Finding, "severity", text=_severity, is_bad=lambda r: r.severity == "error" and not r.known
     ),
     *field_columns(Finding, "rule"),
-    Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
-    Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
-    Column("threshold", "threshold", lambda r: r.threshold, lambda r: _text(r.threshold), is_shown=False),
+    *field_columns(Finding, "layer", text=lambda r: r.layer or "the model"),
+    *field_columns(Finding, "value", text=lambda r: _text(r.value)),
+    *field_columns(Finding, "threshold", text=lambda r: _text(r.threshold)),
     *field_columns(Finding, "message hint known"),
     Column("file", "file", _file, is_number=False, is_shown=False),
     Column("line", "line", lambda r: r.made_at.line if r.made_at else None, is_shown=False),

@@ -67,7 +67,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
             is_shown=record is None or record.receipt_kind != NONE,
             is_bad=lambda r: r.receipt.verdict is not None and r.receipt.verdict.answer != PASSED,
         ),
-        Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
+        *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
         *field_columns(Explanation, "adds_up_to adds_up"),
         statistic("covering", 0),
         figure("repeatability", "repeat", _signed, 5),
@@ -87,7 +87,7 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
         figure("border", "border", numbers.percent, 6),
         figure("ties", "ties", numbers.percent, 8),
         *field_columns(Explanation, "completeness steps"),
-        Column("seconds", "seconds", lambda r: r.seconds, lambda r: f"{r.seconds:.2f}", rank=7),
+        *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
             "failed", "failed", lambda r: "; ".join(r.receipt.failed), is_number=False, rank=9, is_shown=False
         ),

@@ -11,14 +11,14 @@ _COLUMNS = (
     *field_columns(FeatureMap, "type shape channels"),
     Column("shown", "shown", lambda r: len(r.shown), lambda r: f"{len(r.shown)} of {r.channels}", rank=2),
     *field_columns(FeatureMap, "min max"),
-    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem or "", is_number=False, rank=0),
+    *field_columns(FeatureMap, "file", text=lambda r: r.file or r.problem or ""),
 )
 
 
 _CHANNEL_COLUMNS = (
     Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
     *field_columns(ChannelImages, "type channel best best_image median above_half"),
-    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem, is_number=False, rank=3),
+    *field_columns(ChannelImages, "file", text=lambda r: r.file or r.problem),
     *field_columns(ChannelImages, "problem"),
 )
 

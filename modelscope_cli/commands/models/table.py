@@ -24,7 +24,7 @@ def _weights(row: ModelEntry) -> str:
 
 COLUMNS = (
     *field_columns(ModelEntry, "name family"),
-    Column("params", "params", lambda r: r.params, _params_shown, rank=0),
+    *field_columns(ModelEntry, "params", text=_params_shown),
     Column("gmacs", "GMACs", _gmacs, _gmacs_shown, rank=0),
     Column(
         "input",

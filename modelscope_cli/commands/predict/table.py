@@ -154,7 +154,7 @@ def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool 
         *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
-        Column("changed", "changed", lambda r: r.changed, lambda r: f"{r.changed} of {images}", rank=0),
+        *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
         *field_columns(Variation, "probability_change kl_divergence top_probability predicted_classes"),
         *field_columns(Variation, "misfit", is_shown=has_misfit),
         *field_columns(Variation, "accuracy", is_shown=has_accuracy),

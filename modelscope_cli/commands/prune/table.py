@@ -18,7 +18,7 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
     same = {"pixels": "same pixels", "boxes": "same boxes"}.get(output, "same prediction")
     unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
     return (
-        Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
+        *field_columns(Drift, "amount", text=lambda r: f"{r.amount:g}"),
         *field_columns(Drift, "sparsity zeros"),
         percentage("agreement", same, lambda r: r.agreement, rank=0, is_shown=has_predictions),
         *field_columns(Drift, "kl_divergence", is_shown=has_divergence),

@@ -3,7 +3,7 @@
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns, field_columns
+from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
 
 
 def _size(row: Page) -> str:
@@ -12,7 +12,7 @@ def _size(row: Page) -> str:
 
 COLUMNS = (
     *field_columns(Page, "file"),
-    Column("bytes", "size", lambda r: r.bytes, _size, rank=1),
+    *field_columns(Page, "bytes", text=_size),
     *field_columns(Page, "command model verdict"),
 )
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from modelscope_cli.records.check import RuleInfo, RuleList
-from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.sheet import Sheet, field_columns
 
 # What the table of a single rule holds; the rest is below it in full.
 _SHORT = ("code", "name", "severity", "threshold")
@@ -17,7 +17,7 @@ def _threshold(row: RuleInfo) -> str:
 
 COLUMNS = (
     *field_columns(RuleInfo, "code name severity"),
-    Column("threshold", "threshold", lambda r: r.threshold, _threshold, rank=3),
+    *field_columns(RuleInfo, "threshold", text=_threshold),
     *field_columns(RuleInfo, "measure sentence source hint why silence"),
 )
 

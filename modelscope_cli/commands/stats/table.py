@@ -61,13 +61,15 @@ def _spread(row: ActivationStats) -> str:
     return numbers.bars([bins.count(index) for index in range(_N_BINS)]) if shares else ""
 
 
+def _inherited(row: ActivationStats) -> str:
+    return str(row.dead_inherited or "")
+
+
 CHANNEL_COLUMNS = (
     Column("name", "layer", output_label_of, is_number=False, rank=0),
     *field_columns(ActivationStats, "type channels"),
-    Column("dead", "dead", lambda r: r.dead_channels, lambda r: f"{r.dead_channels or ''}", rank=0),
-    Column(
-        "inherited", "inherited", lambda r: r.dead_inherited, lambda r: f"{r.dead_inherited or ''}", rank=2
-    ),
+    *field_columns(ActivationStats, "dead", text=lambda r: f"{r.dead_channels or ''}"),
+    Column("inherited", "inherited", lambda r: r.dead_inherited, _inherited, rank=2),
     *field_columns(ActivationStats, "zero"),
     Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
     Column(
@@ -156,20 +158,14 @@ def stats_columns(
     listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
         *field_columns(ActivationStats, "type shape"),
-        figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
+        *field_columns(ActivationStats, "mean", text=lambda r: r.problem or ""),
         *field_columns(ActivationStats, "std mad min max rms"),
         *map(_quantile, quantiles),
         *field_columns(ActivationStats, "zero", is_bad=_is_silent),
         *field_columns(ActivationStats, "near_zero"),
         *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
-        Column(
-            "dead",
-            "dead",
-            lambda r: r.dead_channels,
-            _dead,
-            rank=1,
-            is_shown=has_dead,
-            is_bad=_is_mostly_dead,
+        *field_columns(
+            ActivationStats, "dead", text=_dead, is_shown=has_dead, is_bad=_is_mostly_dead, rank=1
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
         figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),

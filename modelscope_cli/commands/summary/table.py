@@ -43,7 +43,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=3),
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
-        Column("params", "params", lambda r: r.params, _params, rank=0),
+        *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
         *field_columns(LayerShape, "macs memory order depth trainable flops time zero gradient"),
     )

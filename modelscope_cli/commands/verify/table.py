@@ -10,9 +10,9 @@ def verify_columns() -> tuple[Column, ...]:
     """All columns of `verify`."""
     return (
         *field_columns(VerifiedBlock, "phase block images"),
-        Column("equal", "bits", lambda r: r.is_equal, _bits, is_number=False, rank=0),
-        Column("gap", "gap", lambda r: r.gap, _gap, rank=1),
-        Column("passed", "passed", lambda r: r.passed, _passed, is_number=False, rank=0),
+        *field_columns(VerifiedBlock, "equal", text=_bits),
+        *field_columns(VerifiedBlock, "gap", text=_gap),
+        *field_columns(VerifiedBlock, "passed", text=_passed),
     )
 
 

@@ -67,27 +67,13 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
 
     return (
         *field_columns(TensorRow, "name shape dtype numel"),
-        size(
-            "bytes",
-            "size",
-            lambda r: r.bytes,
-            text=lambda r: f"= {r.shared_with}" if r.shared_with else "",
-            rank=2,
-        ),
+        *field_columns(TensorRow, "bytes", text=lambda r: f"= {r.shared_with}" if r.shared_with else ""),
         *field_columns(TensorRow, "mean std min max abs_max zero", is_shown=with_stats),
         counter("nan"),
         counter("inf"),
         *field_columns(TensorRow, "shared"),
         *field_columns(TensorRow, "problem", is_shown=with_problems),
-        Column(
-            "file",
-            "file",
-            lambda r: r.file,
-            lambda r: PurePath(r.file).name,
-            is_number=False,
-            rank=7,
-            is_shown=with_files,
-        ),
+        *field_columns(TensorRow, "file", text=lambda r: PurePath(r.file).name, is_shown=with_files),
     )
 
 
