@@ -15,7 +15,8 @@ class FieldColumn:
         title: where people read; the key where None.
         rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
         form: how a value is written: `plain`, `words`, `figure` (one notation for the whole column), `amount` and
-            `size` (one unit), `share` (percent), `count` (with thousands), `counter` (marked unless 0), `shape`.
+            `size` (one unit), `share` (percent), `signed` (two decimals and the sign), `count` (with thousands),
+            `counter` (marked unless 0), `shape`.
         key: in tsv, csv and `--columns`; the name of the field where None.
         is_shown: in a person's table as well; tsv and csv have it in any case.
         wraps: sentences, which go over several lines where the terminal is narrow.
@@ -35,6 +36,7 @@ figure = partial(FieldColumn, form="figure")
 amount = partial(FieldColumn, form="amount")
 size = partial(FieldColumn, form="size")
 share = partial(FieldColumn, form="share")
+signed = partial(FieldColumn, form="signed")
 count = partial(FieldColumn, form="count")
 counter = partial(FieldColumn, form="counter", rank=0)
 shape = partial(FieldColumn, form="shape")

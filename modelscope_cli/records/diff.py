@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from modelscope_cli.records.columns import column, counter, words
+from modelscope_cli.records.columns import column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison
@@ -30,9 +30,9 @@ class Difference:
 
     name: str
     status: Annotated[str, words(rank=0)]
-    max_abs: float | None = None
-    mean_abs: float | None = None
-    rel_l2: float | None = None
+    max_abs: Annotated[float | None, figure("max |d|", rank=3)] = None
+    mean_abs: Annotated[float | None, figure("mean |d|", rank=5)] = None
+    rel_l2: Annotated[float | None, figure("rel L2", rank=0)] = None
     cosine: Annotated[float | None, column(rank=4)] = None
     sqnr_db: Annotated[float | None, column("SQNR")] = None
     differing: Annotated[int | None, column("values", rank=7)] = None

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, hidden, share, words
+from modelscope_cli.records.columns import column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
@@ -105,36 +105,36 @@ class Receipt:
         curves: one a baseline, for the image.
     """
 
-    covering: float | None = None
-    covering_chance: float | None = None
+    covering: Annotated[float | None, column(rank=0)] = None
+    covering_chance: Annotated[float | None, hidden("by chance")] = None
     covering_edges: float | None = None
-    repeatability: float | None = None
-    other_image: float | None = None
-    head_randomisation: float | None = None
-    insertion: float | None = None
-    deletion: float | None = None
-    insertion_chance: float | None = None
-    deletion_chance: float | None = None
+    repeatability: Annotated[float | None, signed("repeat", rank=5)] = None
+    other_image: Annotated[float | None, signed("half image", rank=5)] = None
+    head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
+    insertion: Annotated[float | None, column(rank=0)] = None
+    deletion: Annotated[float | None, column()] = None
+    insertion_chance: Annotated[float | None, hidden("by chance")] = None
+    deletion_chance: Annotated[float | None, hidden("by chance")] = None
     insertion_edges: float | None = None
     deletion_edges: float | None = None
     insertion_ratio: float | None = None
     deletion_ratio: float | None = None
     percentile: float | None = None
-    road: float | None = None
+    road: Annotated[float | None, signed("ROAD", rank=3)] = None
     road_chance: float | None = None
     road_edges: float | None = None
     road_percentile: float | None = None
-    ties: float | None = None
-    agreement: float | None = None
-    randomisation: float | None = None
+    ties: Annotated[float | None, share(rank=8)] = None
+    agreement: Annotated[float | None, signed(rank=5)] = None
+    randomisation: Annotated[float | None, signed("shuffled weights", rank=3)] = None
     randomisation_cascade: tuple[float | None, ...] = ()
-    other_class: float | None = None
-    planted: float | None = None
+    other_class: Annotated[float | None, signed("other class", rank=4)] = None
+    planted: Annotated[float | None, share(rank=4)] = None
     planted_recovered: float | None = None
-    inside: float | None = None
+    inside: Annotated[float | None, share()] = None
     even_inside: float | None = None
     pointing: float | None = None
-    border: float | None = None
+    border: Annotated[float | None, share(rank=6)] = None
     failed: tuple[str, ...] = ()
     tests: tuple[TestJudgement, ...] = ()
     verdict: TestJudgement | None = None

@@ -52,6 +52,11 @@ def percent(fraction: float | None) -> str:
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
+def signed(value: float | None) -> str:
+    """Two decimals with the sign, `+0.31`."""
+    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
+
+
 def number(value: float | None) -> str:
     """Four significant digits, in the same few characters at any magnitude."""
     if value is None or math.isnan(value):

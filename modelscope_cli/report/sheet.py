@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from operator import attrgetter
@@ -98,7 +98,11 @@ def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: 
 
 
 _NOTATIONS = {"figure": numbers.notation, "amount": numbers.amounts, "size": numbers.sizes}
-_TEXTS: dict[str, Callable[[Any], str]] = {"share": numbers.percent, "count": numbers.count}
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "share": numbers.percent,
+    "count": numbers.count,
+    "signed": numbers.signed,
+}
 
 
 def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ...]:
@@ -116,6 +120,27 @@ def other_columns(kind: type[Any], listed: Sequence[Column]) -> tuple[Column, ..
     """Return the columns of a record's fields that are not listed yet, so that a new field needs no table."""
     keys = {column.key for column in listed}
     return tuple(column for key, column in _described(cast("Hashable", kind)).items() if key not in keys)
+
+
+def inner_columns(field: str, columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns of a record that a row holds in a field."""
+    return tuple(
+        replace(one, value=_inside(field, one.value), text=_inside(field, one.text)) for one in columns
+    )
+
+
+def _inside(field: str, read: Callable[[Any], Any] | None) -> Any:
+    return None if read is None else lambda row: read(getattr(row, field))
+
+
+def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[Column, ...]:
+    """Leave columns without a value in any row out of a person's table; `rows`: None shows them."""
+    if rows is None:
+        return tuple(columns)
+    return tuple(
+        replace(one, is_shown=one.is_shown and any(one.value(row) is not None for row in rows))
+        for one in columns
+    )
 
 
 @cache

@@ -15,7 +15,7 @@ from modelscope_cli.records.diff import (
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison, hook_facts
-from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 WHOLE = {"show_all": True}  # also what is the same on both sides
 
@@ -62,9 +62,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Difference, "status", text=_status),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
-        _number("max_abs", "max |d|", rank=3),
-        _number("mean_abs", "mean |d|", rank=5),
-        _number("rel_l2", "rel L2", rank=0),
+        *field_columns(Difference, "max_abs mean_abs rel_l2"),
         *field_columns(Difference, "cosine", text=_cosine),
         *field_columns(Difference, "sqnr_db", text=_decibels),
         *field_columns(Difference, "differing", text=_values),
@@ -83,10 +81,6 @@ def _of_figures(key: str, title: str) -> Column:
 
 
 _FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
-
-
-def _number(key: str, title: str, *, rank: int) -> Column:
-    return figure(key, title, lambda r: getattr(r, key), rank=rank)
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:

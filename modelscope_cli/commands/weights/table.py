@@ -8,7 +8,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, size
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
@@ -51,9 +51,6 @@ _TREE: tuple[Column, ...] = (
 
 
 def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
-    def statistic(key: str, title: str, rank: int) -> Column:
-        return figure(key, title, lambda r: getattr(r, key), rank=rank, is_shown=with_stats)
-
     def counter(key: str) -> Column:
         return Column(
             key,
