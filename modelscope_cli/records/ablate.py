@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated
 
-from modelscope_cli.records.columns import column, hidden, words
+from modelscope_cli.records.columns import change, column, figure, hidden, share, words
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record
 
@@ -55,12 +55,12 @@ class Ablation:
     call: int
     channel: Annotated[int | None, column(rank=0)]
     mode: Annotated[str, words(is_shown=False)]
-    target_logit_change: float | None
-    target_probability: Annotated[float | None, column(rank=2, key="probability")]
+    target_logit_change: Annotated[float | None, change(rank=0, key="logit_change")]
+    target_probability: Annotated[float | None, share(rank=2, key="probability")]
     prediction_changed: bool
-    changed_fraction: Annotated[float | None, column(key="changed")]
-    kl_divergence: float | None
-    output_l2: float | None
+    changed_fraction: Annotated[float | None, share(key="changed")]
+    kl_divergence: Annotated[float | None, figure("KL", key="kl")]
+    output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
     answer_index: int | None
     answer_label: str | None
 

@@ -14,7 +14,8 @@ class FieldColumn:
     Attributes:
         title: where people read; the key where None.
         rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
-        form: how a value is written: `plain`, `words`, `figure` (one notation for the whole column), `amount` and
+        form: how a value is written: `plain`, `words`, `figure` (one notation for the whole column), `change`
+            (the same with its sign), `amount` and
             `size` (one unit), `share` (percent), `signed` (two decimals and the sign), `count` (with thousands),
             `counter` (marked unless 0), `shape`.
         key: in tsv, csv and `--columns`; the name of the field where None.
@@ -33,6 +34,7 @@ class FieldColumn:
 column = FieldColumn
 words = partial(FieldColumn, form="words")
 figure = partial(FieldColumn, form="figure")
+change = partial(FieldColumn, form="change")
 amount = partial(FieldColumn, form="amount")
 size = partial(FieldColumn, form="size")
 share = partial(FieldColumn, form="share")

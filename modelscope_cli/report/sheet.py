@@ -33,6 +33,7 @@ class Column:
         notation: given all values, how each of them is written, alike in one column; `text` has words that stand
             there instead, or nothing.
         is_bad: whether to mark the cell, and to colour it where there is colour.
+        missing: what people read where there is no value.
     """
 
     key: str
@@ -45,21 +46,22 @@ class Column:
     wraps: bool = False
     notation: Notation | None = None
     is_bad: Callable[[Any], bool] = lambda row: False
+    missing: str = ""
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         """Return the cells of these rows as people read them."""
         values = [self.value(row) for row in rows]
-        if self.notation is None:
-            texts = (
-                map(self.text, rows)
-                if self.text is not None
-                else ("" if v is None else str(v) for v in values)
-            )
-            return [plain(text) for text in texts]
-        figures = [float(value) if isinstance(value, int | float) else None for value in values]
-        write = self.notation(figures)
-        words = [self.text(row) if self.text is not None else "" for row in rows]
-        return [plain(word) or write(figure) for word, figure in zip(words, figures, strict=True)]
+        if self.text is not None:
+            texts = [plain(self.text(row)) for row in rows]
+        elif self.notation is None:
+            texts = ["" if value is None else plain(str(value)) for value in values]
+        else:
+            texts = [""] * len(rows)
+        if self.notation is not None:
+            figures = [float(value) if isinstance(value, int | float) else None for value in values]
+            write = self.notation(figures)
+            texts = [text or write(figure) for text, figure in zip(texts, figures, strict=True)]
+        return [text or self.missing * (value is None) for text, value in zip(texts, values, strict=True)]
 
 
 def figure(
@@ -67,14 +69,6 @@ def figure(
 ) -> Column:
     """Return a column of numbers in one notation, so that their sizes can be read downwards."""
     return Column(key, title, value, rank=rank, notation=numbers.notation, **traits)
-
-
-def change(
-    key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
-) -> Column:
-    """Return such a column in which a number above zero has its sign as well."""
-    signed = partial(numbers.notation, is_change=True)
-    return Column(key, title, value, rank=rank, notation=signed, **traits)
 
 
 def amount(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
@@ -97,7 +91,12 @@ def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: 
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
 
 
-_NOTATIONS = {"figure": numbers.notation, "amount": numbers.amounts, "size": numbers.sizes}
+_NOTATIONS = {
+    "figure": numbers.notation,
+    "change": partial(numbers.notation, is_change=True),
+    "amount": numbers.amounts,
+    "size": numbers.sizes,
+}
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "share": numbers.percent,
     "count": numbers.count,

@@ -1,12 +1,10 @@
 """The columns of `ablate`."""
 
-from collections.abc import Callable
-
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, change, field_columns, figure
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _STAND_INS = {
     "zero": "zeros",
@@ -27,47 +25,14 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
         Column("name", "layer", label_of, is_number=False, rank=0),
         *field_columns(Ablation, "channel", is_shown=has_channels),
         *field_columns(Ablation, "type"),
-        _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
-        _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, column=change),
-        *field_columns(
-            Ablation, "probability", text=lambda r: _percent(r.target_probability), is_shown=has_probability
-        ),
-        _number("l2", "L2", "output_l2", rank=4),
-        *field_columns(
-            Ablation,
-            "changed",
-            text=lambda r: _percent(r.changed_fraction),
-            is_shown=has_several and has_prediction,
-        ),
+        *field_columns(Ablation, "kl", missing="NaN", is_shown=has_divergence),
+        *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}"),
+        *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
+        *field_columns(Ablation, "l2", missing="NaN"),
+        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several and has_prediction),
         Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),
         *field_columns(Ablation, "order mode"),
     )
-
-
-def _number(
-    key: str,
-    title: str,
-    field: str,
-    *,
-    rank: int,
-    is_shown: bool = True,
-    column: Callable[..., Column] = figure,
-) -> Column:
-    def value(row: Ablation) -> float | None:
-        return getattr(row, field)
-
-    return column(
-        key,
-        title,
-        value,
-        rank=rank,
-        is_shown=is_shown,
-        text=lambda row: "NaN" if value(row) is None else "",
-    )
-
-
-def _percent(share: float | None) -> str:
-    return "NaN" if share is None else numbers.percent(share)
 
 
 def _amount(value: float | None) -> str:

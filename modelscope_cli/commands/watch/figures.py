@@ -10,7 +10,6 @@ from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_panels
-from modelscope_cli.report import training_panels as curves
 from modelscope_cli.report.canvas import ACCENT, INK, SHARES, axes_at, new_figure, save_figure
 from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import render_csv
@@ -129,9 +128,9 @@ def _draw_lines(record: WatchRecord) -> Any:
         top += high + _GAP
     for number, row in enumerate(rows):
         look: dict[str, Any] = {"color": depth_colour(number, len(rows)), "lw": 1.1}
-        curves.plot_series(panels[0], row.series.step, row.series.mean, **look)
-        positive = [v if v > 0 else math.nan for v in curves.floats(row.series.std)]
-        curves.plot_series(panels[1], row.series.step, positive, **look)
+        training_panels.plot_series(panels[0], row.series.step, row.series.mean, **look)
+        positive = [v if v > 0 else math.nan for v in training_panels.floats(row.series.std)]
+        training_panels.plot_series(panels[1], row.series.step, positive, **look)
     _scale_means(panels[0], rows)
     panels[1].set_yscale("log", subs=(2, 5))
     panels[0].set_ylabel("mean")
@@ -139,7 +138,7 @@ def _draw_lines(record: WatchRecord) -> Any:
     for axes in panels:
         axes.grid(lw=0.4, alpha=0.5)
         axes.set_xlim(*_limits(record))
-        curves.whole_steps(axes)
+        training_panels.whole_steps(axes)
         if axes.get_yscale() != "linear":
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter(_few(axes, "{x:g}"))
@@ -154,25 +153,25 @@ def _draw_lines(record: WatchRecord) -> Any:
 
 def _limits(record: WatchRecord) -> tuple[float, float]:
     """Return the first and the last step there is anything of."""
-    steps = {*curves.all_steps(record.layers), *(step for one in record.loss for step in one.step)}
+    steps = {*training_panels.all_steps(record.layers), *(step for one in record.loss for step in one.step)}
     validated = (step for one in record.facts.criteria if not one.is_training for step in one.series.step)
-    return curves.step_limits(sorted(steps | set(validated)))
+    return training_panels.step_limits(sorted(steps | set(validated)))
 
 
 def _draw_heats(record: WatchRecord) -> Any:
     from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 
-    rows, steps = record.layers, curves.all_steps(record.layers)
+    rows, steps = record.layers, training_panels.all_steps(record.layers)
     labels = list(map(labelling(record.layers, record.parameters), rows))
     above = _LEVEL * n_levels(record.findings) + _LEVEL + _LOSS + _UNDER_LOSS
     page = HeatPage(record, _WHAT, layer_names(labels), labels, steps, n_maps=2, width=15.0, above=above)
     low, usual, high = _sizes(rows)
-    grid = curves.grid_of(rows, steps, lambda series: series.mean)
+    grid = training_panels.grid_of(rows, steps, lambda series: series.mean)
     far = max(_largest(grid), 2 * usual)
     norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else Normalize(-far, far)
     mean, image = page.draw(grid, "mean", cmap="RdBu_r", norm=norm)
     page.key(image)
-    grid = curves.grid_of(rows, steps, lambda series: series.std)
+    grid = training_panels.grid_of(rows, steps, lambda series: series.std)
     grid[grid <= 0] = math.nan
     std, image = page.draw(grid, "standard deviation", cmap="viridis", norm=LogNorm(low, max(high, 2 * low)))
     page.key(image)
@@ -180,7 +179,7 @@ def _draw_heats(record: WatchRecord) -> Any:
     loss = axes_at(page.figure, page.left(0), top, page.width, _LOSS)
     for axes in (loss, mean, std):
         axes.set_xlim(*_limits(record))
-    curves.whole_steps(loss)
+    training_panels.whole_steps(loss)
     line = mark_steps([loss, mean, std], record.findings, page.width)
     _draw_loss(loss, record, [line] if line else [], is_beside=True)
     return page.finish("not recorded, not finite, or no deviation")
@@ -213,16 +212,16 @@ def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bo
     for number, series in enumerate(record.loss):
         label = "loss" + (f" of {series.optimizer}" if len(record.loss) > 1 else "")
         look: dict[str, Any] = {"color": INK, "lw": 1.1, "ls": ("-", "-.", ":")[number % 3], "label": label}
-        lines += curves.plot_series(axes, series.step, series.value, **look)
+        lines += training_panels.plot_series(axes, series.step, series.value, **look)
     for one in record.facts.criteria:
         if not one.is_training and one.series.step:
             look = {"ms": 3, "lw": 1.0, "color": ACCENT, "label": "validation"}
-            lines += axes.plot(one.series.step, curves.floats(one.series.value), "o-", **look)
+            lines += axes.plot(one.series.step, training_panels.floats(one.series.value), "o-", **look)
             validated += one.series.value
-    curves.cut_off(axes, losses, validated)
+    training_panels.cut_off(axes, losses, validated)
     axes.set_ylabel("loss")
     axes.set_xlabel("step")
-    lines += [*curves.draw_rates(axes, record.lr), *more]
+    lines += [*training_panels.draw_rates(axes, record.lr), *more]
     corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), len(lines))
     look = {"ncols": n_columns, "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
     axes.legend(handles=lines, loc="upper left", bbox_to_anchor=corner, **look)
@@ -265,7 +264,7 @@ def draw_histograms(record: WatchRecord) -> Any:
     label = labelling(record.layers, record.parameters)
     findings = by_layer(record.findings)
     rows = chosen(record.layers, label, findings)
-    steps = curves.all_steps(rows)
+    steps = training_panels.all_steps(rows)
     n_columns = min(_MOST_COLUMNS, len(rows))
     n_lines = -(-len(rows) // n_columns)
     edges = rows[0].series.histogram.edges if rows[0].series.histogram else ()
@@ -288,7 +287,7 @@ def draw_histograms(record: WatchRecord) -> Any:
             shade = _shades(row, steps)
             pixels[bottom : bottom + len(shade)] = shade
             _name(axes, label(row), findings.get(label(row), ()), bottom, len(shade))
-        image = curves.draw_heat(axes, pixels, steps, origin="lower", cmap="magma", vmin=-5, vmax=0)
+        image = training_panels.draw_heat(axes, pixels, steps, origin="lower", cmap="magma", vmin=-5, vmax=0)
         axes.set_facecolor("none")
         axes.tick_params(labelsize=POINTS, length=2)
         axes.spines[:].set_visible(False)
@@ -411,19 +410,19 @@ def save_figures(
 ) -> None:
     """Draw everything there is something to draw of; `attempt` is opened around each figure."""
     for name, draw in FIGURES.items():
-        if curves.matrices(record.parameters) if name == "gradients" else record.layers:
+        if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
             with attempt(f"{name}.png was not drawn"):
                 save_figure(draw(record), folder / f"{name}.png")
 
 
 def draw_dead(record: WatchRecord) -> Any:
     """Draw the share of zeros: of rectifiers where there are any, else of every layer."""
-    rectifiers = curves.rectifiers(record.layers)
+    rectifiers = training_panels.rectifiers(record.layers)
     rows = rectifiers or list(record.layers)
     what = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
     labels = list(map(labelling(record.layers, record.parameters), rows))
-    steps = curves.all_steps(rows)
-    grid = curves.grid_of(rows, steps, lambda series: series.zero_fraction)
+    steps = training_panels.all_steps(rows)
+    grid = training_panels.grid_of(rows, steps, lambda series: series.zero_fraction)
     page = HeatPage(record, what, layer_names(labels), labels, steps, n_maps=1, width=10.0)
     axes, image = page.draw(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
     page.key(image, "percent zero")
@@ -444,16 +443,16 @@ def draw_updates(record: WatchRecord) -> Any:
     """Draw gradients and relative updates of the weights; biases live on another scale."""
     import numpy as np
 
-    rows = curves.matrices(record.parameters)
-    steps = curves.all_steps(rows)
+    rows = training_panels.matrices(record.parameters)
+    steps = training_panels.all_steps(rows)
     names = parameter_names(row.name for row in rows)
     labels = list(map(labelling(record.layers, record.parameters), rows))
     page = HeatPage(
         record, "gradients and updates of the weights", names, labels, steps, n_maps=2, width=15.0
     )
     with np.errstate(all="ignore"):
-        norms = np.log10(curves.grid_of(rows, steps, lambda series: series.grad_norm))
-        ratios = np.log10(curves.grid_of(rows, steps, lambda series: series.update_ratio))
+        norms = np.log10(training_panels.grid_of(rows, steps, lambda series: series.grad_norm))
+        ratios = np.log10(training_panels.grid_of(rows, steps, lambda series: series.update_ratio))
     norms[~np.isfinite(norms)] = math.nan
     ratios[~np.isfinite(ratios)] = math.nan
     usual = norms[np.isfinite(norms)]
