@@ -9,7 +9,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
 from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
 from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
-from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, with_values
 
 Row = ParameterGradient | ActivationGradient
 
@@ -80,12 +80,9 @@ _MARK = Column(
 def _figures(kind: type[Row], rows: Sequence[Row]) -> tuple[Column, ...]:
     """Return the columns both tables have."""
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
-    has_before = any(row.norm_before_clip is not None for row in rows)
-    has_clipped = any(row.clipped_fraction is not None for row in rows)
     return (
         *field_columns(kind, "norm"),
-        *field_columns(kind, "before", is_shown=has_before),
-        *field_columns(kind, "clipped", is_shown=has_clipped),
+        *with_values(field_columns(kind, "before clipped"), rows),
         *field_columns(kind, "mean std min max abs_max"),
         *field_columns(kind, "nan inf", is_shown=has_non_finite),
     )

@@ -1,7 +1,7 @@
 """The tables of `predict`: a row a guess, those of `--truth`, and that of `--doctor`."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from modelscope_cli.records.predict import (
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
 MEASURES = "measures"
 Facts = tuple[tuple[str, str], ...]
@@ -148,31 +148,24 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     return tuple(facts)
 
 
-def doctor_columns(images: int = 0, has_accuracy: bool = True, has_misfit: bool = True) -> tuple[Column, ...]:
-    """All columns; the last two are for images in folders of their class, and for models with batch norm."""
+def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
+    """All columns; of rows, the last two are shown where they have values."""
     return (
         *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
         *field_columns(Variation, "affected"),
         *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
         *field_columns(Variation, "probability_change kl_divergence top_probability predicted_classes"),
-        *field_columns(Variation, "misfit", is_shown=has_misfit),
-        *field_columns(Variation, "accuracy", is_shown=has_accuracy),
+        *with_values(field_columns(Variation, "misfit accuracy"), rows),
     )
 
 
 def doctor_sheet(record: DoctorRecord) -> Sheet:
     """Lay out the variations, the most harmful first."""
-    rows = record.variations
-    known = doctor_columns(
-        record.images,
-        any(row.accuracy is not None for row in rows),
-        any(row.misfit is not None for row in rows),
-    )
     return Sheet(
         title=headline(record.run, record.images),
-        columns=known,
-        rows=rows,
+        columns=doctor_columns(record.images, record.variations),
+        rows=record.variations,
         facts=tuple(_doctor_facts(record)),
         is_dim=lambda row: not row.affected,
         is_bad=lambda row: row.changed > 0,
