@@ -190,6 +190,11 @@ class ModelInfo:
         return Path(self.name).name if self.source in ("import", "hf") else self.name
 
     @property
+    def described(self) -> str:
+        """The name with its class and weights, `resnet34 (ResNet, weights random)`."""
+        return f"{self.name} ({self.class_name}, weights {self.weights.resolved})"
+
+    @property
     def heading(self) -> str:
         """What a figure of it is headed with."""
         return f"{self.short_name}, {self.weights.resolved} weights"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # of a training alone, and many classes
 def headline(run: Run, images: int, *details: str) -> str:
     """Return `resnet34 (ResNet, weights random) on 2 images, train mode, cpu`; empty details are left out."""
     where = ", ".join(filter(None, (given(run, images), *details, run.device)))
-    return f"{run.model.name} ({run.model.class_name}, weights {run.model.weights.resolved}) on {where}"
+    return f"{run.model.described} on {where}"
 
 
 def given(run: Run, images: int) -> str:

@@ -20,10 +20,8 @@ COLUMNS = (
 
 def attack_sheet(record: AttackRecord) -> Sheet:
     """List the classes that were ever among the best: those of the image first, then those that came up."""
-    model = record.run.model
     return Sheet(
-        title=f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {record.image}, "
-        f"{record.run.device}",
+        title=f"{record.run.model.described} on {record.image}, {record.run.device}",
         columns=COLUMNS,
         rows=record.classes,
         facts=_facts(record),

@@ -133,9 +133,7 @@ def _subject(record: CheckRecord) -> str:
         return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = counted(record.images, "image")
     what = images if given and given.source == "image" else given.source if given else "nothing"
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.mode} mode"
-    )
+    return f"{model.described} on {what}, {record.mode} mode"
 
 
 def _verdict(record: CheckRecord) -> str:

@@ -78,10 +78,8 @@ def _is_missing(row: FeatureMap) -> bool:
 
 
 def _title(record: FeatureMapsRecord) -> str:
-    model, given = record.run.model, record.run.input
+    given = record.run.input
     what = (", ".join(given.files) or given.source) if given else ""
     if record.top_images:
         what = counted(record.images, "image")
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
+    return f"{record.run.model.described} on {what}, {record.run.device}"

@@ -63,9 +63,7 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 
 def _title(record: LrfindRecord) -> str:
-    model = record.run.model
-    name = f"{model.name} ({model.class_name}, weights {model.weights.resolved})"
-    return f"{name} on {record.data}, {record.optimizer}, {record.run.device}"
+    return f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:

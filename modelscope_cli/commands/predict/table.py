@@ -304,11 +304,8 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
 
 
 def _title(record: PredictRecord) -> str:
-    model, n = record.run.model, len({prediction.image for prediction in record.predictions})
-    what = counted(n, "image")
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
+    what = counted(len({prediction.image for prediction in record.predictions}), "image")
+    return f"{record.run.model.described} on {what}, {record.run.device}"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

@@ -100,10 +100,10 @@ def train_sheet(record: TrainRecord) -> Sheet:
 
 
 def _title(record: TrainRecord) -> str:
-    model, data = record.run.model, record.data
+    data = record.data
     n = numbers.count(data.training_pictures)
     return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) learning {n} images of "
+        f"{record.run.model.described} learning {n} images of "
         f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
     )
 
