@@ -1,1 +1,1 @@
-"""What is typed: one folder a command, with its options, its table and its images."""
+"""The commands, a folder each: `command.py`, `options.py`, `table.py`, `figures.py` and `page.py`."""

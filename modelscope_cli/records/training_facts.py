@@ -11,7 +11,7 @@ BETWEEN, GRADIENT, PARAMETER = "between", "gradient", "parameter"
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """What was not finite first, where all before it was.
+    """The first non-finite value of a run.
 
     Attributes:
         what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, and `PARAMETER`: the step has made it so.
@@ -27,7 +27,7 @@ class Birth:
 
     @property
     def words(self) -> str:
-        """Say it: `conv2 is not finite`."""
+        """Return it as a sentence: `conv2 is not finite`."""
         name = label(self.name or self.model, self.call)
         return {
             LOSS: "the loss is not finite, though the output of every layer is",
