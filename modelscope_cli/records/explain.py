@@ -1,7 +1,7 @@
 """What `explain` returns, and the receipt of a map."""
 
-from dataclasses import dataclass, fields
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, share, signed, words
@@ -151,7 +151,7 @@ class Receipt:
         return _difference(self.insertion_edges, self.deletion_edges)
 
 
-FIGURES = tuple(field.name for field in fields(Receipt) if field.type == float | None)
+FIGURES = tuple(name for name, kind in get_type_hints(Receipt).items() if kind == float | None)
 """The names of the figures of a receipt that are one number each."""
 OF_FULL = (
     *(name for name in FIGURES if name.startswith(("insertion", "deletion", "road", "planted"))),
