@@ -91,7 +91,7 @@ def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: 
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
 
 
-_NOTATIONS = {
+_NOTATIONS: dict[str, Notation] = {
     "figure": numbers.notation,
     "change": partial(numbers.notation, is_change=True),
     "amount": numbers.amounts,
