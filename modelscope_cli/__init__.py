@@ -30,7 +30,7 @@ _HOMES = {
     "prune": "analysis.pruning.prune",
     "read": "report.reading",
     "scan": "analysis.weights.weights",
-    "schema": "records.schema",
+    "schema": "records.documents",
     "stats": "analysis.activations.stats",
     "summary": "analysis.summary.summary",
     "train": "training.train",
@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.weights.weights import scan, weights
     from modelscope_cli.examples import demo
     from modelscope_cli.models.catalogue import list_models
-    from modelscope_cli.records.schema import schema
+    from modelscope_cli.records.documents import schema
     from modelscope_cli.report.page.make_report import make_report
     from modelscope_cli.report.reading import read
     from modelscope_cli.rules.registry import list_rules

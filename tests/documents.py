@@ -2,7 +2,7 @@
 
 from jsonschema import Draft202012Validator
 
-from modelscope_cli.records.schema import schema
+from modelscope_cli.records.documents import schema
 
 
 def assert_fits(document):

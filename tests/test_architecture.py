@@ -53,9 +53,9 @@ STANDARD_LIBRARY_ONLY = (
 )
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
-    r"commands/\w+/(pictures|gallery|folder)\.py"
-    r"|report/(canvas|layer_names|layer_panels|heat_map|depth_key|finding_marks|training_curves|clustering"
-    r"|grids|lettering|contact_sheet|gallery|palette|tensor_file|page/pictures)\.py"
+    r"commands/\w+/figures\.py"
+    r"|report/(canvas|layer_axis|training_panels"
+    r"|image_tiles|gallery|tensor_file|page/images)\.py"
 )
 
 

@@ -12,9 +12,8 @@ from modelscope_cli.hooks.binding import BoundHooks, ParametersKept, bind_hooks
 from modelscope_cli.hooks.patterns import parse_pattern
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.forward_signature import arrange_named
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.progress import SILENT
-from modelscope_cli.records.run import Notice
+from modelscope_cli.records.run import HookReport, Notice
 
 if TYPE_CHECKING:
     from modelscope_cli.models.load import LoadedModel

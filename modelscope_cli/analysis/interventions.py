@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
     from modelscope_cli.hooks.spec import HookSpec
     from modelscope_cli.models.load import LoadedModel
-    from modelscope_cli.records.hooks import HookReport
-    from modelscope_cli.records.run import Notice
+    from modelscope_cli.records.run import HookReport, Notice
 
 GivenHook = tuple[str, str, Callable[..., Any]]  # kind, pattern, function
 ReadHook = tuple["HookSpec", Callable[..., Any] | None]  # the function of a `call`

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that leave a report and nothing else
 
@@ -57,7 +57,7 @@ class Results:
         """
         if self.path is None:
             return record
-        report = folder_of(record.command)
+        report = figures_of(record.command)
         record = replace(record, out_dir=self.path, files=report.FILES)
         with self.open() as stage:
             report.save_report(record, stage)

@@ -23,12 +23,12 @@ from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_in
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
 from modelscope_cli.records.run import (
     Arguments,
+    HookReport,
     InputInfo,
     Invocation,
     ModelInfo,

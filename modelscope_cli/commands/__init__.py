@@ -1,1 +1,1 @@
-"""What is typed: one folder a command, with its options, its table and its pictures."""
+"""The commands, a folder each: `command.py`, `options.py`, `table.py`, `figures.py` and `page.py`."""

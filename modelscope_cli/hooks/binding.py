@@ -20,9 +20,8 @@ from modelscope_cli.hooks.patterns import explain, parse_pattern
 from modelscope_cli.hooks.selection import names_of, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.spec import HookSpec, about_pattern
-from modelscope_cli.records.hooks import HookReport
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.run import Arguments, HookReport
 
 Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 

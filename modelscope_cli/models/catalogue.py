@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.hubs import check_package
 from modelscope_cli.models.names import model_names, timm_names
-from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.listings import Catalogue, ModelEntry
 from modelscope_cli.records.run import invocation, versions
 
 _TIMM = "timm:"

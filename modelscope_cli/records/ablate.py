@@ -1,10 +1,11 @@
 """What `ablate` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.columns import change, column, figure, hidden, share, words
 from modelscope_cli.records.predict import Prediction
-from modelscope_cli.records.run import Record
+from modelscope_cli.records.run import HookReport, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +50,17 @@ class Ablation:
     """
 
     name: str
-    type: str
-    order: int
+    type: Annotated[str, words(rank=0)]
+    order: Annotated[int, hidden()]
     call: int
-    channel: int | None
-    mode: str
-    target_logit_change: float | None
-    target_probability: float | None
+    channel: Annotated[int | None, column(rank=0)]
+    mode: Annotated[str, words(is_shown=False)]
+    target_logit_change: Annotated[float | None, change(rank=0, key="logit_change")]
+    target_probability: Annotated[float | None, share(rank=2, key="probability")]
     prediction_changed: bool
-    changed_fraction: float | None
-    kl_divergence: float | None
-    output_l2: float | None
+    changed_fraction: Annotated[float | None, share(key="changed")]
+    kl_divergence: Annotated[float | None, figure("KL", key="kl")]
+    output_l2: Annotated[float | None, figure("L2", rank=4, key="l2")]
     answer_index: int | None
     answer_label: str | None
 

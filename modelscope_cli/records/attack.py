@@ -1,10 +1,11 @@
 """What `attack` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.columns import column, share, words
 from modelscope_cli.records.predict import Guess
-from modelscope_cli.records.run import Record
+from modelscope_cli.records.run import HookReport, Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +24,11 @@ class ClassShift:
     one row without a class, its cosine similarity to that of the image.
     """
 
-    index: int | None
-    label: str | None
-    before: float
-    after: float
-    saved: float
+    index: Annotated[int | None, column(rank=2, key="class")]
+    label: Annotated[str | None, words(rank=0)]
+    before: Annotated[float, share(rank=0)]
+    after: Annotated[float, share(rank=0)]
+    saved: Annotated[float, share("saved as PNG")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
-"""Numbers that nobody can mean, refused where they are typed, not where they overflow. Standard library."""
+"""Bounds of plausible numbers, checked where they are typed and not where they overflow. Standard library."""
 
 import math
 
 SMALLEST, LARGEST = 1e-30, 1e12
-MOST = 1_000_000  # of anything that is counted: pictures in a batch, classes, levels
+MOST = 1_000_000  # of anything that is counted: images in a batch, classes, levels
 LONGEST_RUN = 1_000_000_000  # steps
 LAST_SEED = 2**32 - 1  # the largest that every random generator takes
 

@@ -1,14 +1,101 @@
 """What `check` and `rules` return."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.dataset import DatasetReport
-from modelscope_cli.records.run import Record, first_keys, to_plain
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.columns import column, hidden, words
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
+
+BYTES, PIXELS, ALIKE = "the same bytes", "the same pixels", "alike"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyGroup:
+    """Images that are copies of one another, in the order of the list.
+
+    Attributes:
+        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; of the two that are least so.
+        alike: the share of the edges that two of them have in common, 0..1; 1 of the same pixels. Of more than two
+            images the smallest share that holds the group together.
+        labels: the folders they lie in, each once; empty where images do not lie in folders of classes.
+    """
+
+    how: str
+    images: tuple[str, ...]
+    alike: float = 1.0
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Least, median and most of a figure over the images; None of none."""
+
+    least: float
+    median: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetReport:
+    """A data set without its model.
+
+    Attributes:
+        folders: what was typed. `against`: what it was held against.
+        images: listed in both; `against_images`: how many of them in the latter.
+        broken: those that cannot be decoded, by kind.
+        identical: groups of images with the same bytes or pixels on one side; `alike`: of images that only look it.
+        leaks: groups with images on both sides, the first of the one before those of the other.
+        conflicts: groups in the folders of different classes.
+        width, height: in pixels, of those that can be decoded.
+        images_per_second: read, decoded and measured.
+    """
+
+    folders: tuple[str, ...]
+    against: tuple[str, ...]
+    images: int
+    against_images: int
+    broken: tuple[BrokenKind, ...]
+    identical: tuple[CopyGroup, ...]
+    alike: tuple[CopyGroup, ...]
+    leaks: tuple[CopyGroup, ...]
+    conflicts: tuple[CopyGroup, ...]
+    width: Spread | None
+    height: Spread | None
+    images_per_second: float
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetEvidence:
+    """The report, and the figures of every image that can be decoded: a name and a number each, in one order.
+
+    Attributes:
+        names: of the images. The other columns are as long.
+        width, height: in pixels.
+        light: the brightness that 99 % of the pixels do not exceed; `contrast`: the standard deviation of the
+            brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
+        has_labels: whether any image is in the folder of a class.
+        readable: how many images can be decoded on the first side, and on the other.
+    """
+
+    report: DatasetReport
+    names: Sequence[str]
+    width: Sequence[int]
+    height: Sequence[int]
+    light: Sequence[float]
+    contrast: Sequence[float]
+    sharpness: Sequence[float]
+    has_labels: bool
+    readable: tuple[int, int]
+
+
+def spread_of(values: Iterable[int]) -> Spread | None:
+    """Return least, median (the lower of two) and most."""
+    ordered = sorted(values)
+    return Spread(ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]) if ordered else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +119,15 @@ class Finding:
         made_at: where the layer, or the model, is made; None where that is not in a file of yours.
     """
 
-    code: str
-    rule: str
-    severity: str
-    layer: str | None
-    value: float | None
-    threshold: float | str | None
-    message: str
-    hint: str
-    known: bool = False
+    code: Annotated[str, words(rank=0)]
+    rule: Annotated[str, words(rank=3)]
+    severity: Annotated[str, words()]
+    layer: Annotated[str | None, words(rank=0)]
+    value: Annotated[float | None, hidden()]
+    threshold: Annotated[float | str | None, hidden()]
+    message: Annotated[str, words("what was seen", rank=0, wraps=True)]
+    hint: Annotated[str, words(is_shown=False, wraps=True)]
+    known: Annotated[bool, hidden()] = False
     made_at: SourceLine | None = None
 
 
@@ -70,19 +157,19 @@ class RuleText:
     Attributes:
         code: stable, `MS203`; the hundreds are the group.
         sentence: what is wrong when it fires.
-        threshold: a finding lies beyond it; None for a budget, which is only judged once somebody sets it.
+        threshold: a finding is beyond it; None for a budget, which is only judged once it is set.
         measure: of what the threshold is.
         source: where it comes from.
     """
 
-    code: str
-    name: str
-    severity: str
-    sentence: str
-    threshold: float | str | None
-    measure: str
-    source: str
-    hint: str
+    code: Annotated[str, words(rank=0)]
+    name: Annotated[str, words(rank=0)]
+    severity: Annotated[str, words(rank=2)]
+    sentence: Annotated[str, words("fires when", wraps=True)]
+    threshold: Annotated[float | str | None, column(rank=3)]
+    measure: Annotated[str, words("of what", rank=4, wraps=True)]
+    source: Annotated[str, words("where the threshold comes from", rank=5, wraps=True)]
+    hint: Annotated[str, words(is_shown=False, wraps=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +181,8 @@ class RuleInfo(RuleText):
         judged: False where it could not be, and `reason` says why.
     """
 
-    why: str = ""
-    silence: str = ""
+    why: Annotated[str, words(is_shown=False, wraps=True)] = ""
+    silence: Annotated[str, words("to silence it", is_shown=False, wraps=True)] = ""
     judged: bool = True
     reason: str | None = None
 
@@ -136,11 +223,7 @@ class CheckRecord(Record):
         return tuple(rule for rule in self.rules if not rule.judged)
 
     def assert_passed(self) -> None:
-        """Do nothing where it passed, so that a test can end with this.
-
-        Raises:
-            AssertionError: reads like the verdict on the terminal.
-        """
+        """Do nothing where it passed, so that a test can end with this."""
         __tracebackhide__ = True
         if not self.passed:
             from modelscope_cli.report.views import table_of

@@ -1,12 +1,12 @@
 """What `diff` returns."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.columns import column, counter, figure, words
 from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.reference import Comparison
-from modelscope_cli.records.run import ModelInfo, Record, Shape
+from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
+from modelscope_cli.records.training_facts import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +29,14 @@ class Difference:
     """
 
     name: str
-    status: str
-    max_abs: float | None = None
-    mean_abs: float | None = None
-    rel_l2: float | None = None
-    cosine: float | None = None
-    sqnr_db: float | None = None
-    differing: int | None = None
-    nonfinite: int | None = None
+    status: Annotated[str, words(rank=0)]
+    max_abs: Annotated[float | None, figure("max |d|", rank=3)] = None
+    mean_abs: Annotated[float | None, figure("mean |d|", rank=5)] = None
+    rel_l2: Annotated[float | None, figure("rel L2", rank=0)] = None
+    cosine: Annotated[float | None, column(rank=4)] = None
+    sqnr_db: Annotated[float | None, column("SQNR")] = None
+    differing: Annotated[int | None, column("values", rank=7)] = None
+    nonfinite: Annotated[int | None, counter("NaN, inf")] = None
     shape: Shape | None = None
     b_shape: Shape | None = None
     dtype: str | None = None
@@ -115,7 +115,7 @@ class DiffTotals:
 
 @dataclass(frozen=True, slots=True)
 class DiffSide:
-    """What stands on the other side; A is in the header. `mode` is None where nothing was run."""
+    """The other side; A is in the header. `mode` is None where nothing was run."""
 
     model: ModelInfo
     device: str

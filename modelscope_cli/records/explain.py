@@ -1,11 +1,231 @@
-"""What `explain` returns."""
+"""What `explain` returns, and the receipt of a map."""
 
 from dataclasses import dataclass
+from typing import Annotated, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.receipt import QUICK, Receipt, RequirementMet, Whereabouts
-from modelscope_cli.records.run import Record
+from modelscope_cli.records.columns import column, hidden, share, signed, words
+from modelscope_cli.records.run import HookReport, Record
+
+PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
+QUICK, FULL, NONE = "quick", "full", "none"
+RECEIPTS = (QUICK, FULL, NONE)
+# Rank correlations above these: a map that a model whose head is random, or whose weights are all shuffled, or
+# another class, also has. The first was 0.0 for methods that are odd in the head, 0.8 at most for the magnitude of
+# a gradient, and 0.85 and more for guided backprop.
+MOST_HEAD = 0.8
+LEAST_REPEATED = (
+    0.7  # integrated gradients are made again in fewer points: from 0.76 to 0.99 on trained networks
+)
+MOST_RANDOMISED = 0.75
+MOST_OTHER_CLASS, MOST_OTHER_IMAGE = 0.99, 0.999
+MOST_INCOMPLETE = 0.1
+RULE = (
+    "the fewest failed tests first, then the fewest that were not made; of equals the best mean place in covering,"
+    " insertion, deletion and ROAD"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TestJudgement:
+    """The answer to one test, or to all of them.
+
+    Attributes:
+        test: its name; `verdict` of all.
+        answer: `passed`, `failed` or `not made`, of all `not tested`; of several images that of most.
+        reason: what failed, or why it was not made.
+        passed, failed, not_made: of how many images.
+    """
+
+    test: str
+    answer: str
+    reason: str = ""
+    passed: int = 0
+    failed: int = 0
+    not_made: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """What the model says while an image is uncovered, and while it is covered, pixel by pixel in the map's order.
+
+    Attributes:
+        baseline: what replaces a covered pixel: `mean colour` or `blur`.
+        blank: what the model says of the baseline alone; `whole`: of the image; both not normalised.
+        shares: of the pixels, from 0 to 1.
+        inserted, deleted: at each share, normalised: 0 is the baseline's value or less, 1 the image's or more.
+            Empty where the model says of the baseline more than three quarters of what it says of the image: it is
+            not blank.
+    """
+
+    baseline: str
+    blank: float
+    whole: float
+    shares: tuple[float, ...]
+    inserted: tuple[float, ...]
+    deleted: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What one map was held against. A figure is None where it was not measured or cannot be.
+
+    Over several images figures are means, but those without bounds (the two ratios, `planted_recovered`) medians.
+
+    Attributes:
+        covering: correlation of what the map says was left of the evidence, in random halves of the image, with
+            what the model still says of them, as log odds. `covering_chance`: what 90 of 99 copies of
+            the map at other places do not exceed; `covering_edges`: of the image's edges.
+        repeatability: rank correlation with the map made again, by the same method on the same image and model.
+        other_image: rank correlation with the map of the image whose right half is covered.
+        head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
+            shuffled and negated: 0 for a map that rests on what the last layer weighs.
+        insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
+        deletion: the same of the deletion curve; lower is better.
+        insertion_chance, deletion_chance: of 19 random rankings of the pixels, single ones and patches, their mean.
+        insertion_edges, deletion_edges: of the image's edges (Sobel), which know nothing of the model.
+        insertion_ratio, deletion_ratio: the map's area over that of chance.
+        percentile: the share of the random rankings whose insertion - deletion is below the map's, ties half.
+        road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
+            ranking it is 0 in the mean. `road_edges`: of the image's edges; `road_percentile`: the share of 19
+            random rankings whose value is below the map's, ties half.
+        ties: share of the pixels whose value another pixel has too; their order is random.
+        agreement: mean rank correlation with the maps of the other methods.
+        randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
+            mean of three draws; `randomisation_cascade`: the correlation on the way, from the head down.
+        other_class: rank correlation with the map of another class.
+        planted: share of the change of the map inside the box in which evidence was planted.
+        planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
+        inside: share of the positive evidence inside the box or mask that was given; `even_inside`: of an even map.
+        pointing: whether the strongest pixel is in it, or nearer than 15 pixels: 1 or 0.
+        border: share of the positive evidence in the outer 10 % of each side; 0.36 of an even map.
+        failed: the tests it failed, in words; one that could not be made is in `tests` alone.
+        tests: the answer to each; `verdict`: to all of them, `passed` only where nothing failed, and `repeat`,
+            `covering` and `head` passed. None without a receipt.
+        curves: one a baseline, for the image.
+    """
+
+    covering: Annotated[float | None, column(rank=0)] = None
+    covering_chance: Annotated[float | None, hidden("by chance")] = None
+    covering_edges: float | None = None
+    repeatability: Annotated[float | None, signed("repeat", rank=5)] = None
+    other_image: Annotated[float | None, signed("half image", rank=5)] = None
+    head_randomisation: Annotated[float | None, signed("random head", rank=2)] = None
+    insertion: Annotated[float | None, column(rank=0)] = None
+    deletion: Annotated[float | None, column()] = None
+    insertion_chance: Annotated[float | None, hidden("by chance")] = None
+    deletion_chance: Annotated[float | None, hidden("by chance")] = None
+    insertion_edges: float | None = None
+    deletion_edges: float | None = None
+    insertion_ratio: float | None = None
+    deletion_ratio: float | None = None
+    percentile: float | None = None
+    road: Annotated[float | None, signed("ROAD", rank=3)] = None
+    road_chance: float | None = None
+    road_edges: float | None = None
+    road_percentile: float | None = None
+    ties: Annotated[float | None, share(rank=8)] = None
+    agreement: Annotated[float | None, signed(rank=5)] = None
+    randomisation: Annotated[float | None, signed("shuffled weights", rank=3)] = None
+    randomisation_cascade: tuple[float | None, ...] = ()
+    other_class: Annotated[float | None, signed("other class", rank=4)] = None
+    planted: Annotated[float | None, share(rank=4)] = None
+    planted_recovered: float | None = None
+    inside: Annotated[float | None, share()] = None
+    even_inside: float | None = None
+    pointing: float | None = None
+    border: Annotated[float | None, share(rank=6)] = None
+    failed: tuple[str, ...] = ()
+    tests: tuple[TestJudgement, ...] = ()
+    verdict: TestJudgement | None = None
+    curves: tuple[Curves, ...] = ()
+
+    @property
+    def gain(self) -> float | None:
+        """Insertion - deletion; one order of the pixels and its reverse have opposite ones."""
+        return _difference(self.insertion, self.deletion)
+
+    @property
+    def gain_edges(self) -> float | None:
+        """The same of the image's edges."""
+        return _difference(self.insertion_edges, self.deletion_edges)
+
+
+FIGURES = tuple(name for name, kind in get_type_hints(Receipt).items() if kind == float | None)
+"""The names of the figures of a receipt that are one number each."""
+OF_FULL = (
+    *(name for name in FIGURES if name.startswith(("insertion", "deletion", "road", "planted"))),
+    *("percentile", "ties", "randomisation", "other_class"),
+)
+"""Those of them that only the full receipt has."""
+UNBOUNDED = ("insertion_ratio", "deletion_ratio", "planted_recovered")
+
+
+def _difference(a: float | None, b: float | None) -> float | None:
+    return None if a is None or b is None else a - b
+
+
+@dataclass(frozen=True, slots=True)
+class RequirementMet:
+    """What became of a requirement, `insertion>chance`.
+
+    Attributes:
+        value: of the method's receipt; None where it could not be measured, which does not pass.
+        bound: what it was held against, None likewise.
+        reason: why it is not met where it could not be measured.
+    """
+
+    required: str
+    method: str
+    value: float | None
+    bound: float | None
+    passed: bool
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlier:
+    """An image whose evidence is where it should not be.
+
+    Attributes:
+        share: of the positive evidence, outside the box or mask, or at the border where neither was given.
+    """
+
+    image: str
+    label: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ClassEvidence:
+    """Where the evidence of one class is, over its images.
+
+    Attributes:
+        label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
+        border: mean share of the evidence in the outer 10 % of each side; 0.36 of an even map.
+        outside: mean share outside the box or mask; None where neither was given.
+    """
+
+    label: str
+    images: int
+    silent: int
+    border: float | None
+    outside: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Whereabouts:
+    """Where the evidence of a folder is.
+
+    Attributes:
+        classes: one a class, the one whose evidence is most outside (or at the border) first.
+        outliers: the ten images whose evidence is most outside, or at the border; the worst first.
+        measure: what the outliers are sorted by: `outside` or `border`.
+    """
+
+    classes: tuple[ClassEvidence, ...]
+    outliers: tuple[Outlier, ...]
+    measure: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +244,15 @@ class Explanation:
         receipt: what the map was held against; only where it points with `receipt="none"`.
     """
 
-    method: str
-    layer: str | None
+    method: Annotated[str, words(rank=0)]
+    layer: Annotated[str | None, words(rank=2)]
     why: str
-    adds_up: float | None
-    completeness: float | None
-    steps: float | None
-    seconds: float
+    adds_up: Annotated[float | None, hidden("of the logit")]
+    completeness: Annotated[float | None, hidden("off by")]
+    steps: Annotated[float | None, hidden("passes")]
+    seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
-    adds_up_to: float | None = None
+    adds_up_to: Annotated[float | None, share("adds up to")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +267,7 @@ class ExplainRecord(Record):
         unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
         requirements: what became of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: of several images, where the evidence lies; None for one. `whereabouts_method`: by whose maps:
+        whereabouts: of several images, where the evidence is; None for one. `whereabouts_method`: by whose maps:
             of the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.

@@ -1,9 +1,10 @@
 """What `featuremaps` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.columns import figure, hidden, shape, share, words
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,17 @@ class FeatureMap:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(rank=0)]
     order: int
     call: int
     output: str
-    shape: Shape
-    channels: int = 0
+    shape: Annotated[Shape, shape()]
+    channels: Annotated[int, hidden(rank=4)] = 0
     shown: tuple[int, ...] = ()
-    file: str | None = None
+    file: Annotated[str | None, words(rank=0)] = None
     scale: str = "channel"
-    min: float | None = None
-    max: float | None = None
+    min: Annotated[float | None, figure(rank=5)] = None
+    max: Annotated[float | None, figure(rank=5)] = None
     problem: str | None = None
     kind: str = "output"
     note: str = ""
@@ -72,21 +73,21 @@ class ChannelImages:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(is_shown=False, rank=5)]
     order: int
     call: int
     output: str
-    channel: int
-    best: float
-    best_image: str
-    median: float
-    above_half: float | None
+    channel: Annotated[int, hidden()]
+    best: Annotated[float, figure("largest", rank=0)]
+    best_image: Annotated[str, words("in")]
+    median: Annotated[float, figure(rank=2)]
+    above_half: Annotated[float | None, share("above half", rank=2)]
     nan_images: int = 0
-    problem: str = ""
+    problem: Annotated[str, words(is_shown=False)] = ""
     most: tuple[ChannelImage, ...] = ()
     middle: tuple[ChannelImage, ...] = ()
     least: tuple[ChannelImage, ...] = ()
-    file: str | None = None
+    file: Annotated[str | None, words(rank=3)] = None
 
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
@@ -104,7 +105,7 @@ class FeatureMapsRecord(Record):
         channels: with `top_images`, every channel of the layers. `images`: gone through. `sampled`: how many of
             them the quantiles are of.
         contact_sheet: its name inside `out_dir`; both are None where nothing was drawn.
-        outputs: how many the layers gave; of a deep network `maps` has one a stage where nobody asked for layers.
+        outputs: how many the layers gave; of a deep network `maps` has one a stage unless layers were asked for.
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 

@@ -182,11 +182,7 @@ def _accepted(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that a keyword does not know.
-
-    Raises:
-        UsageError: names the near ones and lists all (exit 2).
-    """
+    """Refuse a word that a keyword does not know."""
     if value not in choices:
         near = nearest(value, choices)
         message = f"'{value}' is not {with_article(keyword)}" + (f": {near}" if near else "")
@@ -194,11 +190,7 @@ def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
 
 
 def check_number(keyword: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse a number out of range.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse a number out of range."""
     if not least <= value <= most:
         allowed = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
         raise UsageError(f"'{value}' is out of range for {keyword}: it is {allowed}", f"{keyword}={least:g}")

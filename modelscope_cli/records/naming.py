@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
 
-# |x| below this counts as near zero, where nobody says otherwise.
+# |x| below this counts as near zero, unless stated otherwise.
 NEAR_ZERO = 0.05
 # What gives exact zeros for everything below zero, so that a channel can die of it: layers, and functions of torch.
 RECTIFIERS = ("ReLU", "ReLU6", "F.relu", "F.relu6")

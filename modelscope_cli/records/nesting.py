@@ -19,9 +19,6 @@ def room_for_depth() -> Iterator[None]:
 
     Other threads than the main one may have so small a stack that the process would die of it; there nothing
     changes.
-
-    Raises:
-        CannotRunError: that was not enough (exit 4).
     """
     before = sys.getrecursionlimit()
     if threading.current_thread() is threading.main_thread():

@@ -3,7 +3,7 @@
 They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written
 as they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep
 network stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place,
-rows, columns]}` and stands column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal
+rows, columns]}`, column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal
 fraction each, `mantissa * 10 ** exponent`, and so come back to the last bit (but for the sign of a zero). Of every
 stream of numbers the lowest bytes stand together, then the next, which is what makes them compress; the whole is
 gzip in base64.
@@ -24,7 +24,7 @@ _SHORT = 60_000  # characters that are not worth packing
 _LEAST = 8  # numbers in a list that is packed
 _MOST = 1 << 48  # what a script can put together of bytes without loss
 _MISSING = 127  # in place of an exponent
-_MOST_BYTES = 1 << 30  # of what is unpacked: nobody's page holds more, and a bomb does
+_MOST_BYTES = 1 << 30  # of what is unpacked: no page holds more, a decompression bomb does
 
 
 class NotAPageError(ValueError):
@@ -44,11 +44,7 @@ def is_page(page: bytes) -> bool:
 
 
 def extract(page: bytes) -> list[dict[str, Any]]:
-    """Return the documents in a page.
-
-    Raises:
-        NotAPageError: there are none, or they cannot be read.
-    """
+    """Return the documents in a page."""
     found = _ISLAND.search(page)
     if found is None:
         raise NotAPageError("it holds no data of modelscope")

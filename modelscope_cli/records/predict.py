@@ -1,12 +1,169 @@
 """What `predict` returns; its guesses are also what other commands say of a prediction."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.run import Record
-from modelscope_cli.records.truth import TruthReport
+from modelscope_cli.records.columns import column, figure, hidden, share, words
+from modelscope_cli.records.run import BrokenKind, HookReport, Record
+
+BINS = 15  # Guo et al. 2017, as most papers since
+
+
+class Measure(NamedTuple):
+    """One figure: `key` for machines, `name` for people; `low` and `high` where it has an interval."""
+
+    key: str
+    name: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of the images, with the interval that holds the true share in 95 of 100 such samples.
+
+    It is Wilson's (1927, "Probable inference, the law of succession, and statistical inference"), which stays
+    within 0..1 and means something for few images and for shares of 0 and 1, too.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, count: int, n: int, z: float = 1.959963984540054) -> "Share":
+        """Return `count / n`. `z`: quantile of the normal distribution, of 97.5 %."""
+        share = count / n
+        middle, spread = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+        scale = 1 + z * z / n
+        # At 0 and n the two terms are equal, and the rounding of a root would decide.
+        low, high = (middle - spread) / scale, (middle + spread) / scale
+        return cls(share, low if count else 0.0, high if count < n else 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassQuality:
+    """One class.
+
+    Attributes:
+        n: images of it; of pixels, pixels. `predicted`: how many were taken for it.
+        correct: how many of these are.
+        precision: correct / predicted. `recall`: correct / n. `iou`: correct / (n + predicted - correct), of
+            pixels only. None where there is nothing to divide by.
+    """
+
+    index: int
+    label: str | None
+    n: int
+    predicted: int
+    correct: int
+    precision: float | None
+    recall: float | None
+    iou: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """Images (or pixels) of the class `truth` taken for `predicted`; `share`: of those of `truth`."""
+
+    truth: int
+    truth_label: str | None
+    predicted: int
+    predicted_label: str | None
+    count: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class ConfidenceBin:
+    """Images whose confidence is above `low` and up to `high`: their mean confidence, and how many are right.
+
+    `confidence` and `accuracy` are None without images.
+    """
+
+    low: float
+    high: float
+    n: int
+    confidence: float | None
+    accuracy: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """An image of the classes `truth` and the score of the class `predicted`, which is none of them."""
+
+    image: str
+    truth: tuple[int, ...]
+    truth_labels: tuple[str | None, ...]
+    predicted: int
+    predicted_label: str | None
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class TruthReport:
+    """A model's predictions against the truth.
+
+    Attributes:
+        kind: `classes`, one of each image; `labels`, several or none of each image; `pixels`.
+        images: how many could be judged. `not_judged`: those whose scores are NaN, how many and the first ten.
+        accuracy: share of the images whose likeliest class is the true one. `top5_accuracy`: whose true class is
+            among the five likeliest, of more than five classes. None of labels and pixels.
+        pixel_accuracy: share of the pixels whose class is known.
+        mean_iou, macro_precision, macro_recall: means over the classes that are in the truth or in a prediction;
+            of one that is never predicted the precision counts as 0, of one that is never true the recall. None
+            where there are none.
+        micro_precision, micro_recall: of all decisions together, of labels only. None where nothing was
+            predicted, or nothing is true.
+        ece: expected calibration error, the mean over the images of |accuracy - confidence| of their bin: 15 of
+            equal width, without their lower edge and with the upper one (Guo et al. 2017, "On calibration of
+            modern neural networks"). `bins`: these; both of classes only.
+        classes: all of them, in their order.
+        confusions: the most frequent first, up to 100 pairs; none of labels.
+        worst: the images with the highest score of a wrong class, up to 24; none of pixels.
+    """
+
+    kind: str
+    images: int
+    accuracy: Share | None = None
+    top5_accuracy: Share | None = None
+    pixel_accuracy: float | None = None
+    mean_iou: float | None = None
+    macro_precision: float | None = None
+    macro_recall: float | None = None
+    micro_precision: float | None = None
+    micro_recall: float | None = None
+    ece: float | None = None
+    bins: tuple[ConfidenceBin, ...] = ()
+    classes: tuple[ClassQuality, ...] = ()
+    confusions: tuple[Confusion, ...] = ()
+    worst: tuple[Mistake, ...] = ()
+    not_judged: tuple[BrokenKind, ...] = ()
+
+    def measures(self) -> list[Measure]:
+        """Return the figures of all images together, one a row of the table."""
+        shares = {"accuracy": "accuracy", "top5_accuracy": "top-5 accuracy"}
+        figures = {
+            "pixel_accuracy": "pixel accuracy",
+            "mean_iou": "mean IoU",
+            "macro_precision": "precision, mean over classes",
+            "macro_recall": "recall, mean over classes",
+            "micro_precision": "precision, all together",
+            "micro_recall": "recall, all together",
+            "ece": "calibration error",
+        }
+        found = [
+            Measure(key, name, share.value, share.low, share.high)
+            for key, name in shares.items()
+            if (share := getattr(self, key)) is not None
+        ]
+        return found + [
+            Measure(key, name, value)
+            for key, name in figures.items()
+            if (value := getattr(self, key)) is not None
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +171,7 @@ class Guess:
     """One class of a prediction.
 
     Attributes:
-        label: its name; None where nobody knows.
+        label: its name; None where it is unknown.
         score: probability, 0..1, after the activation; of pixels the mean over those that are the class.
         logit: what the model gave; None of a box, which has a score alone.
         share: of the pixels of the image, 0..1; None where the prediction is not one of pixels.
@@ -48,9 +205,9 @@ class PredictRecord(Record):
 
     Attributes:
         activation: `softmax` or `sigmoid`. `threshold`: from this score on a class is on; None with softmax.
-        classes: how many the model knows; 0 of boxes whose labels nobody knows.
+        classes: how many the model knows; 0 of boxes whose labels are unknown.
         output: what the model gives: `classes`, `pixels`, `boxes`, or `heads`, several of the first two.
-        truth: how far the predictions are right; None where nobody gave the truth. Where somebody did, no
+        truth: how far the predictions are right; None where no truth was given. Where one was, no
             prediction is kept. `out_dir`, `files`: the folder that was written, and what is in it.
         certificate: of the blocks it was made of; None where it was made in one go.
     """
@@ -72,3 +229,83 @@ class PredictRecord(Record):
         if self.truth is not None:
             return [(measure.key, measure) for measure in self.truth.measures()]
         return [(prediction.image, prediction) for prediction in self.predictions]
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The same images, prepared in another way. All means are over the images.
+
+    Attributes:
+        name: what it is called: `BGR`. The first of the record is `as meant`: all others are held against it.
+        kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
+        what: what it does, in words.
+        affected: how many images the model gets other values of than as meant.
+        changed: how many images have another prediction than as meant, or none that is a number.
+        probability_change: mean of |p - p as meant|, of the class that is predicted as meant.
+        kl_divergence: mean of KL(as meant || varied), in nats.
+        top_probability: mean probability of the predicted class.
+        predicted_classes: how many classes are predicted of some image.
+        misfit: how far the values that enter the first batch norm are from its running statistics, those of the
+            training: KL(images || training) of two normal distributions, the mean over channels, in nats; None
+            without such a layer.
+        accuracy: share of images whose prediction is the class that their folder is called after; None where the
+            folders are not called after classes.
+    """
+
+    name: Annotated[str, words("prepared", rank=0, key="variation")]
+    kind: Annotated[str, words(is_shown=False)]
+    what: str
+    affected: Annotated[int, hidden()]
+    changed: Annotated[int, column(rank=0)]
+    probability_change: Annotated[float, share("mean |change|")]
+    kl_divergence: Annotated[float, figure("KL (nats)", rank=2)]
+    top_probability: Annotated[float, share("mean top", rank=2)]
+    predicted_classes: Annotated[int, column("classes", rank=3)]
+    misfit: Annotated[float | None, figure(rank=2)] = None
+    accuracy: Annotated[float | None, share(rank=0)] = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationEvidence:
+    """What speaks for another preparation than the one that is meant; how sure the model is does not.
+
+    Attributes:
+        kind: `accuracy`, by the classes of the images, or `batch norm`, by what was seen in training.
+        name: of the variation. `value`: of it; `as_meant`: of the preparation that is meant.
+    """
+
+    kind: str
+    name: str
+    value: float
+    as_meant: float
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorRecord(Record):
+    """What `predict --doctor` returns.
+
+    Attributes:
+        images: how many.
+        classes: how many the model knows.
+        stated_by: who says how images are prepared for these weights, in words; None where nothing does.
+        assumed: where nothing does: where the preparation that is used comes from.
+        meant: the preparation that all others are held against, in words: the stated one, else the one in use.
+        given: the options that ask for another preparation than the stated one, as typed; None without any.
+        variations: the worst first, by `changed`, then by `kl_divergence`; `as meant` is the last.
+        evidence: the strongest kind first.
+        left_out: why some variations are missing; None where none is.
+    """
+
+    images: int
+    classes: int
+    stated_by: str | None
+    assumed: str | None
+    meant: str
+    given: str | None
+    variations: tuple[Variation, ...]
+    evidence: tuple[PreparationEvidence, ...] = ()
+    left_out: str | None = None
+
+    @property
+    def command(self) -> str:
+        return "predict"  # whose mode it is

@@ -1,4 +1,4 @@
-"""How a function tells what it is doing while it runs: silent unless somebody listens. Standard library only."""
+"""How a function tells what it is doing while it runs: silent unless a progress is given. Standard library only."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +18,7 @@ class Progress(Protocol):
         """Say in one line what was decided or written."""
 
     def warn(self, text: str) -> None:
-        """Say in one line what may make the result mean less than it seems; it stands in the record, too."""
+        """Say in one line what may make the result mean less than it seems; it is in the record, too."""
 
     def say(self, text: str) -> None:
         """Show what was asked for by name, such as the lines of the hook action `print`."""
@@ -26,7 +26,7 @@ class Progress(Protocol):
 
 @runtime_checkable
 class LiveProgress(Progress, Protocol):
-    """A progress beside which somebody else's script runs and writes."""
+    """A progress beside which a user's script runs and writes."""
 
     def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
         """Give a function that shows one line, drawn over itself; None where there is no terminal."""

@@ -1,10 +1,11 @@
 """What `prune` returns."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.columns import column, count, figure, hidden, shape, share, words
 from modelscope_cli.records.predict import Prediction
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,13 +19,13 @@ class PrunedLayer:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(rank=0)]
     parameter: str
-    shape: Shape
-    numel: int
-    zeros: int
-    zeros_before: int
-    sparsity: float
+    shape: Annotated[Shape, shape(rank=2)]
+    numel: Annotated[int, count("weights")]
+    zeros: Annotated[int, count()]
+    zeros_before: Annotated[int, hidden("zeros before")]
+    sparsity: Annotated[float, share("zero", rank=0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +55,13 @@ class Drift:
             outputs.
     """
 
-    amount: float
-    zeros: int
-    sparsity: float
+    amount: Annotated[float, column(rank=0)]
+    zeros: Annotated[int, count(rank=2)]
+    sparsity: Annotated[float, share("zero", rank=0)]
     agreement: float | None
-    kl_divergence: float | None
+    kl_divergence: Annotated[float | None, figure("KL (nats)")]
     max_logit_change: float
-    cosine_similarity: float | None = None
+    cosine_similarity: Annotated[float | None, figure("cosine similarity", rank=0)] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What every record has: the header of the run, and how it turns into a document and a table."""
+"""What every record has: the header of the run, what the hooks did, and how it becomes a document and a table."""
 
 import dataclasses
 import time
@@ -10,7 +10,39 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli import __version__
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.display import Shown
+
+
+@dataclass(frozen=True, slots=True)
+class HookReport:
+    """One `--hook`: what it was attached to, how often it fired, what it changed.
+
+    Attributes:
+        spec: its text in full, as the parser prints it.
+        layers: what it was attached to; calls such as `relu#1` where its pattern speaks of calls.
+        fired: how often a call, or a gradient, went through it. `never_fired`: the layers where none did.
+        numel: values that went through it. `changed_fraction`: share of them that came out different, None where
+            none did go through.
+        max_abs_difference: largest |after - before| over values finite before and after; None where nothing went
+            through, or where the action only looks.
+        left_alone: why some tensors were passed on as they were; None where none was.
+        moved: what else changed because the user's function worked in place.
+        file: what `save` wrote.
+    """
+
+    spec: str
+    kind: str
+    action: str
+    layers: tuple[str, ...]
+    fired: int
+    never_fired: tuple[str, ...] = ()
+    numel: int = 0
+    changed_fraction: float | None = None
+    max_abs_difference: float | None = None
+    left_alone: str | None = None
+    moved: tuple[str, ...] = ()
+    file: str | None = None
+
 
 Shape = tuple[int, ...]
 Arguments = tuple[Any, ...] | dict[str, Any]
@@ -106,12 +138,12 @@ def invoked_as(argv: tuple[str, ...], started: float, is_forced: bool = False) -
 
 
 def over() -> None:
-    """Forget the command that was running: what is called from now on was typed by nobody."""
+    """Forget the command that was running: later calls come from Python."""
     _INVOCATION.set(None)
 
 
 def invocation() -> Invocation:
-    """Return the command that is running, or one that begins now and was typed by nobody."""
+    """Return the command that is running, or one from Python that begins now."""
     return _INVOCATION.get() or Invocation()
 
 
@@ -154,8 +186,13 @@ class ModelInfo:
 
     @property
     def short_name(self) -> str:
-        """The name for a title: of your own code without the folders its file lies in."""
+        """The name for a title: of your own code without the folders of its file."""
         return Path(self.name).name if self.source in ("import", "hf") else self.name
+
+    @property
+    def described(self) -> str:
+        """The name with its class and weights, `resnet34 (ResNet, weights random)`."""
+        return f"{self.name} ({self.class_name}, weights {self.weights.resolved})"
 
     @property
     def heading(self) -> str:
@@ -180,7 +217,7 @@ class Feeding:
     Attributes:
         workers: processes that decoded beside the model; 0 where both took turns.
         decode_ms: spent decoding and preparing, summed over the processes.
-        model_ms: spent on the images otherwise, by the model and whoever looks at it.
+        model_ms: spent on the images otherwise, by the model and its observers.
         wait_ms: for which the model waited for images.
     """
 

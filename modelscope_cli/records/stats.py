@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Annotated
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.hooks import HookReport
-from modelscope_cli.records.run import Record, Shape
+from modelscope_cli.records.columns import column, counter, figure, hidden, shape, share, words
+from modelscope_cli.records.run import HookReport, Record, Shape
 
 # The figures that cost extra, and the column that shows each.
 COLUMN_OF_FIGURE = {
@@ -47,18 +48,18 @@ class BatchNormDrift:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(rank=0)]
     order: int
     call: int
-    channels: int
-    momentum: float | None
-    mean_gap: float
-    var_ratio: float
-    var_ratio_min: float
-    var_ratio_max: float
-    mean_move: float
-    var_move: float
-    is_frozen: bool = False
+    channels: Annotated[int, column(rank=6)]
+    momentum: Annotated[float | None, column(rank=5)]
+    mean_gap: Annotated[float, figure("mean gap", rank=0)]
+    var_ratio: Annotated[float, figure("var ratio", rank=0)]
+    var_ratio_min: Annotated[float, figure("lowest", rank=3)]
+    var_ratio_max: Annotated[float, figure("highest", rank=3)]
+    mean_move: Annotated[float, figure("mean moves")]
+    var_move: Annotated[float, figure("var moves")]
+    is_frozen: Annotated[bool, words("frozen", rank=2)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ class Redundancy:
     Attributes:
         mean_abs: mean absolute correlation over the pairs of different channels, 0..1.
         channels: channels that varied; a constant one has no correlation and is left out.
-        file: the picture of the matrix, None where none was written.
+        file: the image of the matrix, None where none was written.
     """
 
     mean_abs: float | None
@@ -106,25 +107,25 @@ class ActivationStats:
     """
 
     name: str
-    type: str
-    order: int
+    type: Annotated[str, words(rank=0)]
+    order: Annotated[int, hidden()]
     call: int
     output: str
-    shape: Shape
-    dtype: str
-    numel: int
-    mean: float | None = None
-    std: float | None = None
-    mad: float | None = None
-    min: float | None = None
-    max: float | None = None
-    rms: float | None = None
-    zero_fraction: float | None = None
-    near_zero_fraction: float | None = None
-    nan_count: int = 0
-    inf_count: int = 0
-    channels: int | None = None
-    dead_channels: int | None = None
+    shape: Annotated[Shape, shape(rank=8)]
+    dtype: Annotated[str, words(is_shown=False)]
+    numel: Annotated[int, hidden()]
+    mean: Annotated[float | None, figure(rank=2)] = None
+    std: Annotated[float | None, figure()] = None
+    mad: Annotated[float | None, figure(rank=11)] = None
+    min: Annotated[float | None, figure(rank=5)] = None
+    max: Annotated[float | None, figure(rank=4)] = None
+    rms: Annotated[float | None, figure(rank=10)] = None
+    zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
+    near_zero_fraction: Annotated[float | None, share("near 0", rank=7, key="near_zero")] = None
+    nan_count: Annotated[int, counter("NaN", key="nan")] = 0
+    inf_count: Annotated[int, counter(key="inf")] = 0
+    channels: Annotated[int | None, column(rank=2)] = None
+    dead_channels: Annotated[int | None, column(rank=0, key="dead")] = None
     histogram: Counts | None = None
     correlation: Redundancy | None = None
     problem: str | None = None
@@ -148,19 +149,19 @@ class AttentionStats:
     """
 
     name: str
-    type: str
+    type: Annotated[str, words(rank=0)]
     order: int
     call: int
     output: str
-    head: int
+    head: Annotated[int, column(rank=0)]
     heads: int
-    queries: int
-    keys: int
-    windows: int
-    entropy: float
-    entropy_min: float
-    entropy_max: float
-    ceiling: float
+    queries: Annotated[int, column(rank=5)]
+    keys: Annotated[int, column(rank=4)]
+    windows: Annotated[int, column(rank=6)]
+    entropy: Annotated[float, figure(rank=0)]
+    entropy_min: Annotated[float, figure("lowest", rank=2)]
+    entropy_max: Annotated[float, figure("highest", rank=2)]
+    ceiling: Annotated[float, figure("log(keys)", rank=3)]
 
 
 @dataclass(frozen=True, slots=True)

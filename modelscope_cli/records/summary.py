@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass
 from os import PathLike
+from typing import Annotated
 
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that are not called and take part all the same.
@@ -38,25 +40,25 @@ class LayerShape:
     """
 
     name: str
-    type: str
-    depth: int
-    order: int | None
+    type: Annotated[str, words(rank=0)]
+    depth: Annotated[int, hidden()]
+    order: Annotated[int | None, hidden()]
     call: int
     calls: int
     executed: bool
     input_shapes: tuple[Shape, ...]
     output_shapes: tuple[Shape, ...]
     kernel_size: Shape | None
-    params: int
-    trainable_params: int
-    macs: int
-    flops: int
-    output_bytes: int
+    params: Annotated[int, column(rank=0)]
+    trainable_params: Annotated[int, hidden(key="trainable")]
+    macs: Annotated[int, amount("MACs")]
+    flops: Annotated[int, amount("FLOPs", is_shown=False)]
+    output_bytes: Annotated[int, size("output memory", rank=6, key="memory")]
     is_leaf: bool
     note: str | None = None
-    time_ms: float | None = None
-    zero_fraction: float | None = None
-    grad_norm: float | None = None
+    time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
+    zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
+    grad_norm: Annotated[float | None, figure(key="gradient")] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,7 @@ class Flow:
         inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
         around: of every call, in order, the `order` of the call it was made in; 0 for the model itself.
         edges: `[from, to]`; parameters and constants are not followed.
-        unfollowed: what was given a tensor that came from where nobody could look, such as NumPy or TorchScript.
+        unfollowed: what was given a tensor from where none can be traced, such as NumPy or TorchScript.
         left: functions by which values left torch for Python, `item`, `numpy`: where they went is not known.
     """
 
@@ -124,10 +126,10 @@ class SummaryRecord(Record):
     """What `summary` returns.
 
     Attributes:
-        layers: in execution order; what was not called stands where the module tree has it.
+        layers: in execution order; what was not called is where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
-        flow: whose output goes where; None where nobody asked for it.
+        flow: whose output goes where; None where it was not asked for.
     """
 
     layers: tuple[LayerShape, ...]
@@ -146,10 +148,6 @@ class SummaryRecord(Record):
             color: a column: `macs`, `flops`, `params`, `memory`, or one that was measured; None for the first of
                 those that were measured, else `macs`.
             whole: show every block, also where a long image has many alike.
-
-        Raises:
-            UsageError: the record has no flow or not this column, or the file ends in something else.
-            CannotRunError: the file cannot be written.
         """
         from pathlib import Path
 

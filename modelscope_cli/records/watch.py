@@ -4,12 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
-from modelscope_cli.records.ranks import RankFacts
-from modelscope_cli.records.reference import Comparison
 from modelscope_cli.records.run import Record
+from modelscope_cli.records.training_facts import Birth, Comparison, OptimizerFacts, RankFacts, ScheduleFacts
 
 Series = tuple[float | None, ...]
 
@@ -20,7 +17,7 @@ class Magnitudes:
 
     Attributes:
         edges: of the bins, the same at every step.
-        counts: a row a step: first what lies below the first edge (zeros too), then the bins, last what lies
+        counts: a row a step: first what is below the first edge (zeros too), then the bins, last what is
             above; NaN and infinite values are counted elsewhere. Large tensors give an even sample, scaled up.
     """
 

@@ -1,13 +1,165 @@
-"""What `weights` returns."""
+"""What `weights` returns, and what its scan for code returns."""
 
 import dataclasses
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
 
+from modelscope_cli.records.columns import count, figure, shape, share, size, words
+from modelscope_cli.records.display import Shown
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
-from modelscope_cli.records.safety import Safety
-from modelscope_cli.records.shown import Shown
+
+KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
+RANKS = (KNOWN, UNKNOWN, DANGEROUS)
+# What fails: dangerous names alone, calls of unknown ones too, every unknown one, nothing.
+CALL = "call"
+FAIL_ON = (CALL, DANGEROUS, UNKNOWN, "never")
+
+
+def worst(ranks: Iterable[str]) -> str:
+    """Return the worst of some ranks; `known` where there are none."""
+    return max(ranks, key=RANKS.index, default=KNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A function or class that a file names and that is not known to only hold values.
+
+    Attributes:
+        name: in full, as Python 3 finds it: `os.system`; what it is in words where it has no name.
+        rank: `unknown` or `dangerous`.
+        reason: why.
+        call: how it would be called, `os.system('id')`; None where it is only named.
+        place: the part of the file, where it has parts, and the byte there.
+        is_call: it is called with what the file says, or may be; unknown ones that are not are only referred to, or
+            are objects made without their constructor and given their attributes.
+    """
+
+    name: str
+    rank: str
+    reason: str
+    call: str | None
+    place: str
+    is_call: bool = False
+
+    @property
+    def badness(self) -> tuple[int, bool]:
+        return RANKS.index(self.rank), self.is_call
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsOnly:
+    """Whether `torch.load(..., weights_only=True)` takes a file, by the rules of its unpickler.
+
+    Attributes:
+        loads: `yes`, `with names` that have to be allowed, `no`, or `unasked` where torch.load unpickles nothing.
+        names: those to allow, with `torch.serialization.add_safe_globals`.
+        reason: why not.
+    """
+
+    loads: str
+    names: tuple[str, ...] = ()
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Safety:
+    """What loading a file in full could run.
+
+    Attributes:
+        file: the path, as it was given.
+        rank: of the worst of its names; at least `unknown` where something could not be read.
+        suspects: the dangerous ones first.
+        foreign: all that is named beside torch's own, in that order.
+        pickles: where pickles were found in the file.
+        unread: pickles that torch.load does not look at: another loader may.
+        errors: what could not be read, and so is not known.
+        is_understood: False where it is of a format that is not read at all.
+        allowed: unknown names that were allowed, and so are not among the suspects.
+    """
+
+    file: Annotated[str, words(rank=0)]
+    rank: Annotated[str, words(rank=0)]
+    suspects: tuple[Suspect, ...]
+    weights_only: WeightsOnly
+    foreign: tuple[str, ...] = ()
+    pickles: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+    is_understood: bool = True
+    allowed: tuple[str, ...] = ()
+
+    @property
+    def dangerous(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.suspects if suspect.rank == DANGEROUS)
+
+    @property
+    def unknown(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.suspects if suspect.rank == UNKNOWN)
+
+    @property
+    def calls(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.unknown if suspect.is_call)
+
+    @property
+    def objects(self) -> tuple[Suspect, ...]:
+        return tuple(suspect for suspect in self.unknown if not suspect.is_call)
+
+    def allowing(self, patterns: Iterable[str]) -> "Safety":
+        """Return it without the unknown names that match a pattern; dangerous ones stay."""
+        wanted = tuple(patterns)
+        allowed = {one.name for one in self.unknown if any(fnmatchcase(one.name, p) for p in wanted)}
+        if not allowed:
+            return self
+        left = tuple(one for one in self.suspects if one.rank == DANGEROUS or one.name not in allowed)
+        is_unread = bool(self.errors) or not self.is_understood
+        rank = worst([one.rank for one in left] + [UNKNOWN] * is_unread)
+        return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
+
+    def fails(self, fail_on: str) -> bool:
+        """Tell whether it is as bad as `fail_on`, one of `FAIL_ON`."""
+        if fail_on == CALL:
+            return self.rank == DANGEROUS or bool(self.calls)
+        return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists and strings."""
+        return dict(to_plain(self))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRecord(Shown):
+    """What `weights --scan` returns: every file below a folder.
+
+    Attributes:
+        rank: of the worst file.
+        passed: no file is as bad as `fail_on`.
+    """
+
+    versions: Mapping[str, str]
+    argv: tuple[str, ...]
+    source: str
+    files: tuple[Safety, ...]
+    fail_on: str
+
+    @property
+    def command(self) -> str:
+        return "weights"
+
+    @property
+    def rank(self) -> str:
+        return worst(file.rank for file in self.files)
+
+    @property
+    def passed(self) -> bool:
+        return not any(file.fails(self.fail_on) for file in self.files)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
+        header = first_keys("weights-scan", self.versions, self.argv)
+        verdict = {"source": self.source, "rank": self.rank, "fail_on": self.fail_on, "passed": self.passed}
+        return {**header, **verdict, "files": to_plain(self.files)}
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen: to make a million takes four times as long then
@@ -21,22 +173,22 @@ class TensorRow:
         problem: why there are no statistics, where they were asked for.
     """
 
-    name: str
-    shape: Shape
-    dtype: str
-    numel: int
-    bytes: int
-    file: str
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    max: float | None = None
-    abs_max: float | None = None
-    zero_fraction: float | None = None
+    name: Annotated[str, words(rank=0)]
+    shape: Annotated[Shape, shape()]
+    dtype: Annotated[str, words(rank=3)]
+    numel: Annotated[int, count(rank=5)]
+    bytes: Annotated[int, size("size", rank=2)]
+    file: Annotated[str, words(rank=7)]
+    mean: Annotated[float | None, figure(rank=0)] = None
+    std: Annotated[float | None, figure()] = None
+    min: Annotated[float | None, figure(rank=4)] = None
+    max: Annotated[float | None, figure(rank=4)] = None
+    abs_max: Annotated[float | None, figure("abs max", rank=3)] = None
+    zero_fraction: Annotated[float | None, share(rank=0, key="zero")] = None
     nan_count: int | None = None
     inf_count: int | None = None
-    shared_with: str | None = None
-    problem: str | None = None
+    shared_with: Annotated[str | None, words(is_shown=False, key="shared")] = None
+    problem: Annotated[str | None, words(rank=6)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +229,7 @@ class Identified:
         candidates: all the names whose state dicts look just so; of timm's the plainest first.
         nearest: the name that `score`, `missing` and `unexpected` are about.
         misshaped: names with another shape, and both shapes.
-        prefix: what stands before every name: `module.`.
+        prefix: the beginning of every name: `module.`.
     """
 
     name: str | None

@@ -1,1 +1,1 @@
-"""One file per format. Text formats see records only; the drawing modules see tensors as well."""
+"""How results look: sheets and their formats, numbers and labels, figures and pages, and the files they go to."""

@@ -40,7 +40,7 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
     """Return an empty figure of so many inches that no window of the system is asked for.
 
     Args:
-        title: stands in the upper left corner.
+        title: in the upper left corner.
         is_laid_out: whether matplotlib makes room for all that is drawn; it draws everything twice for that.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -78,12 +78,7 @@ def tidy(axes: Any, title: str = "", **how: Any) -> None:
 
 
 def check_figure(path: Path, is_forced: bool) -> None:
-    """Refuse a file that matplotlib would not know how to write, or that cannot or should not be written.
-
-    Raises:
-        UsageError: another suffix, or there already (exit 2).
-        CannotRunError: it cannot be written where it is asked for (exit 4).
-    """
+    """Refuse a file that matplotlib would not know how to write, or that cannot or should not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}",
@@ -96,9 +91,6 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
     """Write a figure in the format of its suffix; what it says is text, never a formula.
 
     A letter that no font has is left to look so.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
     """
     _use_plain_words(figure)
     with any_letters():

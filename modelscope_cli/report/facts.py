@@ -1,10 +1,49 @@
-"""Lines that stand under several tables: what every `--hook` did, what was not called, what was written."""
+"""Titles and facts of several tables: title, inputs, hooks, files, findings of a training."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.run import HookReport, Run
+from modelscope_cli.records.stats import InputStats
 from modelscope_cli.report import numbers
+
+if TYPE_CHECKING:  # of a training alone, and many classes
+    from modelscope_cli.records.training_facts import Comparison
+    from modelscope_cli.records.watch import TrainingFinding
+
+
+def headline(run: Run, images: int, *details: str) -> str:
+    """Return `resnet34 (ResNet, weights random) on 2 images, train mode, cpu`; empty details are left out."""
+    where = ", ".join(filter(None, (given(run, images), *details, run.device)))
+    return f"{run.model.described} on {where}"
+
+
+def given(run: Run, images: int) -> str:
+    """Return what the model was given: how many images, or the shape of what is none."""
+    if run.input and run.input.source != "image":
+        return f"{run.input.source} {numbers.shapes(run.input.shape)}"
+    return counted(images, "image")
+
+
+def input_facts(inputs: Sequence[InputStats]) -> list[tuple[str, str]]:
+    """Return `("input", "2x3x64x64 float32, mean 0.01, std 1, from -4 to 4")` for every argument."""
+    is_alone = len(inputs) == 1
+    names = [
+        f"input {one.name}" if one.name else "input" if is_alone else f"input {i}"
+        for i, one in enumerate(inputs)
+    ]
+    return [(name, _words(one)) for name, one in zip(names, inputs, strict=True)]
+
+
+def _words(one: InputStats) -> str:
+    words = [f"{numbers.shape(one.shape)} {one.dtype}"]
+    if one.mean is not None:
+        words += [f"mean {numbers.number(one.mean)}", f"std {numbers.number(one.std)}"]
+        words.append(f"from {numbers.number(one.min)} to {numbers.number(one.max)}")
+    words += [f"{n:,} {kind}" for n, kind in ((one.nan_count, "NaN"), (one.inf_count, "infinite")) if n]
+    return ", ".join(words)
 
 
 def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
@@ -48,3 +87,52 @@ def _what_it_did(report: HookReport) -> str:
     if report.moved:
         parts.append("in place, see the warning")
     return ", ".join(parts)
+
+
+def story(
+    findings: "Sequence[TrainingFinding]", verdict: str, reason: str | None, at: str = ""
+) -> list[tuple[str, str]]:
+    """Return the lines below a table.
+
+    Args:
+        reason: why it cannot be told, or what the verdict is not about.
+        at: before each cause: of several trainings, which.
+    """
+    from modelscope_cli.records.watch import SOUND
+
+    if not findings:
+        if verdict == SOUND:
+            return [("verdict", f"{at}nothing wrong found" + (f"; {reason}" if reason else ""))]
+        return [("verdict", f"{at}cannot tell yet: {reason}")]
+    lines = []
+    for cause in (one for one in findings if one.follows is None):
+        where = f"{cause.layer}: " if cause.layer else ""
+        place = f" ({cause.place})" if cause.place else ""
+        lines.append((f"{cause.severity} {cause.code}", f"{at}{where}{cause.message}{place}"))
+        lines.append(("", f"try: {cause.hint}"))
+        if followed := [one for one in findings if one.follows == cause.code]:
+            lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))
+    return lines
+
+
+def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
+    """Return what differs from a run that was fine, a line each; nothing where none was given."""
+    if compared is None:
+        return []
+    n = len(compared.deviations)
+    begin = f"the losses are equal for the first {counted(compared.equal_steps, 'step')}"
+    words = [begin if compared.equal_steps else "the losses differ from the first step on"]
+    words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference beyond the noise")
+    lines = [(f"like {compared.reference}", "; ".join(words))]
+    for one in compared.deviations:
+        what = f"{one.kind}, {one.where}" if one.where else one.kind
+        values = f"{one.here}; there {one.reference}" if one.reference else one.here
+        lines.append(
+            ("", f"{what}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
+        )
+    return lines
+
+
+def _briefly(finding: "TrainingFinding") -> str:
+    since = f"since step {finding.since_step}" if finding.since_step is not None else "over the whole run"
+    return f"{finding.code} {finding.rule} ({f'{finding.layer}, ' if finding.layer else ''}{since})"

@@ -1,12 +1,100 @@
-"""What a terminal shows of a long table: what matters, and in a line each what was folded away."""
+"""Long tables in a terminal: the rows that matter, and a line for each stretch or repeated block of others."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.blocks import Repeat, find_repeats
 from modelscope_cli.report.sheet import Sheet, is_missing
+
+_LEAST = 5  # rows of a block; of fewer there is nothing to fold
+_Signature = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Rows of blocks that are made as one before them.
+
+    Attributes:
+        start, stop: the places of the rows, `stop` not one of them.
+        text: `layer3.2 .. layer3.22: 21 blocks like layer3.1`.
+    """
+
+    start: int
+    stop: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class _RowBlock:
+    name: str
+    start: int
+    stop: int
+
+
+def find_repeats(labels: Sequence[str], types: Sequence[str], *, is_anywhere: bool) -> list[Repeat]:
+    """Return the blocks that hold the same layers, by name and type, as one before them.
+
+    Args:
+        labels: of the rows, with dots between the parts: `layer3.1.conv2`.
+        is_anywhere: whether the one before may be in another part of the model, `layer1.1` for `layer3.1`.
+    """
+    rows = list(zip([tuple(label.split(".")) for label in labels], types, strict=True))
+    return list(_repeats(rows, _RowBlock("", 0, len(rows)), 0, {} if is_anywhere else None))
+
+
+def _repeats(
+    rows: Sequence[tuple[tuple[str, ...], str]],
+    around: _RowBlock,
+    depth: int,
+    known: dict[_Signature, str] | None,
+) -> Iterator[Repeat]:
+    seen = {} if known is None else known
+    alike: list[_RowBlock] = []
+    like = ""
+    for block in _blocks(rows, around, depth):
+        signature = tuple(
+            (".".join(parts[depth + 1 :]), type) for parts, type in rows[block.start : block.stop]
+        )
+        is_block = len(signature) >= _LEAST
+        if is_block and signature in seen and (not alike or like == seen[signature]):
+            like = seen[signature]
+            alike.append(block)
+            continue
+        if alike:
+            yield _told(alike, like)
+            alike = []
+        if is_block and signature in seen:
+            like = seen[signature]
+            alike = [block]
+        elif is_block:
+            seen[signature] = block.name
+            yield from _repeats(rows, block, depth + 1, known)
+    if alike:
+        yield _told(alike, like)
+
+
+def _blocks(
+    rows: Sequence[tuple[tuple[str, ...], str]], around: _RowBlock, depth: int
+) -> Iterator[_RowBlock]:
+    """Give the stretches of rows whose labels begin with the same parts, one more than those around them."""
+    start = around.start
+    while start < around.stop:
+        head = rows[start][0][: depth + 1]
+        stop = start + 1
+        while stop < around.stop and rows[stop][0][: depth + 1] == head:
+            stop += 1
+        yield _RowBlock(".".join(head), start, stop)
+        start = stop
+
+
+def _told(alike: Sequence[_RowBlock], like: str) -> Repeat:
+    first, last = alike[0], alike[-1]
+    names = (
+        f"{first.name}: like" if first is last else f"{first.name} .. {last.name}: {len(alike)} blocks like"
+    )
+    return Repeat(first.start, last.stop, f"{names} {like}")
+
 
 MOST_ROWS = 60
 _FIRST, _LAST, _MOST_BAD = 15, 5, 20
@@ -18,9 +106,9 @@ class Folded:
 
     Attributes:
         kept: their places.
-        lines: what stands for those that are not, by the place of the row before which they stand.
+        lines: one for each stretch that is not shown, by the place of the row after it.
         extremes: `(place, key of the column)` of the cells with the largest or smallest number of a column.
-        n_bad: how many rows that deserve a look are not shown.
+        n_bad: how many marked rows are not shown.
     """
 
     kept: tuple[int, ...]
@@ -32,7 +120,7 @@ class Folded:
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     """Choose the rows of a table that has more than `most`; None where all of them are shown.
 
-    Rows that deserve a look, the extremes of the columns, the first rows and the last ones stay. A block that only
+    Marked rows, the extremes of the columns, the first rows and the last ones stay. A block that only
     repeats one before it goes first.
     """
     n = len(sheet.rows)
@@ -83,7 +171,7 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
 
 
 def _lines(n: int, kept: Sequence[int], repeats: Sequence[Repeat]) -> dict[int, tuple[str, ...]]:
-    """Say what stands between the rows that are kept: which blocks, once each, or how many rows."""
+    """Describe what is between the rows that are kept: which blocks, once each, or how many rows."""
     owner = {place: one for one in repeats for place in range(one.start, one.stop)}
     told: set[Repeat] = set()
     lines: dict[int, tuple[str, ...]] = {}

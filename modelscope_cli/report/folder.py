@@ -24,7 +24,7 @@ _UNFINISHED = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.part")
 
 
 class CannotWriteError(CannotRunError):
-    """A file that could not be written: the disk is full, or somebody took the folder away. Exit code 4."""
+    """A file that could not be written: the disk is full, or the folder was removed. Exit code 4."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot write '{path}': {reason}", f"df -h {shlex.quote(str(_existing(path)))}")
@@ -32,11 +32,7 @@ class CannotWriteError(CannotRunError):
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file or none.
-
-    Raises:
-        CannotRunError: the folder is not there or not writable, or the disk is full (exit 4).
-    """
+    """Write a whole file or none."""
     write_with(path, lambda beside: beside.write_bytes(data))
 
 
@@ -81,10 +77,6 @@ def check_file(path: Path, is_forced: bool) -> None:
 
     Args:
         is_forced: whether a file that is there may be replaced. Devices are written to in any case.
-
-    Raises:
-        UsageError: it is there already, and not forced (exit 2).
-        CannotRunError: it is a folder or a pipe, or its folder is not there or not writable (exit 4).
     """
     here, folder = shlex.quote(str(path)), shlex.quote(str(path.parent))
     if path.is_dir():
@@ -115,9 +107,6 @@ def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
 
     Args:
         hint: names another folder.
-
-    Raises:
-        CannotRunError: it cannot be made (exit 4).
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -126,7 +115,7 @@ def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
 
 
 class OutputFolder:
-    """The folder of a command that writes pictures.
+    """The folder of a command that writes images.
 
     Everything is written to a folder of its own first and moved in at the end, so that the folder holds a whole
     result or none; but for what is written to `begun` itself. A folder that was not empty is only written to with
@@ -139,12 +128,7 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Give the folder to write into; on leaving without an exception its files become the result.
-
-        Raises:
-            UsageError: not empty and not forced (exit 2).
-            CannotRunError: not a folder, not writable, disk full (exit 4).
-        """
+        """Give the folder to write into; on leaving without an exception its files become the result."""
         self.check()
         # Within what is there already: the same file system, and nothing else is made before the end.
         stage = _beside(_existing(self.path) / self.path.name)
@@ -154,7 +138,7 @@ class OutputFolder:
             obey()
             with undisturbed():
                 self._take_in(stage)
-        except CannotWriteError as error:  # of a file in what nobody has heard of and is gone by now
+        except CannotWriteError as error:  # of a file in the stage, which is gone by now
             inside = error.path.parent == stage
             raise (
                 CannotWriteError(self.path / error.path.name, error.reason) if inside else error
@@ -177,11 +161,7 @@ class OutputFolder:
             raise CannotRunError(message, f"ls {shlex.quote(str(target))}")
 
     def begun(self) -> Path:
-        """Make the folder for what shall outlast a run that does not reach its end; from then on it is ours.
-
-        Raises:
-            CannotRunError: it cannot be made (exit 4).
-        """
+        """Make the folder for what shall outlast a run that does not reach its end; from then on it is ours."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         make_folder(self.path)
         _claimed.extend(reversed(missing))
@@ -223,9 +203,6 @@ def free_folder(command: str, model: str) -> Path:
 
     Making it claims it: another process, which may look at the same moment, gets the next. `release_claims` takes
     it away again if nothing comes of the run.
-
-    Raises:
-        CannotRunError: it cannot be made (exit 4).
     """
     name = "".join(mark if mark.isalnum() or mark in "._-" else "-" for mark in Path(model).name)[:150]
     base = Path("runs") / f"{command}-{name}"
@@ -245,7 +222,7 @@ def _claim_first(base: Path) -> Path:
             path.mkdir()
         except FileExistsError:
             path = next(names)
-        except FileNotFoundError:  # nothing has been written here yet, or somebody has tidied up just now
+        except FileNotFoundError:  # nothing has been written here yet, or it was removed just now
             base.parent.mkdir(exist_ok=True)
             _claimed.append(base.parent)
         else:

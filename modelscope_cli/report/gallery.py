@@ -1,6 +1,6 @@
-"""The pictures of `featuremaps`: one grid a captured output, the contact sheet, the tensors."""
+"""Contact sheets: one small image a layer on one sheet, the input image first."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,38 +12,98 @@ from torch import Tensor
 
 from modelscope_cli.records.featuremaps import FeatureMap
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.report import grids, numbers
-from modelscope_cli.report.contact_sheet import Tile, contact_sheet
+from modelscope_cli.report import image_tiles, numbers
+from modelscope_cli.report.image_tiles import (
+    BAND,
+    GAP,
+    MARGIN,
+    NUMBER_SIZE,
+    Bar,
+    empty,
+    number_cells,
+    page,
+    paste_image,
+    thumbnail,
+    write,
+)
 from modelscope_cli.report.labels import file_stems
-from modelscope_cli.report.lettering import BAND, Bar, number_cells, page
 from modelscope_cli.report.tensor_file import write_tensors
+
+SHEET = (1800, 1000)  # pixels; it is no larger than this
+_NAME_SIZE, _LINES = 12, 32  # points; pixels under a tile's upper edge, for its name and its shape
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One output on a contact sheet; `draw` gives its image, at most so many pixels wide and high."""
+
+    name: str
+    shape: str
+    draw: Callable[[int], Image.Image]
+
+
+def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None = None) -> Image.Image:
+    """Lay out one small image a layer with its name and shape, the image first, all within `SHEET` pixels."""
+    n = len(tiles) + (input_image is not None)
+    columns, side = _arrange(n)
+    step_x, step_y = side + GAP * 4, side + _LINES + GAP * 4
+    bodies = [tile.draw(side) for tile in tiles]
+    mode = "RGB" if any(body.mode == "RGB" for body in bodies) else "P"
+    size = (columns * step_x + MARGIN * 2, -(-n // columns) * step_y + MARGIN * 2)
+    sheet = empty(mode, size, cmap)
+    words = [(tile.name, tile.shape) for tile in tiles]
+    if input_image is not None:
+        bodies.insert(0, thumbnail(input_image, side))
+        words.insert(0, ("the image", f"{input_image.shape[-1]} x {input_image.shape[-2]} pixels"))
+    for place, (body, (name, shape)) in enumerate(zip(bodies, words, strict=True)):
+        x = MARGIN + place % columns * step_x
+        y = MARGIN + place // columns * step_y
+        write(sheet, (x, y), name, _NAME_SIZE, side, cmap)
+        write(sheet, (x, y + _LINES // 2 - 1), shape, NUMBER_SIZE, side, cmap, faint=True)
+        if input_image is not None and place == 0:
+            paste_image(sheet, body, (x, y + _LINES))
+        else:
+            sheet.paste(body.convert(mode) if body.mode != mode else body, (x, y + _LINES))
+    return sheet
+
+
+def _arrange(n: int) -> tuple[int, int]:
+    """Return the number of columns that makes `n` square tiles largest, and their side in pixels."""
+    best = (1, 1)
+    for columns in range(1, n + 1):
+        rows = -(-n // columns)
+        wide = (SHEET[0] - 2 * MARGIN) // columns - GAP * 4
+        high = (SHEET[1] - 2 * MARGIN) // rows - GAP * 4 - _LINES
+        best = max(best, (columns, min(wide, high, 400)), key=lambda pair: (pair[1], pair[0]))
+    return best[0], max(best[1], 8)
+
 
 CONTACT_SHEET = "contact_sheet.png"
 TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class MapLook:
     """How the maps are drawn.
 
     Attributes:
         scale: `channel` or `layer`: over what the colours span.
         cmap: a matplotlib colour map.
         cell: pixels of a map's long side; None enlarges small maps and leaves others as they are.
-        picture: `(3, H, W)` uint8, what was seen; None where it was no picture.
-        is_overlay: the maps are laid over the picture, which otherwise stands beside them.
+        input_image: `(3, H, W)` uint8, what was seen; None where it was no image.
+        is_overlay: the maps are laid over the image, which otherwise is beside them.
     """
 
     scale: str
     cmap: str
     cell: int | None
-    picture: Tensor | None = None
+    input_image: Tensor | None = None
     is_overlay: bool = False
 
     @property
     def under(self) -> Tensor | None:
-        """The picture that maps are laid over."""
-        return self.picture if self.is_overlay else None
+        """The image that maps are laid over."""
+        return self.input_image if self.is_overlay else None
 
 
 class Exhibit(Protocol):
@@ -55,7 +115,7 @@ class Exhibit(Protocol):
     def maps(self) -> Tensor | None: ...
 
 
-def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple[FeatureMap, ...]:
+def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tuple[FeatureMap, ...]:
     """Write a grid for every output that can be drawn, and the contact sheet; return the records with files."""
     records = []
     tiles = []
@@ -65,36 +125,38 @@ def save_gallery(exhibits: Sequence[Exhibit], look: Look, folder: Path) -> tuple
             continue
         maps = exhibit.maps.to("cpu")
         file = f"{stem}.png"
-        grids.save_png(draw(exhibit, maps, look), folder / file)
+        image_tiles.save_png(draw(exhibit, maps, look), folder / file)
         # A vector has one value a channel, so its colours can only span the whole of it.
         scale = look.scale if maps.ndim > 1 else "layer"
         records.append(replace(exhibit.record, file=file, scale=scale))
         tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
-    grids.save_png(contact_sheet(tiles, look.cmap, look.picture), folder / CONTACT_SHEET)
+    image_tiles.save_png(contact_sheet(tiles, look.cmap, look.input_image), folder / CONTACT_SHEET)
     return tuple(records)
 
 
-def draw(exhibit: Exhibit, maps: Tensor, look: Look) -> Image.Image:
+def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record
     shown = maps[list(record.shown)]
-    picture, columns = look.picture, grids.columns_of(len(shown))
+    input_image, columns = look.input_image, image_tiles.columns_of(len(shown))
     if shown.ndim == 1:
-        cells = grids.strip(vector_colours(shown))
-        columns, picture = grids.columns_of(len(shown), grids.STRIP_COLUMNS), None
-        body = grids.to_image(grids.mosaic(cells, columns, BAND), look.cmap)
+        cells = image_tiles.strip(vector_colours(shown))
+        columns, input_image = image_tiles.columns_of(len(shown), image_tiles.STRIP_COLUMNS), None
+        body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     elif look.under is not None:
-        body = grids.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
+        body = image_tiles.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
     else:
-        cells = grids.enlarge(grids.to_colours(shown, look.scale), look.cell)
-        body = grids.to_image(grids.mosaic(cells, columns, BAND), look.cmap)
+        cells = image_tiles.enlarge(image_tiles.to_colours(shown, look.scale), look.cell)
+        body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(shown) // columns)
     cell = (
-        (body.width + grids.GAP) // columns - grids.GAP,
-        (body.height + grids.GAP) // rows - grids.GAP - BAND,
+        (body.width + image_tiles.GAP) // columns - image_tiles.GAP,
+        (body.height + image_tiles.GAP) // rows - image_tiles.GAP - BAND,
     )
     number_cells(body, record.shown, cell, columns, look.cmap)
-    return page(body, _title(exhibit), look.cmap, picture=picture, bar=_bar(record, maps.ndim, look.scale))
+    return page(
+        body, _title(exhibit), look.cmap, input_image=input_image, bar=_bar(record, maps.ndim, look.scale)
+    )
 
 
 def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
@@ -106,7 +168,7 @@ def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
 
 def vector_colours(vector: Tensor) -> Tensor:
     """Turn `(C,)` floats into palette indices."""
-    return grids.to_colours(vector[None, None], "layer")[0, 0]
+    return image_tiles.to_colours(vector[None, None], "layer")[0, 0]
 
 
 def _title(exhibit: Exhibit) -> str:
@@ -132,26 +194,30 @@ def _which(record: FeatureMap) -> str:
     return words if is_sorted else f"{words}, not in their own order"
 
 
-def _draw_tile(maps: Tensor, look: Look, side: int) -> Image.Image:
+def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw what the contact sheet shows of an output, at most `side` pixels wide."""
     if look.under is not None and maps.ndim > 1:
         live = _liveliest(maps)
-        per_row = grids.columns_of(len(live))
-        return grids.overlay(
-            live, look.under, look.cmap, max((side + grids.GAP) // per_row - grids.GAP, 1), look.scale
+        per_row = image_tiles.columns_of(len(live))
+        return image_tiles.overlay(
+            live,
+            look.under,
+            look.cmap,
+            max((side + image_tiles.GAP) // per_row - image_tiles.GAP, 1),
+            look.scale,
         )
     colours = tile(maps, look)
-    per_row = grids.columns_of(len(colours))
-    small = grids.resize(colours, max((side + grids.GAP) // per_row - grids.GAP, 1))
-    return grids.to_image(grids.mosaic(small, per_row), look.cmap)
+    per_row = image_tiles.columns_of(len(colours))
+    small = image_tiles.resize(colours, max((side + image_tiles.GAP) // per_row - image_tiles.GAP, 1))
+    return image_tiles.to_image(image_tiles.mosaic(small, per_row), look.cmap)
 
 
-def tile(maps: Tensor, look: Look) -> Tensor:
+def tile(maps: Tensor, look: MapLook) -> Tensor:
     """Choose what the contact sheet shows of an output: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
-        cells = grids.strip(vector_colours(maps))
-        return grids.mosaic(cells, grids.STRIP_COLUMNS)[None]
-    return grids.to_colours(_liveliest(maps), look.scale)
+        cells = image_tiles.strip(vector_colours(maps))
+        return image_tiles.mosaic(cells, image_tiles.STRIP_COLUMNS)[None]
+    return image_tiles.to_colours(_liveliest(maps), look.scale)
 
 
 def _liveliest(maps: Tensor) -> Tensor:
@@ -161,11 +227,7 @@ def _liveliest(maps: Tensor) -> Tensor:
 
 
 def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
-    """Write every captured output, all channels, under its layer's name.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write every captured output, all channels, under its layer's name."""
     tensors = {}
     for exhibit in exhibits:
         if exhibit.maps is not None:

@@ -6,7 +6,7 @@ from typing import Protocol
 from modelscope_cli.records.naming import Called, label_of
 
 
-class Named(Called, Protocol):
+class NamedOutput(Called, Protocol):
     """What a row needs to name a file."""
 
     @property
@@ -32,7 +32,7 @@ def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:
     return "…"
 
 
-def file_stems(rows: Sequence[Named]) -> list[str]:
+def file_stems(rows: Sequence[NamedOutput]) -> list[str]:
     """Return `012_layer2.0.conv1` for each row: its place in the order of calls, its label, its output."""
     width = max(3, len(str(max((row.order for row in rows), default=0))))
     stems = []

@@ -57,7 +57,7 @@ def _style() -> str:
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
-    """Leave out columns with nothing in any row, as that of a figure nobody asked for."""
+    """Leave out columns with nothing in any row, as that of a figure that was not asked for."""
     first, *others = sheet.columns
     kept = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
     return replace(sheet, columns=(first, *kept))
@@ -100,21 +100,21 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
     except UsageError as error:
         error.speak_python()
         raise
-    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where nobody imported pyplot
+    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where pyplot was not imported
     return figure
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    pictures = getattr(views.pictures_of(record.command), "PICTURES", None)
-    if not pictures:
+    figures = getattr(views.figures_of(record.command), "FIGURES", None)
+    if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
-    if picture is not None and picture not in pictures:
-        near = nearest(picture, pictures)
+    if picture is not None and picture not in figures:
+        near = nearest(picture, figures)
         what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
-        raise UsageError(what, one_of(picture, pictures))
+        raise UsageError(what, one_of(picture, figures))
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
-    return pictures[picture or next(iter(pictures))](record)
+    return figures[picture or next(iter(figures))](record)
 
 
 def _to_png(figure: Any) -> bytes:

@@ -52,6 +52,11 @@ def percent(fraction: float | None) -> str:
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
+def signed(value: float | None) -> str:
+    """Two decimals with the sign, `+0.31`."""
+    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
+
+
 def number(value: float | None) -> str:
     """Four significant digits, in the same few characters at any magnitude."""
     if value is None or math.isnan(value):
@@ -85,7 +90,7 @@ _MOST_DIGITS = 7
 def amounts(values: Sequence[float | None]) -> Callable[[float | None], str]:
     """Return the function that writes every count of a column in one unit: `11,513.6 M` above `51.4 M`.
 
-    Nothing stands for 0. The median has three significant digits. What is too small to show with so many decimals
+    0 is left out. The median has three significant digits. What is too small to show with so many decimals
     is `<0.1 M`.
     """
     return _in_one_unit(values, 1000, _THOUSANDS)
@@ -131,7 +136,7 @@ def bars(counts: Sequence[int], width: int = 16) -> str:
     if not counts:
         return ""
     width = min(width, len(counts))
-    # Each character stands for a whole number of bins, the last one perhaps for fewer.
+    # Each character covers a whole number of bins, the last one perhaps for fewer.
     step = -(-len(counts) // width)
     groups = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
     top = math.log1p(max(groups))

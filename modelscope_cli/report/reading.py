@@ -9,16 +9,16 @@ from typing import Any
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records import page_data
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
-from modelscope_cli.records.restore import NotADocumentError, restore
-from modelscope_cli.records.shown import Shown
-from modelscope_cli.report.json import DOCUMENT
+from modelscope_cli.report.formats import DOCUMENT
 
 PAGE = "report.html"
 """The name of a page in the folder of a result."""
 
 RESULT_FILES = (DOCUMENT, PAGE)
-"""What every folder of a result holds, beside its pictures and tables."""
+"""What every folder of a result holds, beside its images and tables."""
 
 
 def read(path: str | PathLike[str]) -> Shown:
@@ -41,11 +41,7 @@ def read(path: str | PathLike[str]) -> Shown:
 
 
 def read_all(path: str | PathLike[str]) -> list[Shown]:
-    """Return every record that a page holds, two where it compares; of any other file the one in it.
-
-    Raises:
-        CannotRunError: as `read`.
-    """
+    """Return every record that a page holds, two where it compares; of any other file the one in it."""
     file = result_file(Path(path))
     try:
         return [restore(document) for document in _documents(file)]
@@ -60,11 +56,7 @@ def read_all(path: str | PathLike[str]) -> list[Shown]:
 
 
 def result_file(path: Path) -> Path:
-    """Return the file of a result, which is in its folder, or is named itself.
-
-    Raises:
-        CannotRunError: there is none (exit 4).
-    """
+    """Return the file of a result, which is in its folder, or is named itself."""
     refuse_endless(path)
     if not path.is_dir():
         if not path.exists():

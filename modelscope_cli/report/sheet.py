@@ -1,13 +1,16 @@
-"""A sheet: rows and columns ready for any text format, between the records and the formats."""
+"""A sheet: rows and columns ready for any text format, and what a person asked to see of it."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+import re
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import cache, partial
+from operator import attrgetter
+from typing import Any, cast, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.columns import FieldColumn
 from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None
@@ -29,7 +32,8 @@ class Column:
         wraps: sentences, which go over several lines where the terminal is narrow.
         notation: given all values, how each of them is written, alike in one column; `text` has words that stand
             there instead, or nothing.
-        is_bad: whether a cell deserves a look: it is marked, and coloured where there is colour.
+        is_bad: whether to mark the cell, and to colour it where there is colour.
+        missing: what people read where there is no value.
     """
 
     key: str
@@ -42,21 +46,22 @@ class Column:
     wraps: bool = False
     notation: Notation | None = None
     is_bad: Callable[[Any], bool] = lambda row: False
+    missing: str = ""
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
         """Return the cells of these rows as people read them."""
         values = [self.value(row) for row in rows]
-        if self.notation is None:
-            texts = (
-                map(self.text, rows)
-                if self.text is not None
-                else ("" if v is None else str(v) for v in values)
-            )
-            return [plain(text) for text in texts]
-        figures = [float(value) if isinstance(value, int | float) else None for value in values]
-        write = self.notation(figures)
-        words = [self.text(row) if self.text is not None else "" for row in rows]
-        return [plain(word) or write(figure) for word, figure in zip(words, figures, strict=True)]
+        if self.text is not None:
+            texts = [plain(self.text(row)) for row in rows]
+        elif self.notation is None:
+            texts = ["" if value is None else plain(str(value)) for value in values]
+        else:
+            texts = [""] * len(rows)
+        if self.notation is not None:
+            figures = [float(value) if isinstance(value, int | float) else None for value in values]
+            write = self.notation(figures)
+            texts = [text or write(figure) for text, figure in zip(texts, figures, strict=True)]
+        return [text or self.missing * (value is None) for text, value in zip(texts, values, strict=True)]
 
 
 def figure(
@@ -64,14 +69,6 @@ def figure(
 ) -> Column:
     """Return a column of numbers in one notation, so that their sizes can be read downwards."""
     return Column(key, title, value, rank=rank, notation=numbers.notation, **traits)
-
-
-def change(
-    key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
-) -> Column:
-    """Return such a column in which a number above zero has its sign as well."""
-    signed = partial(numbers.notation, is_change=True)
-    return Column(key, title, value, rank=rank, notation=signed, **traits)
 
 
 def amount(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
@@ -90,8 +87,90 @@ def percentage(key: str, title: str, value: Callable[[Any], float | None], **tra
 
 
 def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of counts of which any but 0 deserves a look, such as NaN; it never leaves a narrow table."""
+    """Return a column of counts of which any but 0 is marked, such as NaN; a narrow table always has it."""
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
+
+
+_NOTATIONS: dict[str, Notation] = {
+    "figure": numbers.notation,
+    "change": partial(numbers.notation, is_change=True),
+    "amount": numbers.amounts,
+    "size": numbers.sizes,
+}
+_TEXTS: dict[str, Callable[[Any], str]] = {
+    "share": numbers.percent,
+    "count": numbers.count,
+    "signed": numbers.signed,
+}
+
+
+def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ...]:
+    """Return columns of a record's fields as their annotations describe them.
+
+    Args:
+        keys: of the columns, with spaces between them.
+        traits: of `Column`, which replace what the annotations say.
+    """
+    by_key = _described(cast("Hashable", kind))
+    return tuple(replace(by_key[key], **traits) for key in keys.split())
+
+
+def other_columns(kind: type[Any], listed: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of a record's fields that are not listed yet, so that a new field needs no table."""
+    keys = {column.key for column in listed}
+    return tuple(column for key, column in _described(cast("Hashable", kind)).items() if key not in keys)
+
+
+def inner_columns(field: str, columns: Iterable[Column]) -> tuple[Column, ...]:
+    """Return columns of a record that a row holds in a field."""
+    return tuple(
+        replace(one, value=_inside(field, one.value), text=_inside(field, one.text)) for one in columns
+    )
+
+
+def _inside(field: str, read: Callable[[Any], Any] | None) -> Any:
+    return None if read is None else lambda row: read(getattr(row, field))
+
+
+def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[Column, ...]:
+    """Leave columns without a value in any row out of a person's table; `rows`: None shows them."""
+    if rows is None:
+        return tuple(columns)
+    return tuple(
+        replace(one, is_shown=one.is_shown and any(one.value(row) is not None for row in rows))
+        for one in columns
+    )
+
+
+@cache
+def _described(kind: Any) -> dict[str, Column]:
+    hints = get_type_hints(kind, include_extras=True)
+    found = (
+        (field.name, extra)
+        for field in fields(kind)
+        for extra in getattr(hints[field.name], "__metadata__", ())
+        if isinstance(extra, FieldColumn)
+    )
+    columns = (_column(name, extra) for name, extra in found)
+    return {column.key: column for column in columns}
+
+
+def _column(name: str, about: FieldColumn) -> Column:
+    read, key = attrgetter(name), about.key or name
+    write = _TEXTS.get(about.form)
+
+    return Column(
+        key,
+        key if about.title is None else about.title,
+        (lambda row: numbers.shape(read(row))) if about.form == "shape" else read,
+        (lambda row: write(read(row))) if write else None,
+        is_number=about.form not in ("words", "shape"),
+        rank=about.rank,
+        is_shown=about.is_shown,
+        wraps=about.wraps,
+        notation=_NOTATIONS.get(about.form),
+        is_bad=(lambda row: bool(read(row))) if about.form == "counter" else lambda row: False,
+    )
 
 
 def is_missing(value: Value) -> bool:
@@ -101,17 +180,17 @@ def is_missing(value: Value) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """A table with what stands above and below it. Titles, facts and rendered cells are safe to show as they are.
+    """A table with its title and its facts. Titles, facts and rendered cells are safe to show as they are.
 
     Attributes:
         facts: `(label, text)` lines under the table: totals, what was run on what.
         is_dim: whether a row is of less interest (a layer that was never called).
-        is_bad: whether a row deserves a look (NaN, dead channels).
+        is_bad: whether to mark a row (NaN, dead channels).
         is_by_layer: the column `name` is that of a layer or parameter, with dots between its parts: in a terminal a
             block that repeats another one is a line of a long table, and a name that is too long loses its head.
         is_tree: the first column as people read it means something only below the row before.
         is_catalogue: a list to read; no row matters more than another, and a terminal gets all of them.
-        is_sorted: the rows stand in the order that somebody asked for.
+        is_sorted: the rows are in the order that was asked for.
     """
 
     title: str
@@ -134,11 +213,7 @@ class Sheet:
 
 
 def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Column, ...]:
-    """Return the columns a person listed by key, in that order; all of them where nothing was listed.
-
-    Raises:
-        UsageError: an unknown key; names the near ones and lists all (exit 2).
-    """
+    """Return the columns a person listed by key, in that order; all of them where nothing was listed."""
     if wanted is None:
         return tuple(columns)
     keys = ",".join(column.key for column in columns)
@@ -150,14 +225,85 @@ def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Colum
 
 
 def find_column(columns: Sequence[Column], word: str, typed: str, hint: str) -> Column:
-    """Return the column with this key.
-
-    Raises:
-        UsageError: there is none; names the near ones (exit 2).
-    """
+    """Return the column with this key."""
     by_key = {column.key: column for column in columns}
     key = word.strip().lower().replace("-", "_")
     if key not in by_key:
         near = nearest(key, by_key)
         raise UsageError(f"unknown column '{key}' in {typed}" + (f": {near}" if near else ""), hint)
     return by_key[key]
+
+
+_DIRECTIONS = ("asc", "desc")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What was typed.
+
+    Attributes:
+        columns: the keys of the columns, with commas between them; None for all.
+        sort: the key of the column to sort by, perhaps with `:asc` or `:desc`; otherwise the largest number comes
+            first, and texts follow the alphabet. None leaves the rows as they are.
+        top: how many rows; None for all.
+        is_whole: whether a terminal gets all the rows of a long table as well.
+    """
+
+    columns: str | None = None
+    sort: str | None = None
+    top: int | None = None
+    is_whole: bool = False
+
+    def check(self, columns: Sequence[Column]) -> tuple[Column, ...]:
+        """Return the columns that were listed, and that by which is sorted; all of them where none was listed."""
+        chosen = choose_columns(columns, self.columns)
+        if self.sort is None:
+            return chosen
+        column, _ = self._order(columns)
+        return chosen if any(one.key == column.key for one in chosen) else (*chosen, column)
+
+    def arrange(self, sheet: Sheet) -> Sheet:
+        """Return the sheet with the rows and columns that were asked for."""
+        columns = choose_columns(sheet.columns, self.columns)
+        rows = sheet.rows
+        if self.sort is not None:
+            rows = tuple(_sorted(rows, *self._order(sheet.columns)))
+        facts = sheet.facts
+        if self.top is not None and self.top < len(rows):
+            facts = (*facts, ("shown", f"{self.top} of {len(rows):,} rows"))
+        if self.sort is not None and sheet.is_tree:  # a row means nothing any more below another one
+            columns = tuple(
+                replace(one, text=None) if one.key == sheet.columns[0].key else one for one in columns
+            )
+        is_sorted = sheet.is_sorted or self.sort is not None
+        return replace(sheet, columns=columns, rows=rows[: self.top], facts=facts, is_sorted=is_sorted)
+
+    def _order(self, columns: Sequence[Column]) -> tuple[Column, str]:
+        assert self.sort is not None
+        key, _, direction = self.sort.partition(":")
+        keys = ", ".join(column.key for column in columns)
+        column = find_column(
+            columns, key, f"--sort '{self.sort}', not one of {keys}", f"--sort {columns[0].key}"
+        )
+        if ":" in self.sort and direction not in _DIRECTIONS:
+            message = f"'--sort {self.sort}' ends in neither :asc nor :desc"
+            raise UsageError(message, f"--sort {column.key}:asc")
+        return column, direction
+
+
+def _sorted(rows: Sequence[Any], column: Column, direction: str) -> list[Any]:
+    """Sort rows by a column; those without a value come last, whichever the direction."""
+    pairs = [(column.value(row), row) for row in rows]
+    present = [pair for pair in pairs if not is_missing(pair[0])]
+    is_text = any(isinstance(value, str) for value, _ in present)
+    is_falling = direction == "desc" or (not direction and not is_text)
+    present.sort(key=lambda pair: _key(pair[0], is_text), reverse=is_falling)
+    return [row for _, row in present] + [row for value, row in pairs if is_missing(value)]
+
+
+def _key(value: Any, is_text: bool) -> Any:
+    """Return what to compare: numbers as they are, texts so that `layer2` comes before `layer10`."""
+    if not is_text:
+        return value
+    words = re.split(r"(\d+)", str(value).casefold())
+    return [(int(word), "") if n % 2 else (0, word) for n, word in enumerate(words)]

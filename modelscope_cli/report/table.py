@@ -18,7 +18,7 @@ _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # what a column of sentences makes do with
 _SHORT_NAME, _DEAR = 28, 2  # a layer's name is cut in front before a column of this rank or less leaves
 _LEAST = 6  # no name gets less, and no number is cut, where nothing is left that could leave
-_MARK = "!"  # after a number that deserves a look, for those who see no colour
+_MARK = "!"  # after a marked number, where there is no colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
 
 

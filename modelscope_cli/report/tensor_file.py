@@ -15,10 +15,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> in
     """Write tensors under their names, whole or not at all, and return how many bytes the file has.
 
     Args:
-        about: stands in the header of the file, each as a JSON document.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
+        about: for the header of the file, each as a JSON document.
     """
     own: dict[str, Tensor] = {}
     seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""How a record looks: the table and the pictures of its command, found by its name when they are asked for.
+"""How a record looks: the table, figures and page of its command, found by its name when they are asked for.
 
 This is the one door from the library into the folders of the commands; what is typed is not behind it.
 """
@@ -35,23 +35,29 @@ def table_of(command: str) -> Any:
     return import_module(f"modelscope_cli.commands.{command}.table")
 
 
-def pictures_of(command: str) -> Any:
-    """Return the module that draws what `command` returns; None where there is none."""
-    name = f"modelscope_cli.commands.{command}.pictures"
-    return import_module(name) if find_spec(name) else None
+def column_keys(command: str) -> list[str]:
+    """Return the keys of the columns of all tables of a command; nothing where it has no table."""
+    table = _module_of(command, "table")
+    make = getattr(table, "every_column", None) or getattr(table, f"{command}_columns", None)
+    columns = make() if make else getattr(table, "COLUMNS", ())
+    return list(dict.fromkeys(column.key for column in columns))
+
+
+def figures_of(command: str) -> Any:
+    """Return the module that draws what `command` returns and fills its folder; None where there is none."""
+    return _module_of(command, "figures")
 
 
 def page_of(command: str) -> Any:
     """Return the module that makes sections of a page of what `command` returns; None where its table is enough."""
-    name = f"modelscope_cli.commands.{command}.page"
-    return import_module(name) if find_spec(name) else None
+    return _module_of(command, "page")
 
 
 def graph_of(command: str) -> Any:
     """Return the module that draws the model as `command` saw it."""
-    return import_module(f"modelscope_cli.commands.{command}.graph")
+    return _module_of(command, "graph")
 
 
-def folder_of(command: str) -> Any:
-    """Return the module that fills the folder `command` leaves behind."""
-    return import_module(f"modelscope_cli.commands.{command}.folder")
+def _module_of(command: str, kind: str) -> Any:
+    name = f"modelscope_cli.commands.{command}.{kind}"
+    return import_module(name) if find_spec(name) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.evidence import CallFlow, Evidence
+from modelscope_cli.records.check_evidence import CallFlow, Evidence
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import Rule, Sighting
@@ -14,6 +14,7 @@ from modelscope_cli.rules.rule import Rule, Sighting
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 _ENOUGH_VALUES, _ENOUGH_IMAGES = 1000, 100
+MOST_DEAD = 0.5  # of the channels of a layer, as a share
 _FORWARD = frozenset({"forward"})
 _DEBUGGER = "SageMaker Debugger, {rule}: {default}"
 
@@ -69,12 +70,22 @@ def _dead_share(row: ActivationStats) -> float:
     return (row.dead_channels or 0) / (row.channels or 1)
 
 
+def is_silent(row: ActivationStats) -> bool:
+    """Tell whether every value is zero."""
+    return row.zero_fraction == 1
+
+
+def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
+    """Tell whether more than this share of the channels is dead; tables mark such a row."""
+    return _dead_share(row) > threshold
+
+
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     for row in _rectifiers(evidence):
         share = _dead_share(row)
-        if row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES and threshold < 1:
+        if is_silent(row) and row.numel >= _ENOUGH_VALUES and threshold < 1:
             yield Sighting(label_of(row), 1.0, "the layer is dead: its output is always zero", ERROR)
-        elif share > threshold and _is_enough(evidence, row):
+        elif is_mostly_dead(row, threshold) and _is_enough(evidence, row):
             message = f"{row.dead_channels} of {row.channels} channels are always zero"
             yield Sighting(label_of(row), share, message)
 
@@ -190,7 +201,7 @@ RULES = (
         name="dead-channels",
         severity=WARNING,
         sentence="most channels of a ReLU are zero at every position of every image",
-        threshold=0.5,
+        threshold=MOST_DEAD,
         most=1,
         measure="share of channels, if each had 1000 values or 100 images to fire",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),

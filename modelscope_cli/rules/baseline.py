@@ -14,8 +14,8 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import plain_json
 from modelscope_cli.records.check import CheckRecord, Finding, KnownFinding, RuleInfo
+from modelscope_cli.records.documents import RECORDS, restore
 from modelscope_cli.records.page_data import extract, is_page
-from modelscope_cli.records.restore import RECORDS, restore
 from modelscope_cli.records.run import invocation
 from modelscope_cli.rules.registry import EVERY_RULE
 

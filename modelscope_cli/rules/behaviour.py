@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import some
 from modelscope_cli.rules.rule import Rule, Sighting
 

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median_low
 from typing import Any
 
-from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.dataset import ALIKE, CopyGroup, DatasetEvidence
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check import ALIKE, ERROR, WARNING, CopyGroup, DatasetEvidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.rules.rule import Rule, Sighting
 

@@ -5,16 +5,16 @@ from dataclasses import replace
 from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.evidence import Backward, Evidence
-from modelscope_cli.records.gradient_scale import (
+from modelscope_cli.records.check_evidence import Backward, Evidence
+from modelscope_cli.records.grads import (
     EXPLODING,
     EXPLODING_SOURCE,
     SCALE,
     VANISHING,
     VANISHING_SOURCE,
+    ParameterGradient,
     is_judged,
 )
-from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.rules.rule import Rule, Sighting
 

@@ -19,7 +19,7 @@ from modelscope_cli.records.check import (
     RuleText,
     is_as_severe,
 )
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.reasons import WHY, how_to_silence
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.evidence import Evidence, Structure
+from modelscope_cli.records.check_evidence import Evidence, Structure
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.summary import INSIDE, USED, LayerShape
 from modelscope_cli.rules.rule import Rule, Sighting, always, write_threshold

@@ -1,19 +1,12 @@
 """What the shell completes: words that an option takes. Nothing heavy is imported."""
 
-import re
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
-from pathlib import Path
 
 import typer
 
 LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
 
 Complete = Callable[[str], list[str]]
-# The key of a column, also where a function of the table makes it of a key and a title.
-_COLUMN = re.compile(
-    r'\b(?:(?:Column|figure|change|amount|size|counter|percentage|statistic)\(\s*|_\w+\(\s*(?="\w+",\s*f?"))"(\w+)"'
-)
 # Of matplotlib's colour maps those that are used for one quantity, and two that have a middle.
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")
 
@@ -24,11 +17,10 @@ def one_of(*words: str) -> Complete:
 
 
 def columns(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete the last of several columns of a command; read from the source of its tables, which is quick."""
-    spec = find_spec(f"modelscope_cli.commands.{ctx.info_name}")
-    tables = sorted(Path(spec.origin).parent.glob("*table.py")) if spec and spec.origin else []
-    keys = dict.fromkeys(key for table in tables for key in _COLUMN.findall(table.read_text("utf-8")))
-    return _last_of(incomplete, keys)
+    """Complete the last of several columns of a command."""
+    from modelscope_cli.report.views import column_keys
+
+    return _last_of(incomplete, column_keys(str(ctx.info_name)))
 
 
 def rules(incomplete: str) -> list[str]:

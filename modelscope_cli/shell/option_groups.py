@@ -15,7 +15,7 @@ from modelscope_cli.shell.output import Destination, destination
 if TYPE_CHECKING:
     from modelscope_cli.inputs.request import InputRequest
     from modelscope_cli.models.request import ModelRequest
-    from modelscope_cli.report.view import View
+    from modelscope_cli.report.sheet import View
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class OutputOptions:
             )
 
     def _view(self) -> "View":
-        from modelscope_cli.report.view import View
+        from modelscope_cli.report.sheet import View
 
         return View(self.columns, self.sort, self.top, self.all)
 

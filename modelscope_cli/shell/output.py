@@ -13,9 +13,8 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
-    from modelscope_cli.records.shown import Shown
-    from modelscope_cli.report.sheet import Sheet
-    from modelscope_cli.report.view import View
+    from modelscope_cli.records.display import Shown
+    from modelscope_cli.report.sheet import Sheet, View
 
 T = TypeVar("T")
 FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
@@ -173,7 +172,7 @@ def emit(
 
 
 def _write_page(file: Path, record: "Shown") -> None:
-    from modelscope_cli.report.json import strict
+    from modelscope_cli.report.formats import strict
     from modelscope_cli.report.page.results import page_of_document, save_page
 
     note = save_page(page_of_document(strict(record.to_dict())), file)
@@ -215,20 +214,20 @@ def _resolved(where: Destination) -> str:
 
 
 def _document(record: "Shown") -> str:
-    from modelscope_cli.report.json import render_json
+    from modelscope_cli.report.formats import render_json
 
     return render_json(record.to_dict())
 
 
 def _render(format: str, sheet: "Sheet") -> str:
     if format == "markdown":
-        from modelscope_cli.report.markdown import render_markdown
+        from modelscope_cli.report.formats import render_markdown
 
         return render_markdown(sheet)
     if format == "table":
         from modelscope_cli.report.notebook import to_text
 
         return to_text(sheet)
-    from modelscope_cli.report.delimited import render_csv, render_tsv
+    from modelscope_cli.report.formats import render_csv, render_tsv
 
     return render_csv(sheet) if format == "csv" else render_tsv(sheet)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from modelscope_cli.records.lrfind import Restored, Suggestion
+from modelscope_cli.records.train import Restored, Suggestion
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
-from modelscope_cli.records.lrfind import LrfindRecord
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.training.request import (
     check_drawn,
     check_init,

@@ -14,7 +14,7 @@ from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 from modelscope_cli.training.request import (
     as_tuple,
     check_drawn,
@@ -158,7 +158,7 @@ def train(
             near_zero=NEAR_ZERO,
         )
         if folder is not None:
-            report = folder_of("train")
+            report = figures_of("train")
             files = (*report.files_of(record), *(saving.files if saving else ()))
             record = replace(record, out_dir=str(folder.path), files=files)
             report.save_report(record, stage)
@@ -187,7 +187,7 @@ def _checkpoints(
         return None
     from modelscope_cli.training.callbacks import Checkpoints
 
-    save = folder_of("train").save_weights
+    save = figures_of("train").save_weights
     return Checkpoints(save_every, lambda net, path: save(net.state_dict(), path, classes), folder.begun())
 
 

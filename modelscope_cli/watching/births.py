@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import torch
 
-from modelscope_cli.records.birth import GRADIENT, LOSS, PARAMETER, Birth
+from modelscope_cli.records.training_facts import GRADIENT, LOSS, PARAMETER, Birth
 from modelscope_cli.watching.model_registry import WatchedModel
 
 

@@ -8,7 +8,7 @@ from modelscope_cli.errors import afterwards
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 from modelscope_cli.watching.first_images import save_first_images
 from modelscope_cli.watching.log import log_file
 
@@ -32,7 +32,7 @@ def conclude(
         ):
             with attempt("the first images were not written"):
                 save_first_images(log_file(folder), stage)
-            folder_of("watch").save_watch_report(record, stage, attempt)
+            figures_of("watch").save_watch_report(record, stage, attempt)
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.ranks import Disagreement, RankFacts
+from modelscope_cli.records.training_facts import Disagreement, RankFacts
 from modelscope_cli.records.watch import SAME_DATA, Event
 from modelscope_cli.watching.rank_copies import (
     TWICE,

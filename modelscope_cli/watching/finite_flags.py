@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT, PARAMETER
+from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT, PARAMETER
 
 _EXACT = 1 << 22  # elements of an output: reading them all is next to nothing beside computing them
 _SAMPLE = 1 << 15  # of a parameter or its gradient: whatever spoils one spoils whole rows of it

@@ -22,8 +22,8 @@ from modelscope_cli.hooks.torch_private import (
     is_transformed,
     left_alone_by_compiler,
 )
-from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import dtype_name, is_rectifier
+from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criterion_modules import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelscope_cli.records.optimizer_facts import OptimizerFacts, ScheduleFacts
+from modelscope_cli.records.training_facts import OptimizerFacts, ScheduleFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     InputSeries,

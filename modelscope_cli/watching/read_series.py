@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import (
     Event,
     LayerSeries,

@@ -21,7 +21,7 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
-from modelscope_cli.records.birth import Birth
+from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import LEAKS
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper

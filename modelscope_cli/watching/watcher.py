@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.naming import dtype_name, some
+from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import Log

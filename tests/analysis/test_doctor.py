@@ -18,7 +18,7 @@ from torchvision.transforms import v2
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.doctor import DoctorRecord
+from modelscope_cli.records.predict import DoctorRecord
 from modelscope_cli.records.run import ModelInfo, WeightsInfo
 from modelscope_cli.training.shapes import CLASSES, Shapes
 

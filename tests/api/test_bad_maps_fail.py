@@ -13,7 +13,7 @@ import modelscope_cli as ms
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.rankings import edges
-from modelscope_cli.records.receipt import NOT_TESTED
+from modelscope_cli.records.explain import NOT_TESTED
 
 IMAGES = [str(folder / "2.jpg") for folder in sorted(Path(f"{SAMPLES}/shapes").iterdir())]
 GOOD = ("hirescam", "integrated-gradients", "lrp")

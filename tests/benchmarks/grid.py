@@ -13,8 +13,8 @@ from torchvision.utils import save_image
 
 from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
 from modelscope_cli.hooks.selection import select
-from modelscope_cli.report.gallery import Look, draw
-from modelscope_cli.report.grids import save_png
+from modelscope_cli.report.gallery import MapLook, draw
+from modelscope_cli.report.image_tiles import save_png
 
 _PICTURE = Path(__file__).parents[2] / "samples" / "harbour.jpg"
 
@@ -25,7 +25,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     maps = exhibit.maps
     assert maps is not None
     assert maps.shape == (64, 112, 112)
-    look = Look("channel", "viridis", None)
+    look = MapLook("channel", "viridis", None)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         ratio = compare_calls(

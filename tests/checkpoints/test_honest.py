@@ -39,7 +39,7 @@ from writers import BY_NAME
 
 from modelscope_cli.checkpoints.safety.known_names import WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
-from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.weights import CALL, DANGEROUS, KNOWN, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

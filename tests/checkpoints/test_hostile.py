@@ -13,7 +13,7 @@ import torch
 import torch.distributed.checkpoint as dcp
 
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
-from modelscope_cli.records.safety import CALL, DANGEROUS, KNOWN
+from modelscope_cli.records.weights import CALL, DANGEROUS, KNOWN
 
 LOAD_ALL = Path(__file__).with_name("load_all.py")
 # A million operations: once is enough.

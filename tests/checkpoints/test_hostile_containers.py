@@ -21,7 +21,7 @@ from modelscope_cli.checkpoints import safetensors_header
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety import scan as scanning
 from modelscope_cli.checkpoints.safety.scan import scan_checkpoint, scan_file
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

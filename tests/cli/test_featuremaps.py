@@ -12,7 +12,7 @@ from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.report.lettering import BAND
+from modelscope_cli.report.image_tiles import BAND
 
 # The keys of the JSON contract. Keys may be added; none of these may go.
 DOCUMENT = {"schema", "tool", "argv", "model", "input", "device", "dtype", "seed", "warnings", "elapsed_ms"}

@@ -11,7 +11,7 @@ import time
 import pytest
 import warm
 
-from modelscope_cli.report import grids
+from modelscope_cli.report import image_tiles
 
 resource = pytest.importorskip("resource", reason="limits of the file size are a thing of POSIX")
 
@@ -37,8 +37,8 @@ class Slow(nn.Module):
 SLOW_DISK = """
 import pathlib, sys, time
 from modelscope_cli.shell.app import run
-from modelscope_cli.report import grids
-save_png = grids.save_png
+from modelscope_cli.report import image_tiles
+save_png = image_tiles.save_png
 
 def save_half(image, path):
     save_png(image, path)
@@ -47,7 +47,7 @@ def save_half(image, path):
         pathlib.Path("../reached").touch()
         time.sleep(60)
 
-grids.save_png = save_half
+image_tiles.save_png = save_half
 sys.exit(run(sys.argv[1:]))
 """
 
@@ -255,7 +255,7 @@ def test_a_disk_that_fills_up_while_writing(run, cwd, command):
 
 def test_no_space_for_the_third_picture(run, cwd, monkeypatch):
     saved = []
-    save_png = grids.save_png
+    save_png = image_tiles.save_png
 
     def save(image, path):
         if len(saved) == 2:
@@ -264,7 +264,7 @@ def test_no_space_for_the_third_picture(run, cwd, monkeypatch):
         saved.append(path)
         save_png(image, path)
 
-    monkeypatch.setattr(grids, "save_png", save)
+    monkeypatch.setattr(image_tiles, "save_png", save)
     outcome = run("featuremaps {star} {tiny} -l type:Conv2d --out pictures", expect=4)
     assert "error: cannot write to 'pictures': No space left on device\n\nhint: " in outcome.err
     assert outcome.out == ""

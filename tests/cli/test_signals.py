@@ -38,19 +38,22 @@ SMALL = f"{TINY} --pictures 20 --size 16 --batch 4"
 # What is waited in, and the command.
 MOMENTS = {
     "stats": (
-        "modelscope_cli.commands.stats.pictures._title",
+        "modelscope_cli.commands.stats.figures._title",
         f"stats {TINY} -w none --size 16 {{star}} --plot p.png",
     ),
-    "featuremaps": ("modelscope_cli.report.grids.save_png", f"featuremaps {TINY} -w none --size 16 {{star}}"),
+    "featuremaps": (
+        "modelscope_cli.report.image_tiles.save_png",
+        f"featuremaps {TINY} -w none --size 16 {{star}}",
+    ),
     "grads": (
-        "modelscope_cli.commands.grads.folder.save_figure",
+        "modelscope_cli.report.page.results.save_figure",
         f"grads {TINY} -w none --size 16 {{star}}",
     ),
     "prune": (
-        "modelscope_cli.commands.prune.folder.save_figure",
+        "modelscope_cli.report.page.results.save_figure",
         f"prune {TINY} -w none --size 16 {{star}}",
     ),
-    "train": ("modelscope_cli.commands.train.folder.save_figure", f"train {SMALL} --steps 2"),
+    "train": ("modelscope_cli.report.page.results.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
         "modelscope_cli.analysis.weights.to_safetensors.write_safetensors",
         "weights {samples}/sick.safetensors --convert c.safetensors",

@@ -14,9 +14,9 @@ from undrawn import DRAWN
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.plain_text import spreadsheet_cell
-from modelscope_cli.report.delimited import _cell
+from modelscope_cli.report.formats import _cell
 from modelscope_cli.report.sheet import Value
-from modelscope_cli.report.views import pictures_of, sheet_of
+from modelscope_cli.report.views import figures_of, sheet_of
 from modelscope_cli.shell.app import run
 from modelscope_cli.shell.output import emit
 from modelscope_cli.shell.overview import COMMANDS
@@ -161,7 +161,7 @@ def look_at_it_in_python(record, tsv):
     assert sheet.title.splitlines()[0] in str(record)
 
     is_undrawn = record.command == "predict" and getattr(record, "truth", None) is None
-    if hasattr(pictures_of(record.command), "PICTURES") and not is_undrawn:
+    if hasattr(figures_of(record.command), "FIGURES") and not is_undrawn:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("matplotlib.figure.Figure", DRAWN)
             assert record.plot().axes

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from modelscope_cli.hooks.binding import BoundHooks, bind_hooks
 from modelscope_cli.hooks.session import HookSession, Observer
 from modelscope_cli.hooks.spec import parse_hook
-from modelscope_cli.records.hooks import HookReport
+from modelscope_cli.records.run import HookReport
 
 X = torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(1))
 

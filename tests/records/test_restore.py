@@ -8,8 +8,8 @@ import shlex
 import pytest
 from samples_of_results import LINES
 
-from modelscope_cli.records.restore import RECORDS, NotADocumentError, restore
-from modelscope_cli.report.json import render_json, strict
+from modelscope_cli.records.documents import RECORDS, NotADocumentError, restore
+from modelscope_cli.report.formats import render_json, strict
 from modelscope_cli.report.views import sheet_of
 
 

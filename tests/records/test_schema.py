@@ -9,7 +9,7 @@ from documents import assert_fits, closed
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.schema import DIALECT, DOCUMENTS
+from modelscope_cli.records.documents import DIALECT, DOCUMENTS
 from modelscope_cli.shell.app import run
 
 

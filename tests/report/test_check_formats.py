@@ -6,9 +6,7 @@ from xml.etree import ElementTree as ET
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.commands.check.github import render_github
-from modelscope_cli.commands.check.junit import render_junit
-from modelscope_cli.commands.check.table import check_sheet
+from modelscope_cli.commands.check.table import check_sheet, render_github, render_junit
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo

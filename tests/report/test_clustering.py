@@ -6,9 +6,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.commands.stats.correlation import draw_correlation, order_of
+from modelscope_cli.commands.stats.figures import alike_together, draw_correlation, order_of
 from modelscope_cli.records.stats import ActivationStats, Redundancy
-from modelscope_cli.report.clustering import alike_together
 
 
 @given(st.integers(0, 40), st.integers(0, 1000))

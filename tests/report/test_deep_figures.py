@@ -8,10 +8,9 @@ from rules.trainings import layer
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.commands.watch.histograms import chosen
-from modelscope_cli.report.layer_names import layer_names
-from modelscope_cli.report.layer_panels import layer_panels
-from modelscope_cli.report.views import pictures_of
+from modelscope_cli.commands.watch.figures import chosen
+from modelscope_cli.report.layer_axis import layer_names, layer_panels
+from modelscope_cli.report.views import figures_of
 
 DPI = 130  # what figures are saved at
 X_HEIGHT = 0.547  # of DejaVu Sans, in ems
@@ -96,7 +95,7 @@ def record() -> Any:
 
 
 def drawn(record: Any, picture: str) -> Any:
-    figure = pictures_of(record.command).PICTURES[picture](record)
+    figure = figures_of(record.command).FIGURES[picture](record)
     figure.set_dpi(DPI)
     figure.draw_without_rendering()
     return figure

@@ -5,8 +5,8 @@ import torch
 from matplotlib.colorbar import Colorbar
 from PIL import Image
 
-from modelscope_cli.commands.explain.pictures import Explained, draw_class_maps, draw_explanations
-from modelscope_cli.records.receipt import ClassEvidence, Curves, Receipt, Whereabouts
+from modelscope_cli.commands.explain.figures import Explained, draw_class_maps, draw_explanations
+from modelscope_cli.records.explain import ClassEvidence, Curves, Receipt, Whereabouts
 from modelscope_cli.report.canvas import save_figure
 
 SHARES = (0.0, 0.5, 1.0)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from modelscope_cli.commands.grads import pictures as flow
-from modelscope_cli.commands.grads.folder import FILES, save_report
-from modelscope_cli.commands.grads.pictures import draw_gradient_flow
+from modelscope_cli.commands.grads import figures as flow
+from modelscope_cli.commands.grads.figures import FILES, draw_gradient_flow, save_report
 from modelscope_cli.records.grads import (
     ActivationGradient,
     GradsRecord,

@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from modelscope_cli.report.blocks import find_repeats
-from modelscope_cli.report.fold import MOST_ROWS, fold
+from modelscope_cli.report.fold import MOST_ROWS, find_repeats, fold
 from modelscope_cli.report.sheet import Column, Sheet, figure
 
 

@@ -11,13 +11,12 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.documents import restore
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.records.restore import restore
 from modelscope_cli.report import shades
-from modelscope_cli.report.graph import look
+from modelscope_cli.report.graph import drawing
 from modelscope_cli.report.graph.items import items_of
-from modelscope_cli.report.graph.layout import LANE, lay_out
-from modelscope_cli.report.graph.letters import fitted, width
+from modelscope_cli.report.graph.layout import LANE, fitted, lay_out, width
 
 SVG = "{http://www.w3.org/2000/svg}"
 HOSTILE = [
@@ -317,9 +316,11 @@ def test_the_colours_are_those_of_the_pages():
     style = files("modelscope_cli.report.page").joinpath("shell", "page.css").read_text()
     light, dark = (dict(re.findall(r"--([\w-]+): (#\w+)", part)) for part in style.split("@media")[:2])
     shades = [f"h{n}" for n in range(1, 9)]
-    assert [light[name] for name in shades] == list(look.FILLS[1:])
-    named = {"paper": look.PAPER, "panel": look.PANEL, "ink": look.INK, "quiet": look.QUIET}
-    assert named | {"rule": look.RULE, "t0": look.ARC} == {key: light[key] for key in (*named, "rule", "t0")}
+    assert [light[name] for name in shades] == list(drawing.FILLS[1:])
+    named = {"paper": drawing.PAPER, "panel": drawing.PANEL, "ink": drawing.INK, "quiet": drawing.QUIET}
+    assert named | {"rule": drawing.RULE, "t0": drawing.ARC} == {
+        key: light[key] for key in (*named, "rule", "t0")
+    }
     for colours in (light, dark):
         assert all(contrast(colours["ink"], colours[ground]) >= 4.5 for ground in (*shades, "panel", "paper"))
         assert contrast(colours["quiet"], colours["paper"]) >= 4.5

@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from PIL import Image
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report import grids, palette
+from modelscope_cli.report import image_tiles
 
 
 @pytest.fixture
@@ -18,7 +18,9 @@ def maps():
 
 
 def test_a_written_grid_reads_back_as_the_colour_map_of_the_values(maps, tmp_path):
-    grids.save_png(grids.to_image(grids.to_colours(maps, "channel")[0], "viridis"), tmp_path / "map.png")
+    image_tiles.save_png(
+        image_tiles.to_image(image_tiles.to_colours(maps, "channel")[0], "viridis"), tmp_path / "map.png"
+    )
     read = np.asarray(Image.open(tmp_path / "map.png").convert("RGB"), dtype=float) / 255
     share = (maps[0] - maps[0].min()) / (maps[0].max() - maps[0].min())
     wanted = colormaps["viridis"](share.numpy())[..., :3]
@@ -27,11 +29,11 @@ def test_a_written_grid_reads_back_as_the_colour_map_of_the_values(maps, tmp_pat
 
 def test_scale_layer_makes_channels_comparable_and_scale_channel_does_not(maps):
     maps[0] *= 100
-    own, shared = grids.to_colours(maps, "channel"), grids.to_colours(maps, "layer")
-    assert own[1].max() == palette.N_COLOURS - 1
+    own, shared = image_tiles.to_colours(maps, "channel"), image_tiles.to_colours(maps, "layer")
+    assert own[1].max() == image_tiles.N_COLOURS - 1
     assert own[1].min() == 0
     assert shared[1].max() - shared[1].min() < 20
-    assert shared[0].max() == palette.N_COLOURS - 1
+    assert shared[0].max() == image_tiles.N_COLOURS - 1
 
 
 def test_constant_channels_and_values_that_are_not_finite_have_colours_of_their_own(maps):
@@ -39,46 +41,51 @@ def test_constant_channels_and_values_that_are_not_finite_have_colours_of_their_
     maps[1, 0, 0] = torch.nan
     maps[2, 0, 0] = torch.inf
     maps[3] = torch.nan
-    colours = grids.to_colours(maps, "channel")
-    assert (colours[0] == palette.FLAT).all()
-    assert [int(colours[i, 0, 0]) for i in (1, 2)] == [palette.STRANGE] * 2
-    assert (colours[1:3, 1:] < palette.N_COLOURS).all()
-    assert (colours[3] == palette.STRANGE).all()
+    colours = image_tiles.to_colours(maps, "channel")
+    assert (colours[0] == image_tiles.FLAT).all()
+    assert [int(colours[i, 0, 0]) for i in (1, 2)] == [image_tiles.STRANGE] * 2
+    assert (colours[1:3, 1:] < image_tiles.N_COLOURS).all()
+    assert (colours[3] == image_tiles.STRANGE).all()
 
 
 def test_the_largest_numbers_do_not_overflow():
-    colours = grids.to_colours(torch.tensor([[[-3e38, 0.0, 3e38]]]), "channel")
-    assert colours.flatten().tolist() == [0, round((palette.N_COLOURS - 1) / 2), palette.N_COLOURS - 1]
+    colours = image_tiles.to_colours(torch.tensor([[[-3e38, 0.0, 3e38]]]), "channel")
+    assert colours.flatten().tolist() == [
+        0,
+        round((image_tiles.N_COLOURS - 1) / 2),
+        image_tiles.N_COLOURS - 1,
+    ]
 
 
 @given(st.integers(1, 40), st.integers(1, 9), st.integers(1, 9))
 def test_a_mosaic_holds_every_map_once(n, height, width):
     cells = torch.arange(n, dtype=torch.uint8)[:, None, None].expand(n, height, width)
-    laid = grids.mosaic(cells)
+    laid = image_tiles.mosaic(cells)
     counts = torch.bincount(laid.flatten().long(), minlength=256)
     assert (counts[:n] == height * width).all()
-    assert counts[n : palette.BACKGROUND].sum() == 0
+    assert counts[n : image_tiles.BACKGROUND].sum() == 0
 
 
 @given(st.integers(1, 300), st.integers(1, 300), st.integers(1, 400))
 def test_a_cell_has_the_size_that_was_asked_for(height, width, cell):
-    sized = grids.enlarge(torch.zeros(1, height, width, dtype=torch.uint8), cell)
+    sized = image_tiles.enlarge(torch.zeros(1, height, width, dtype=torch.uint8), cell)
     assert max(sized.shape[1:]) == cell
 
 
 def test_small_maps_are_enlarged_by_a_whole_factor_and_large_ones_left():
-    assert grids.enlarge(torch.zeros(1, 7, 7, dtype=torch.uint8), None).shape == (1, 98, 98)
-    assert grids.enlarge(torch.zeros(1, 224, 100, dtype=torch.uint8), None).shape == (1, 224, 100)
+    assert image_tiles.enlarge(torch.zeros(1, 7, 7, dtype=torch.uint8), None).shape == (1, 98, 98)
+    assert image_tiles.enlarge(torch.zeros(1, 224, 100, dtype=torch.uint8), None).shape == (1, 224, 100)
 
 
 def test_an_overlay_shows_the_picture_below(maps):
     black, white = (torch.full((3, 40, 40), value, dtype=torch.uint8) for value in (0, 255))
     dark, light = (
-        np.asarray(grids.overlay(maps, p, "viridis", 32, "channel"), dtype=float) for p in (black, white)
+        np.asarray(image_tiles.overlay(maps, p, "viridis", 32, "channel"), dtype=float)
+        for p in (black, white)
     )
     assert light.mean() > dark.mean() + 50
 
 
 def test_an_unknown_colour_map_names_near_ones():
     with pytest.raises(UsageError, match=r"'viridi'.*viridis"):
-        palette.make_palette("viridi")
+        image_tiles.make_palette("viridi")

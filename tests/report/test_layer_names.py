@@ -3,7 +3,7 @@
 import pytest
 
 from modelscope_cli.report.labels import shortened
-from modelscope_cli.report.layer_names import Group, block_of, groups_of, layer_names, parameter_names
+from modelscope_cli.report.layer_axis import LayerGroup, block_of, groups_of, layer_names, parameter_names
 
 
 @pytest.mark.parametrize(
@@ -29,10 +29,10 @@ def test_the_block_of_a_layer_ends_with_the_first_numbers(layer, block):
 def test_rows_of_a_block_that_follow_each_other_are_a_group():
     names = layer_names(["conv1", "layer1.0.conv1", "layer1.0.relu#1", "layer1.1.conv1", "fc"])
     assert groups_of(names) == [
-        Group("", 0, 1),
-        Group("layer1.0", 1, 3),
-        Group("layer1.1", 3, 4),
-        Group("", 4, 5),
+        LayerGroup("", 0, 1),
+        LayerGroup("layer1.0", 1, 3),
+        LayerGroup("layer1.1", 3, 4),
+        LayerGroup("", 4, 5),
     ]
     assert [name.within for name in names] == ["conv1", "conv1", "relu#1", "conv1", "fc"]
 

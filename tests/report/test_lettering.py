@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image, ImageFont
 
-from modelscope_cli.report import grids, lettering, palette
-from modelscope_cli.report.contact_sheet import Tile, contact_sheet
+from modelscope_cli.report import image_tiles
+from modelscope_cli.report.gallery import Tile, contact_sheet
 
 PICTURE = torch.zeros(3, 30, 60, dtype=torch.uint8)
 PICTURE[0] = 200  # red, which the colour map does not have
@@ -14,7 +14,7 @@ PICTURE[0] = 200  # red, which the colour map does not have
 
 def grid(n, side=96):
     cells = torch.full((n, side, side), 100, dtype=torch.uint8)
-    return grids.to_image(grids.mosaic(cells, band=lettering.BAND), "viridis")
+    return image_tiles.to_image(image_tiles.mosaic(cells, band=image_tiles.BAND), "viridis")
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 26, 36, 155, 400, 900])
@@ -23,7 +23,9 @@ def test_a_contact_sheet_fits_on_a_screen(n, picture):
     colours = torch.full((9, 28, 28), 100, dtype=torch.uint8)
 
     def draw(side):
-        return grids.to_image(grids.mosaic(grids.resize(colours, max(side // 3 - 2, 1)), 3), "viridis")
+        return image_tiles.to_image(
+            image_tiles.mosaic(image_tiles.resize(colours, max(side // 3 - 2, 1)), 3), "viridis"
+        )
 
     sheet = contact_sheet([Tile(f"{i:03d}_layer", "9x28x28", draw) for i in range(n)], "viridis", picture)
     assert sheet.width <= 1920
@@ -33,14 +35,14 @@ def test_a_contact_sheet_fits_on_a_screen(n, picture):
 
 
 def test_a_long_title_is_cut_and_never_widens_the_picture():
-    body = grids.to_image(torch.zeros(100, 400, dtype=torch.uint8), "viridis")
-    assert lettering.page(body, "layer " * 200, "viridis").width == 400 + 2 * lettering.MARGIN
+    body = image_tiles.to_image(torch.zeros(100, 400, dtype=torch.uint8), "viridis")
+    assert image_tiles.page(body, "layer " * 200, "viridis").width == 400 + 2 * image_tiles.MARGIN
 
 
 def test_titles_can_be_read_on_palette_pictures():
-    body = grids.to_image(torch.zeros(50, 400, dtype=torch.uint8), "viridis")
-    pixels = np.asarray(lettering.page(body, "conv1", "viridis"))[: lettering.TITLE + lettering.MARGIN]
-    assert (pixels == palette.TEXT[-1]).any()
+    body = image_tiles.to_image(torch.zeros(50, 400, dtype=torch.uint8), "viridis")
+    pixels = np.asarray(image_tiles.page(body, "conv1", "viridis"))[: image_tiles.TITLE + image_tiles.MARGIN]
+    assert (pixels == image_tiles.TEXT[-1]).any()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_titles_can_be_read_on_palette_pictures():
 )
 def test_a_name_is_cut_in_its_middle_to_the_room_there_is(text):
     width = 150
-    short = lettering.cut(text, 12, width)
+    short = image_tiles.cut(text, 12, width)
     assert ImageFont.load_default(12).getlength(short) <= width
     if short != text:
         start, end = short.split("…")
@@ -59,41 +61,44 @@ def test_a_name_is_cut_in_its_middle_to_the_room_there_is(text):
 
 def test_names_that_differ_at_either_end_stay_apart():
     names = [f"{n:03d}_layer1.0.downsample.{n % 2}.a_very_long_name_of_a_layer.conv{n}" for n in range(20)]
-    assert len({lettering.cut(name, 12, 120) for name in names}) == len(names)
+    assert len({image_tiles.cut(name, 12, 120) for name in names}) == len(names)
 
 
 @pytest.mark.parametrize("side", [8, 20, 96])
 def test_every_cell_has_its_number_where_there_is_room(side):
     bare, numbered = grid(9, side), grid(9, side)
-    lettering.number_cells(numbered, [3, 7, 1000, 4, 5, 6, 8, 9, 10], (side, side), 3, "viridis")
+    image_tiles.number_cells(numbered, [3, 7, 1000, 4, 5, 6, 8, 9, 10], (side, side), 3, "viridis")
     changed = np.asarray(bare) != np.asarray(numbered)
-    step = side + grids.GAP + lettering.BAND
+    step = side + image_tiles.GAP + image_tiles.BAND
     for row in range(3):
-        bands = changed[row * step : row * step + lettering.BAND]
+        bands = changed[row * step : row * step + image_tiles.BAND]
         written = [
-            bool(bands[:, c * (side + grids.GAP) : (c + 1) * (side + grids.GAP)].any()) for c in range(3)
+            bool(bands[:, c * (side + image_tiles.GAP) : (c + 1) * (side + image_tiles.GAP)].any())
+            for c in range(3)
         ]
         assert written[0]
         assert all(written) or side < 30
-        assert not changed[row * step + lettering.BAND : (row + 1) * step].any()  # never on a map
+        assert not changed[row * step + image_tiles.BAND : (row + 1) * step].any()  # never on a map
 
 
 def test_the_image_stands_beside_the_maps_in_its_own_colours():
     body = grid(4)
-    page = lettering.page(body, "conv1", "viridis", picture=PICTURE)
+    page = image_tiles.page(body, "conv1", "viridis", input_image=PICTURE)
     assert page.mode == "P"
     pixels = np.asarray(page.convert("RGB")).astype(int)
-    left = pixels[:, : lettering.MARGIN + lettering.BESIDE]
+    left = pixels[:, : image_tiles.MARGIN + image_tiles.BESIDE]
     assert (np.abs(left - (200, 0, 0)).max(-1) < 8).sum() == 160 * 80
-    maps = np.asarray(page)[lettering.MARGIN + lettering.TITLE :, lettering.MARGIN * 2 + lettering.BESIDE :]
+    maps = np.asarray(page)[
+        image_tiles.MARGIN + image_tiles.TITLE :, image_tiles.MARGIN * 2 + image_tiles.BESIDE :
+    ]
     assert (maps[: body.height, : body.width] == np.asarray(body)).all()
 
 
 def test_the_colour_bar_runs_from_the_last_colour_down_to_the_first():
-    page = lettering.page(grid(9), "conv1", "viridis", bar=lettering.Bar("0", "5"))
-    column = np.asarray(page)[lettering.MARGIN + lettering.TITLE :, -lettering.MARGIN - 68 - 7]
+    page = image_tiles.page(grid(9), "conv1", "viridis", bar=image_tiles.Bar("0", "5"))
+    column = np.asarray(page)[image_tiles.MARGIN + image_tiles.TITLE :, -image_tiles.MARGIN - 68 - 7]
     ramp = column[:240].astype(int)
-    assert (ramp[0], ramp[-1]) == (palette.N_COLOURS - 1, 0)
+    assert (ramp[0], ramp[-1]) == (image_tiles.N_COLOURS - 1, 0)
     assert (np.diff(ramp) <= 0).all()
 
 
@@ -101,7 +106,7 @@ def test_an_overlay_shows_the_gray_image_where_a_map_is_zero_and_colour_where_it
     maps = torch.zeros(1, 40, 40)
     maps[0, :, 20:] = 5
     picture = torch.stack([torch.full((40, 40), value, dtype=torch.uint8) for value in (200, 100, 0)])
-    pixels = np.asarray(grids.overlay(maps, picture, "viridis", 40, "channel")).astype(int)
+    pixels = np.asarray(image_tiles.overlay(maps, picture, "viridis", 40, "channel")).astype(int)
     bare, strong = pixels[20, 5], pixels[20, 35]
     assert bare.max() - bare.min() <= 1  # gray, though the picture is orange
     assert np.abs(strong - np.array([253, 231, 37])).max() < 60  # the upper end of viridis

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from rules.trainings import criterion, layer, loss, parameter, training
 
-from modelscope_cli.records.lrfind import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.naming import RECTIFIERS
+from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.watch import Magnitudes, TrainingFinding, WatchRecord
-from modelscope_cli.report import training_curves as curves
+from modelscope_cli.report import training_panels as curves
 from modelscope_cli.report.canvas import new_figure
-from modelscope_cli.report.finding_marks import codes, mark_rows, mark_steps
-from modelscope_cli.report.views import pictures_of
+from modelscope_cli.report.training_panels import codes, mark_rows, mark_steps
+from modelscope_cli.report.views import figures_of
 
 UNEVEN = (0, 3, 6, 15, 22, 49)
 
@@ -29,7 +29,7 @@ def uneven(name: str = "relu", kind: str = "ReLU", order: int = 0) -> Any:
 
 
 def figure_of(record: WatchRecord, picture: str) -> Any:
-    figure = pictures_of("watch").PICTURES[picture](record)
+    figure = figures_of("watch").FIGURES[picture](record)
     figure.set_dpi(130)
     figure.draw_without_rendering()
     return figure
@@ -193,7 +193,7 @@ def range_test(stopped: str, suggestion: Suggestion) -> LrfindRecord:
     ],
 )
 def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
-    figure = pictures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
+    figure = figures_of("lrfind").draw_range_test(range_test(stopped, Suggestion(1e-3, 1e-4, 1e-5)))
     title = " ".join(figure.get_suptitle().split())
     assert title == f"a.py with momentum: try a learning rate of 0.0001; {said}"
     recommended = [text for text in words(figure) if "recommended" in text]
@@ -204,7 +204,7 @@ def test_a_range_test_recommends_one_rate_in_a_sentence(stopped, said):
 
 
 def test_a_range_test_without_a_suggestion_says_so():
-    figure = pictures_of("lrfind").draw_range_test(
+    figure = figures_of("lrfind").draw_range_test(
         range_test("the end of the range", Suggestion(None, None, None))
     )
     assert "the loss never fell" in " ".join(figure.get_suptitle().split())

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.sheet import Column, Sheet, figure
-from modelscope_cli.report.view import View
+from modelscope_cli.report.sheet import Column, Sheet, View, figure
 
 ROWS = (("layer10", 1.0), ("layer2", None), ("layer1", math.nan), ("Alpha", 30), ("beta", -4.5))
 COLUMNS = (

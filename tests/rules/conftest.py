@@ -15,7 +15,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.check import Finding
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.run import InputInfo
 from modelscope_cli.rules.registry import RULES
 from modelscope_cli.rules.rule import judge, needs_of

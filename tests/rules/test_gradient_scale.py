@@ -7,7 +7,7 @@ import torch
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.gradients.request import Thresholds
-from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING, mark
+from modelscope_cli.records.grads import EXPLODING, VANISHING, mark
 from modelscope_cli.rules.registry import find_rule
 
 

@@ -23,7 +23,7 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.birth import GRADIENT, OUTPUT, Birth
+from modelscope_cli.records.training_facts import GRADIENT, OUTPUT, Birth
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.case import FEW_STEPS, Link

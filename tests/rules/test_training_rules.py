@@ -27,10 +27,16 @@ from trainings import (
 )
 
 from modelscope_cli.commands.watch.table import watch_sheet
-from modelscope_cli.records.birth import GRADIENT, LOSS, OUTPUT, Birth
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.optimizer_facts import ScheduleFacts
-from modelscope_cli.records.ranks import Disagreement, RankFacts
+from modelscope_cli.records.training_facts import (
+    GRADIENT,
+    LOSS,
+    OUTPUT,
+    Birth,
+    Disagreement,
+    RankFacts,
+    ScheduleFacts,
+)
 from modelscope_cli.records.watch import (
     BROADCAST,
     FAULT,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from modelscope_cli.records.optimizer_facts import OptimizerFacts
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.records.training_facts import OptimizerFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.records.lrfind import Restored
+from modelscope_cli.records.train import Restored
 from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr, suggest
 from modelscope_cli.training.runner import Callback
 from modelscope_cli.training.save_restore import TrainingState, hashes_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import modelscope_cli as ms
-from modelscope_cli.commands.watch import folder, pictures
+from modelscope_cli.commands.watch import figures
 from modelscope_cli.records.progress import Silent
 from modelscope_cli.watching import conclude, read_series, run_script, watcher
 
@@ -57,9 +57,9 @@ def test_a_training_of_vectors_only_has_its_report(tmp_path, capsys):
 
 
 BROKEN = {
-    "a figure": (pictures.curves, "grid_of", "gradients.png was not drawn"),
-    "the table": (folder, "render_csv", "layers.csv was not written"),
-    "the page": (folder, "save_result", "report.html was not written"),
+    "a figure": (figures.curves, "grid_of", "gradients.png was not drawn"),
+    "the table": (figures, "render_csv", "layers.csv was not written"),
+    "the page": (figures, "save_result", "report.html was not written"),
     "the images": (conclude, "save_first_images", "first images were not written"),
     "reading": (read_series, "read_log", "the record could not be read"),
     "judging": (run_script, "read_record", "the record could not be read"),

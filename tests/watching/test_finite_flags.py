@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelscope_cli import watch
-from modelscope_cli.records.birth import BETWEEN, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, Birth
+from modelscope_cli.records.training_facts import BETWEEN, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, Birth
 from modelscope_cli.watching.read_record import read_record
 
 AT = 39  # the schedule records none of the steps around it

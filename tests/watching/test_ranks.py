@@ -9,7 +9,7 @@ import warm
 from tolerance import A_NETWORK, close
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others

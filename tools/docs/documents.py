@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from modelscope_cli.records.schema import DOCUMENTS, schema
+from modelscope_cli.records.documents import DOCUMENTS, schema
 from tools.docs.markdown import cell, table
 
 _COMMON = ("schema", "tool", "argv", "model", "input", "device", "dtype", "seed", "warnings", "elapsed_ms")

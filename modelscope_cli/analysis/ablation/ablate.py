@@ -19,7 +19,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.keywords import Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -99,7 +99,7 @@ def ablate(
     )
     with results.open() as stage:
         if stage is not None:
-            folder = folder_of("ablate")
+            folder = figures_of("ablate")
             image = next(iter(subject.first.pictures), None)
             maps = _maps(subject, folder.rows_shown(record), image) if image is not None else {}
             record = replace(record, files=folder.files_for(image))

@@ -22,8 +22,8 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
 from modelscope_cli.report.folder import check_file
+from modelscope_cli.report.image_tiles import make_palette
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.palette import make_palette
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -139,7 +139,7 @@ def featuremaps(
     )
     with results.open() as stage:
         if stage is not None:
-            look = gallery.Look(scale, cmap, cell, image, is_overlay=overlay)
+            look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
             save_result(record, stage)

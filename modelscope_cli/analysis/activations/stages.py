@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from modelscope_cli.analysis.activations.maps import Exhibit
-from modelscope_cli.report.layer_names import block_of
+from modelscope_cli.report.layer_axis import block_of
 
 FEW = 40  # outputs; all of them can be looked at
 _MOST_BLOCKS = 12

@@ -23,7 +23,7 @@ from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.views import pictures_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -131,10 +131,10 @@ def stats(
     with blocks.write() as stage:
         if stage is not None:
             matrices = [activation.correlation() for activation in activations]
-            record = replace(record, layers=pictures_of("stats").save_correlations(rows, matrices, stage))
+            record = replace(record, layers=figures_of("stats").save_correlations(rows, matrices, stage))
             save_result(record, stage)
     if plot is not None and blocks.is_first:
-        save_figure(pictures_of("stats").draw_distributions(record), Path(plot))
+        save_figure(figures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
     return record
 

@@ -13,7 +13,7 @@ from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out, texts
 from modelscope_cli.records.progress import Progress, counting
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -98,7 +98,7 @@ def attack(
         subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
     with results.open() as stage:
-        folder = folder_of("attack")
+        folder = figures_of("attack")
         file = stage / folder.ADVERSARIAL if stage is not None else None
         read = on_image.save_and_ask(loaded, subject.inputs, attacked.found, file, interventions)
         subject.warn(on_image.notices(attacked, read, asked))

@@ -11,11 +11,11 @@ from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, changed_f
 from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
 from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.certificate import VerifyRecord
 from modelscope_cli.records.keywords import check_number, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
-from modelscope_cli.records.verify import VerifyRecord
-from modelscope_cli.report.json import DOCUMENT, strict
+from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.reading import PAGE
 
 if TYPE_CHECKING:

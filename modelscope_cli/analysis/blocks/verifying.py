@@ -19,8 +19,7 @@ from modelscope_cli.analysis.blocks.threads import threads
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.records.certificate import Certificate, Machine
-from modelscope_cli.records.verify import VerifiedBlock
+from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
 
 T = TypeVar("T")
 # Of numbers that another kind of machine computed. Kernels differ by some 1e-6 a layer.

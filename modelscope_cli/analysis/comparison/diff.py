@@ -28,7 +28,7 @@ from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spell
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.views import pictures_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.analysis.comparison.sides import Source
@@ -138,7 +138,7 @@ def diff(
     else:
         record = comparison.of_weights()
     if plot is not None:
-        save_figure(pictures_of("diff").draw_divergence(record), Path(plot))
+        save_figure(figures_of("diff").draw_divergence(record), Path(plot))
         comparison.progress.note(f"wrote {plot}")
     return record
 

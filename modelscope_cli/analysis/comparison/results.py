@@ -10,7 +10,7 @@ from modelscope_cli.records.diff import DiffRecord, DiffSide, FigureDifference, 
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import views
-from modelscope_cli.report.page.comparison import Pair, pair_rows
+from modelscope_cli.report.page.comparison import RowPair, pair_rows
 from modelscope_cli.report.reading import is_result, read
 from modelscope_cli.report.sheet import Column
 from modelscope_cli.rules.training.reference import compare_with
@@ -86,7 +86,9 @@ def _differences(a: Any, b: Any, tolerance: float) -> Iterator[FigureDifference]
             yield from _of_row(pair, columns, tolerance)
 
 
-def _of_row(pair: Pair, columns: list[tuple[Column, Column]], tolerance: float) -> Iterator[FigureDifference]:
+def _of_row(
+    pair: RowPair, columns: list[tuple[Column, Column]], tolerance: float
+) -> Iterator[FigureDifference]:
     for ours, theirs in columns:
         a, b = _number(ours.value(pair.a)), _number(theirs.value(pair.b))
         if a is not None or b is not None:

@@ -8,7 +8,7 @@ from modelscope_cli.analysis.dataset.examine import examine_images
 from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import PASSED, CheckRecord
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelscope_cli.analysis.dataset.images import ImageTable
-from modelscope_cli.records.dataset import ALIKE
+from modelscope_cli.records.check import ALIKE
 
 Numbers = NDArray[np.int64]
 _MOST_APART = 28  # of the 128 coarse bits, so that the fine ones are looked at

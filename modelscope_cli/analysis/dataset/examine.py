@@ -24,7 +24,7 @@ from modelscope_cli.inputs.image import (
     strict_pillow,
 )
 from modelscope_cli.inputs.listing import FileList, ListedImage
-from modelscope_cli.records.dataset import (
+from modelscope_cli.records.check import (
     ALIKE,
     BYTES,
     PIXELS,

@@ -34,15 +34,14 @@ from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
-from modelscope_cli.records.explain import ExplainRecord
+from modelscope_cli.records.explain import FULL, QUICK, ExplainRecord
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.receipt import FULL, QUICK
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -187,7 +186,7 @@ def explain(
         subject.progress.note(f"wrote {save_tensors}")
     with blocks.write() as stage:
         if stage is not None:
-            folder = folder_of("explain")
+            folder = figures_of("explain")
             record = replace(record, files=folder.files_for(record, totals.kept))
             folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
     return record

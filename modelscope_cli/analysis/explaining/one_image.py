@@ -23,7 +23,7 @@ from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
-from modelscope_cli.records.receipt import FULL, NONE, Receipt
+from modelscope_cli.records.explain import FULL, NONE, Receipt
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.one_image import Explained, Outcome
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.verdict import together, winner_first
-from modelscope_cli.records.explain import Explanation
-from modelscope_cli.records.receipt import FIGURES, UNBOUNDED, Receipt
+from modelscope_cli.records.explain import FIGURES, UNBOUNDED, Explanation, Receipt
 
 _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 

@@ -16,8 +16,7 @@ from modelscope_cli.analysis.gradients.request import (
 from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
-from modelscope_cli.records.grads import GradsRecord
+from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord
 from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
 from modelscope_cli.records.progress import Progress
 

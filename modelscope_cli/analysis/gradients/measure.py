@@ -27,7 +27,6 @@ from modelscope_cli.hooks.session import ForwardError, HookSession, Intervention
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.gradient_scale import is_judged, mark
 from modelscope_cli.records.grads import (
     ActivationGradient,
     ClipInfo,
@@ -36,6 +35,8 @@ from modelscope_cli.records.grads import (
     LossInfo,
     ParameterGradient,
     Saving,
+    is_judged,
+    mark,
 )
 from modelscope_cli.records.run import Arguments, Notice
 from modelscope_cli.records.stats import BatchNormDrift

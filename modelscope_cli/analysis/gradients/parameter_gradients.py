@@ -12,8 +12,7 @@ from modelscope_cli.analysis.gradients.gradient_statistics import Mean, dense, f
 from modelscope_cli.analysis.gradients.request import Clip, Thresholds
 from modelscope_cli.analysis.gradients.vanishing import mark_gradient
 from modelscope_cli.hooks.layers import type_of
-from modelscope_cli.records.gradient_scale import is_judged
-from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.grads import ParameterGradient, is_judged
 from modelscope_cli.records.naming import layer_of
 
 

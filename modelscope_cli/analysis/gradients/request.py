@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError, nearest, one_of
-from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
+from modelscope_cli.records.grads import EXPLODING, VANISHING
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest

@@ -1,7 +1,7 @@
 """The mark of a gradient in a row of `grads`. Standard library."""
 
 from modelscope_cli.analysis.gradients.request import Thresholds
-from modelscope_cli.records.gradient_scale import mark
+from modelscope_cli.records.grads import mark
 
 
 def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds | None) -> str:

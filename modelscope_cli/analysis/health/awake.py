@@ -11,8 +11,8 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.records.evidence import Backward
-from modelscope_cli.records.gradient_scale import mark
+from modelscope_cli.records.check_evidence import Backward
+from modelscope_cli.records.grads import mark
 
 # Of its usual size: what is smaller was made so. LayerScale begins at 1e-6 to 1e-4, heads at 0 to 1e-3 of it;
 # weights of standard deviation 0.02, the smallest in use, come to 0.14 in a 7 x 7 depthwise convolution.

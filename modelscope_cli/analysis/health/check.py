@@ -11,7 +11,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, SourceLine
-from modelscope_cli.records.evidence import Evidence
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import (
     MODES,
     BlockKeywords,
@@ -22,9 +22,9 @@ from modelscope_cli.records.keywords import (
 )
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
-from modelscope_cli.records.safety import KNOWN, Safety
+from modelscope_cli.records.weights import KNOWN, Safety
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.safety_sheet import tell_allowed
+from modelscope_cli.report.shared_tables import tell_allowed
 from modelscope_cli.rules.baseline import check_model, compare, updated
 from modelscope_cli.rules.registry import RULES
 from modelscope_cli.rules.rule import judge, needs_of, unjudged_error, verdict_of

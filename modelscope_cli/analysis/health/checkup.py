@@ -35,7 +35,7 @@ from modelscope_cli.inputs.batch import Batch, map_arguments
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.evidence import Backward, Evidence, Forward, Structure, TrainMode
+from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.health.weights import all_finite
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records.evidence import CallFlow
+from modelscope_cli.records.check_evidence import CallFlow
 
 # A unit is saturated where its derivative is below this share of the greatest.
 _FLAT = 0.01

@@ -6,7 +6,7 @@ from modelscope_cli.analysis.activations.activation import Activation, merge_int
 from modelscope_cli.analysis.activations.observer import to_rows
 from modelscope_cli.analysis.health.flow import Flowed
 from modelscope_cli.analysis.health.spread import larger
-from modelscope_cli.records.evidence import Forward
+from modelscope_cli.records.check_evidence import Forward
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.analysis.activations.batch_norm import is_fresh
-from modelscope_cli.records.evidence import BatchNormState, TensorHealth
+from modelscope_cli.records.check_evidence import BatchNormState, TensorHealth
 from modelscope_cli.records.naming import layer_of
 
 

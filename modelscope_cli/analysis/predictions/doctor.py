@@ -22,8 +22,8 @@ from modelscope_cli.inputs.preprocessing_choice import Varied, plain, plan_prepr
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.inputs.truth import class_folder
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.records.doctor import DoctorRecord, Variation
 from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.predict import DoctorRecord, Variation
 from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:

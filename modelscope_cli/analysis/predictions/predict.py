@@ -25,7 +25,7 @@ from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, check_number, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -158,7 +158,7 @@ def _written(record: PredictRecord, judge: Judge | None, blocks: Blocks) -> Pred
         record = replace(record, truth=report)
     with blocks.write() as stage:
         if stage is not None:
-            folder = folder_of("predict")
+            folder = figures_of("predict")
             record = replace(record, files=folder.files_for(record.truth, pictures))
             folder.save_report(record, stage, pictures)
     return record

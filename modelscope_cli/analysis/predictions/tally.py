@@ -12,7 +12,7 @@ from modelscope_cli.analysis.activations.batch_norm import channel_statistics, i
 from modelscope_cli.analysis.predictions.scores import kl_divergence
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.inputs.preprocessing_choice import Varied
-from modelscope_cli.records.doctor import Evidence, Variation
+from modelscope_cli.records.predict import PreparationEvidence, Variation
 
 # A value of a prepared image that differs by less is the same: a level of 255 is ten times as much, or more.
 _SAME = 1e-3
@@ -139,7 +139,7 @@ class Tally:
         )
 
 
-def evidence(rows: Sequence[Variation]) -> tuple[Evidence, ...]:
+def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
     """Return what speaks for another preparation than the first row's, the strongest kind first."""
     meant, *others = rows
     found = []
@@ -147,11 +147,11 @@ def evidence(rows: Sequence[Variation]) -> tuple[Evidence, ...]:
     if right and meant.accuracy is not None:
         accuracy, row = max(right, key=lambda pair: pair[0])
         if accuracy > meant.accuracy + _MORE_ACCURATE:
-            found.append(Evidence("accuracy", row.name, accuracy, meant.accuracy))
+            found.append(PreparationEvidence("accuracy", row.name, accuracy, meant.accuracy))
     of_values = [row for row in others if row.kind in _OF_VALUES]
     fitting = [(row.misfit, row) for row in of_values if row.misfit is not None]
     if fitting and meant.misfit is not None and meant.misfit > _MISFIT:
         misfit, row = min(fitting, key=lambda pair: pair[0])
         if misfit < meant.misfit * _FITS_BETTER:
-            found.append(Evidence("batch norm", row.name, misfit, meant.misfit))
+            found.append(PreparationEvidence("batch norm", row.name, misfit, meant.misfit))
     return tuple(found)

@@ -25,8 +25,8 @@ from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.image import in_words
 from modelscope_cli.inputs.truth import GivenTruth, Words
 from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind, Notice
-from modelscope_cli.records.truth import Share, TruthReport
 
 _MOST_NAMED = 10  # images in the record
 

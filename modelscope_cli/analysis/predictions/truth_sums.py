@@ -10,7 +10,7 @@ from torch import Tensor
 from modelscope_cli.analysis.predictions.class_names import ClassNames
 from modelscope_cli.analysis.predictions.judged import JudgedImage
 from modelscope_cli.inputs.batch import Batch, Inputs
-from modelscope_cli.records.truth import BINS, ClassQuality, ConfidenceBin, Confusion, Mistake
+from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Confusion, Mistake
 
 MOST_PAIRS, MOST_WORST = 100, 24
 _THUMBNAIL = 224  # pixels, about

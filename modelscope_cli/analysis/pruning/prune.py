@@ -20,7 +20,7 @@ from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -129,7 +129,7 @@ def prune(
             record = replace(record, file=str(save_weights), file_bytes=n_bytes)
             subject.progress.note(f"wrote {save_weights}")
         if stage is not None:
-            folder = folder_of("prune")
+            folder = figures_of("prune")
             record = replace(record, files=folder.FILES)
             folder.save_report(record, stage)
     if out is not None:

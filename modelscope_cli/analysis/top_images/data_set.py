@@ -12,7 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.views import folder_of
+from modelscope_cli.report.views import figures_of
 
 MOST_TOP_IMAGES = 25  # a sheet has no room for more
 
@@ -61,7 +61,7 @@ def rank_data_set(
     by_layer = {one.layer: one for one in found}
     with results.open() as stage:
         if stage is not None:
-            record = folder_of("featuremaps").save_sheets(
+            record = figures_of("featuremaps").save_sheets(
                 record, stage, lambda layer, side: cut_crops(subject.inputs, by_layer[layer], side)
             )
     if results.path is not None:

@@ -16,10 +16,17 @@ from modelscope_cli.models.identify import identify
 from modelscope_cli.records.keywords import check_choice, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.records.safety import CALL, FAIL_ON, Safety, ScanRecord
-from modelscope_cli.records.weights import Identified, WeightsRecord, WeightTotals
+from modelscope_cli.records.weights import (
+    CALL,
+    FAIL_ON,
+    Identified,
+    Safety,
+    ScanRecord,
+    WeightsRecord,
+    WeightTotals,
+)
 from modelscope_cli.report.folder import check_file, write_with
-from modelscope_cli.report.safety_sheet import tell_allowed, warnings_of
+from modelscope_cli.report.shared_tables import tell_allowed, warnings_of
 
 if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry

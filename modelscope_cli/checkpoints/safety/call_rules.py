@@ -12,7 +12,7 @@ from typing import Any
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque
 from modelscope_cli.checkpoints.safety.known_names import ENUMS, HASHES, KNOWN_NAMES, LISTS, READS
 from modelscope_cli.checkpoints.safety.rank import Rating, is_class_like, is_reaching, rank
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 
 _CLOUDPICKLE = "cloudpickle.cloudpickle."
 GETATTR = "builtins.getattr"

@@ -31,7 +31,7 @@ from modelscope_cli.checkpoints.zip_directory import (
     torch_records,
 )
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, UNKNOWN, Suspect
+from modelscope_cli.records.weights import DANGEROUS, UNKNOWN, Suspect
 
 
 class _Window(io.RawIOBase):

@@ -26,7 +26,7 @@ from modelscope_cli.checkpoints.safety.known_names import (
 )
 from modelscope_cli.checkpoints.safety.rank import Rating, is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN, Suspect
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN, Suspect
 
 _MAX_TEXT = 60
 _MAX_ITEMS = 4

@@ -27,7 +27,7 @@ from modelscope_cli.checkpoints.safety.known_names import BLOCKED, WEIGHTS_ONLY
 from modelscope_cli.checkpoints.safety.pickle_auditor import Nested, PickleAuditor
 from modelscope_cli.checkpoints.safety.rank import is_class_like, rank
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import DANGEROUS, Suspect, WeightsOnly
+from modelscope_cli.records.weights import DANGEROUS, Suspect, WeightsOnly
 
 _NAMES = {ord(operation.code): operation.name for operation in pickletools.opcodes}
 _TAKEN = frozenset(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.checkpoints.pickle_machine import Global
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES, read_sections
-from modelscope_cli.records.safety import DANGEROUS, KNOWN, UNKNOWN
+from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 
 # These would be reached through any module: `anything.os.system`, `six.moves.builtins.eval`.
 _EVERYWHERE = """

@@ -38,7 +38,7 @@ from modelscope_cli.checkpoints.zip_directory import (
     torch_records,
 )
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import UNKNOWN, Safety, Suspect, WeightsOnly, worst
+from modelscope_cli.records.weights import UNKNOWN, Safety, Suspect, WeightsOnly, worst
 
 _MAX_DEPTH = 4
 _MAX_TEXT = 32 << 20

@@ -1,13 +1,10 @@
 """The columns of `ablate`."""
 
-from collections.abc import Callable
-
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, change, figure
+from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _STAND_INS = {
     "zero": "zeros",
@@ -26,57 +23,16 @@ def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
     score_name = record.score_name if record is not None else "logit"
     return (
         Column("name", "layer", label_of, is_number=False, rank=0),
-        Column("channel", "channel", lambda r: r.channel, rank=0, is_shown=has_channels),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-        _number("kl", "KL", "kl_divergence", rank=1, is_shown=has_divergence),
-        _number("logit_change", f"Δ {score_name}", "target_logit_change", rank=0, column=change),
-        Column(
-            "probability",
-            "probability",
-            lambda r: r.target_probability,
-            lambda r: _percent(r.target_probability),
-            rank=2,
-            is_shown=has_probability,
-        ),
-        _number("l2", "L2", "output_l2", rank=4),
-        Column(
-            "changed",
-            "changed",
-            lambda r: r.changed_fraction,
-            lambda r: _percent(r.changed_fraction),
-            rank=1,
-            is_shown=has_several and has_prediction,
-        ),
+        *field_columns(Ablation, "channel", is_shown=has_channels),
+        *field_columns(Ablation, "type"),
+        *field_columns(Ablation, "kl", missing="NaN", is_shown=has_divergence),
+        *field_columns(Ablation, "logit_change", missing="NaN", title=f"Δ {score_name}"),
+        *field_columns(Ablation, "probability", missing="NaN", is_shown=has_probability),
+        *field_columns(Ablation, "l2", missing="NaN"),
+        *field_columns(Ablation, "changed", missing="NaN", is_shown=has_several and has_prediction),
         Column("answer", "prediction", answer_of, is_number=False, rank=0, is_shown=has_prediction),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("mode", "mode", lambda r: r.mode, is_number=False, is_shown=False),
+        *field_columns(Ablation, "order mode"),
     )
-
-
-def _number(
-    key: str,
-    title: str,
-    field: str,
-    *,
-    rank: int,
-    is_shown: bool = True,
-    column: Callable[..., Column] = figure,
-) -> Column:
-    def value(row: Ablation) -> float | None:
-        return getattr(row, field)
-
-    return column(
-        key,
-        title,
-        value,
-        rank=rank,
-        is_shown=is_shown,
-        text=lambda row: "NaN" if value(row) is None else "",
-    )
-
-
-def _percent(share: float | None) -> str:
-    return "NaN" if share is None else numbers.percent(share)
 
 
 def _amount(value: float | None) -> str:
@@ -143,7 +99,7 @@ def _column_words(record: AblateRecord) -> str:
 
 
 def picture_title(record: AblateRecord) -> str:
-    """Return two lines for a picture: the model, and what was done while which class was followed."""
+    """Return the two lines of a title: the model, and what was done while which class was followed."""
     what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
     how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
     return f"{record.run.model.heading}\n{what} in turn {how}; target {record.baseline.target}"

@@ -103,11 +103,7 @@ class AttackOptions:
     ] = None
 
     def check(self, seed: int) -> None:
-        """Refuse what means nothing before torch is imported.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse what means nothing before torch is imported."""
         from modelscope_cli.analysis.attack.request import make_request
 
         make_request(**asdict(self), seed=seed)

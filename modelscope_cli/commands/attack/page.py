@@ -1,23 +1,21 @@
-"""The page of `attack`."""
+"""The page of `attack`, and the names of the files in its folder."""
 
 from typing import Any
 
-from modelscope_cli.commands.attack.names import ADVERSARIAL, BEFORE, COMPARISON
 from modelscope_cli.commands.attack.table import attack_sheet, best, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.pictures import Pictures, slider
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
+from modelscope_cli.report.page.images import EmbeddedImages, slider
 from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.reading import RESULT_FILES
 
 _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by a whole factor
 
 
-def sections(record: AttackRecord, pictures: Pictures) -> list[Section]:
+def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return what came of it, the image before and after, what was added, the loss, and the table."""
     sheet = attack_sheet(record)
     places = {id(row): f"class-{n}" for n, row in enumerate(sheet.rows)}
@@ -31,18 +29,18 @@ def sections(record: AttackRecord, pictures: Pictures) -> list[Section]:
     )
     found = [
         glance(sheet, anchor, judged(record)),
-        Section("images", "Before and after", _before_and_after(record, pictures)),
-        Section("change", "The change", joined([pictures.figure(COMPARISON, said)])),
+        Section("images", "Before and after", _before_and_after(record, embedded)),
+        Section("change", "The change", joined([embedded.figure(COMPARISON, said)])),
         Section("loss", "Loss over steps", _losses(record)),
         Section("table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=anchor)),
     ]
     return [section for section in found if section.body]
 
 
-def _before_and_after(record: AttackRecord, pictures: Pictures) -> Html:
+def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
     shown = ((BEFORE, "before", record.before), (ADVERSARIAL, "after, as saved", record.after_saved))
     figures = [
-        pictures.figure(
+        embedded.figure(
             file,
             f"the image {when}: {_words(answer)}",
             f"{when}: {_first(answer)}",
@@ -80,3 +78,8 @@ def _losses(record: AttackRecord) -> Html:
     towards = "falling" if record.targeted else "rising"
     title = f"{loss_words(record)}, {towards} is progress; {numbers.number(record.loss_before)} of the image itself"
     return line_chart(title, lines)
+
+
+BEFORE, ADVERSARIAL, PERTURBATION = "before.png", "adversarial.png", "perturbation.png"
+COMPARISON, LOSS = "comparison.png", "loss.png"
+FILES = (BEFORE, ADVERSARIAL, PERTURBATION, COMPARISON, LOSS, *RESULT_FILES)

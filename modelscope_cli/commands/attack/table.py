@@ -1,15 +1,12 @@
 """The columns of `attack`."""
 
-from modelscope_cli.records.attack import Answer, AttackRecord
+from modelscope_cli.records.attack import Answer, AttackRecord, ClassShift
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 COLUMNS = (
-    Column("class", "class", lambda r: r.index, rank=2),
-    Column("label", "label", lambda r: r.label, is_number=False, rank=0),
-    Column("before", "before", lambda r: r.before, lambda r: numbers.percent(r.before), rank=0),
-    Column("after", "after", lambda r: r.after, lambda r: numbers.percent(r.after), rank=0),
+    *field_columns(ClassShift, "class label before after"),
     Column(
         "change",
         "change",
@@ -17,16 +14,14 @@ COLUMNS = (
         lambda r: f"{100 * (r.after - r.before):+z.1f}",
         rank=3,
     ),
-    Column("saved", "saved as PNG", lambda r: r.saved, lambda r: numbers.percent(r.saved), rank=1),
+    *field_columns(ClassShift, "saved"),
 )
 
 
 def attack_sheet(record: AttackRecord) -> Sheet:
-    """List the classes that were ever among the best: those of the picture first, then those that came up."""
-    model = record.run.model
+    """List the classes that were ever among the best: those of the image first, then those that came up."""
     return Sheet(
-        title=f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {record.image}, "
-        f"{record.run.device}",
+        title=f"{record.run.model.described} on {record.image}, {record.run.device}",
         columns=COLUMNS,
         rows=record.classes,
         facts=_facts(record),
@@ -108,7 +103,7 @@ def loss_words(record: AttackRecord) -> str:
 
 
 def best(answer: Answer) -> str:
-    """Return the likeliest class by name, else by number; of other outputs what stands for it."""
+    """Return the likeliest class by name, else by number; of other outputs the like."""
     return answer.said
 
 

@@ -57,11 +57,15 @@ def check(
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-    from modelscope_cli.commands.check.github import append_summary, render_github
-    from modelscope_cli.commands.check.junit import render_junit
-    from modelscope_cli.commands.check.table import COLUMNS, check_sheet
+    from modelscope_cli.commands.check.table import (
+        COLUMNS,
+        append_summary,
+        check_sheet,
+        render_github,
+        render_junit,
+    )
     from modelscope_cli.records.check import CheckRecord
-    from modelscope_cli.report.markdown import render_markdown
+    from modelscope_cli.report.formats import render_markdown
 
     where = output.begin(("github", "junit"), is_shared=True)
     where.view.check(COLUMNS)

@@ -201,9 +201,6 @@ class DatasetOptions:
 
         It is a data set where --against is given, where all rules that are selected are about data sets, or where
         the first word is a folder, a list or a shard, and nobody names a model.
-
-        Raises:
-            UsageError: an option that is about models (exit 2).
         """
         words = [word for word in (first, *(images or ())) if word is not None]
         is_selected = bool(settings.select) and all(
@@ -225,11 +222,7 @@ class DatasetOptions:
 
 
 def refuse_idle(mode: str, blocks: groups.BlockOptions) -> None:
-    """Refuse what says how a model is run where a data set is judged.
-
-    Raises:
-        UsageError: it was typed (exit 2).
-    """
+    """Refuse what says how a model is run where a data set is judged."""
     typed = {
         f"--mode {mode}": mode != "auto",
         f"--out {blocks.out}": blocks.out is not None,

@@ -3,16 +3,14 @@
 from modelscope_cli.commands.check.table import check_sheet, sentence
 from modelscope_cli.records.check import CheckRecord, RuleInfo
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.page.common import finding
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.page.outcome import badge, outcome
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.page.common import badge, finding, outcome
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Column, Sheet
 
 
-def sections(record: CheckRecord, pictures: Pictures) -> list[Section]:
+def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict and its findings, and every rule with what became of it."""
     return [
         Section("verdict", "Verdict", _verdict(record)),

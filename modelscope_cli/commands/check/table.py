@@ -1,15 +1,25 @@
-"""The table of `check`: what was found, and what was not judged."""
+"""The table of `check`, and its other forms: annotations of GitHub, and JUnit."""
 
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
 
-from modelscope_cli.records.check import NOT_JUDGED, CheckRecord, Finding
-from modelscope_cli.records.dataset import DatasetReport
+from modelscope_cli.plain_text import plain, plain_lines
+from modelscope_cli.records.check import (
+    NOT_JUDGED,
+    CheckRecord,
+    DatasetReport,
+    Finding,
+    RuleInfo,
+    is_as_severe,
+)
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts
-from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.facts import certificate_facts, input_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def _text(value: float | str | None) -> str:
@@ -25,23 +35,15 @@ def _file(row: Finding) -> str | None:
 
 
 COLUMNS = (
-    Column("code", "code", lambda r: r.code, is_number=False, rank=0),
-    Column(
-        "severity",
-        "severity",
-        lambda r: r.severity,
-        _severity,
-        is_number=False,
-        rank=1,
-        is_bad=lambda r: r.severity == "error" and not r.known,
+    *field_columns(Finding, "code"),
+    *field_columns(
+        Finding, "severity", text=_severity, is_bad=lambda r: r.severity == "error" and not r.known
     ),
-    Column("rule", "rule", lambda r: r.rule, is_number=False, rank=3),
-    Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "the model", is_number=False, rank=0),
-    Column("value", "value", lambda r: r.value, lambda r: _text(r.value), is_shown=False),
-    Column("threshold", "threshold", lambda r: r.threshold, lambda r: _text(r.threshold), is_shown=False),
-    Column("message", "what was seen", lambda r: r.message, is_number=False, rank=0, wraps=True),
-    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
-    Column("known", "known", lambda r: r.known, is_shown=False),
+    *field_columns(Finding, "rule"),
+    *field_columns(Finding, "layer", text=lambda r: r.layer or "the model"),
+    *field_columns(Finding, "value", text=lambda r: _text(r.value)),
+    *field_columns(Finding, "threshold", text=lambda r: _text(r.threshold)),
+    *field_columns(Finding, "message hint known"),
     Column("file", "file", _file, is_number=False, is_shown=False),
     Column("line", "line", lambda r: r.made_at.line if r.made_at else None, is_shown=False),
 )
@@ -131,9 +133,7 @@ def _subject(record: CheckRecord) -> str:
         return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = counted(record.images, "image")
     what = images if given and given.source == "image" else given.source if given else "nothing"
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.mode} mode"
-    )
+    return f"{model.described} on {what}, {record.mode} mode"
 
 
 def _verdict(record: CheckRecord) -> str:
@@ -183,3 +183,95 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("gone", f"{words}; --update-baseline removes from the baseline what is fixed"))
     facts += certificate_facts(record.certificate)
     return tuple(facts)
+
+
+def render_github(record: CheckRecord) -> str:
+    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, a `::notice` of
+    what was not judged, and the verdict.
+
+    A finding about what is in no file of the repository has a title only, and is on the page of the run. The
+    escapes are those of actions/toolkit, packages/core/src/command.ts.
+    """
+    commands = [_command(finding) for finding in record.findings if not finding.known]
+    if record.unjudged:
+        title = f"not judged: {len(record.unjudged)} of {len(record.rules)} rules"
+        commands.append(
+            f"::notice title={_property(title)}::{_data(plain('; '.join(unjudged_reasons(record))))}"
+        )
+    return "".join(f"{line}\n" for line in (*commands, f"modelscope check: {plain(sentence(record))}"))
+
+
+def append_summary(text: str) -> None:
+    """Append Markdown to the page of the run where GitHub Actions says which file that is."""
+    file = os.environ.get("GITHUB_STEP_SUMMARY")
+    if file:
+        with Path(file).open("a", encoding="utf-8") as summary:
+            summary.write(f"{text}\n")
+
+
+def _command(finding: Finding) -> str:
+    at = finding.made_at
+    place = f"file={_property(plain(at.file))},line={at.line}," if at else ""
+    title = _property(plain(f"{finding.code} {finding.rule}"))
+    where = f"{finding.layer}: " if finding.layer else ""
+    text = _data(plain(f"{where}{finding.message} ({finding.hint})"))
+    return f"::{finding.severity} {place}title={title}::{text}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")
+
+
+# What XML 1.0 has no place for, section 2.2, and `plain` leaves.
+_FORBIDDEN = re.compile("[\ufffe\uffff]")
+
+
+def render_junit(record: CheckRecord) -> str:
+    """Return a document in which a rule fails where it has a new finding at or above `--fail-on`, passes with
+    the others written to its output, and is skipped where it could not be judged; a check that judged nothing is
+    an error."""
+    suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
+    n_failures = n_skipped = 0
+    for rule in record.rules:
+        case = ET.SubElement(
+            suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
+        )
+        found = [finding for finding in record.findings if finding.code == rule.code]
+        new = [finding for finding in found if not finding.known]
+        failing = [finding for finding in new if is_as_severe(finding.severity, record.fail_on)]
+        if not rule.judged:
+            ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
+            n_skipped += 1
+        elif failing:
+            n = len(failing)
+            message = _line(failing[0]) if n == 1 else f"{n} findings: {rule.sentence}"
+            failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
+            failure.text = _lines(failing, rule)
+            n_failures += 1
+        elif found:
+            ET.SubElement(case, "system-out").text = _lines(found, rule)
+    is_unjudged = record.verdict == NOT_JUDGED
+    if is_unjudged:
+        case = ET.SubElement(suite, "testcase", classname=_clean(record.run.model.name), name="verdict")
+        ET.SubElement(case, "error", message=_clean(sentence(record)))
+    suite.attrib |= {"tests": str(len(suite)), "failures": str(n_failures), "errors": str(int(is_unjudged))}
+    suite.set("skipped", str(n_skipped))
+    ET.indent(suite)
+    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suite, encoding="unicode") + "\n"
+
+
+def _line(finding: Finding) -> str:
+    whole = "the images" if finding.code.startswith("MS8") else "the model"
+    return plain(f"{finding.layer or whole}: {finding.message}") + (" (known)" if finding.known else "")
+
+
+def _lines(findings: list[Finding], rule: RuleInfo) -> str:
+    return _clean("\n".join([*map(_line, findings), f"hint: {rule.hint}"]))
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\ufffd", plain_lines(text))

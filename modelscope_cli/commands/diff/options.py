@@ -34,11 +34,7 @@ class BothOptions(groups.LoadOptions):
     def take(
         self, a: str | None, b: str | None, images: list[str] | None
     ) -> tuple[str, str | None, list[str] | None]:
-        """Return A, B and the images; A is that of --model where none is named by position.
-
-        Raises:
-            UsageError: no A, or --model beside the names of models, of which none is run in it (exit 2).
-        """
+        """Return A, B and the images; A is that of --model where none is named by position."""
         from modelscope_cli.analysis.comparison.request import holds_weights, is_input
 
         if a is None or (self.model and is_input(a)):

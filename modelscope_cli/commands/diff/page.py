@@ -4,17 +4,14 @@ from collections.abc import Sequence
 
 from modelscope_cli.commands.diff.table import diff_sheet
 from modelscope_cli.records.diff import Difference, DiffRecord, FigureDifference
-from modelscope_cli.report.page.charts import Line, Mark, line_chart
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.depth import Curves, depth_section
-from modelscope_cli.report.page.html import element, joined
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.charts import ChartMark, DepthCurves, Line, depth_section, line_chart
+from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.html import Section, element, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 
 
-def sections(record: DiffRecord, pictures: Pictures) -> list[Section]:
+def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return whether A and B are the same, how far they are apart along the depth, and every row."""
     sheet = diff_sheet(record, show_all=True)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
@@ -37,12 +34,12 @@ def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[S
     for figure in dict.fromkeys(row.figure for row in rows if row.figure):
         both = [found.get((name, figure)) for name in names]
         a, b = ([getattr(row, side, None) for row in both] for side in "ab")
-        curves.append(Curves(figure.replace("_", " "), a, b))
+        curves.append(DepthCurves(figure.replace("_", " "), a, b))
     return depth_section(curves, names, lambda n: anchors[names[n]])
 
 
 def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
-    """Return a chart of the relative L2 row by row; what is equal to the last bit stands on the lower edge."""
+    """Return a chart of the relative L2 row by row; what is equal to the last bit is on the lower edge."""
     rows: Sequence[Difference] = record.rows
     above = [row.rel_l2 for row in rows if row.rel_l2]
     if not above or len(rows) < 2:
@@ -53,7 +50,7 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
     if record.tolerance:
         lines.append(Line("tolerance", [0, len(rows) - 1], [record.tolerance] * 2, 1))
     first = next((n for n, row in enumerate(rows) if row.label == record.first_divergence), None)
-    marks = [] if first is None else [Mark(first, rows[first].label, places[id(rows[first])])]
+    marks = [] if first is None else [ChartMark(first, rows[first].label, places[id(rows[first])])]
     title = "How far B is from A, relative to A"
     words = "From the first row of the table to the last; what is equal to the last bit stands on the lower edge. "
     words += "Named is the first row beyond the tolerance."

@@ -14,9 +14,8 @@ from modelscope_cli.records.diff import (
 )
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure
-from modelscope_cli.report.training_story import comparison
+from modelscope_cli.report.facts import comparison, hook_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 WHOLE = {"show_all": True}  # also what is the same on both sides
 
@@ -60,18 +59,21 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *(_FIGURES if has_figures else ()),
         Column("b_name", "in B", _b_name, is_number=False, rank=1, is_shown=any(map(_b_name, rows))),
         Column("type", "type", _type, is_number=False, rank=0, is_shown=is_run),
-        Column("status", "status", lambda r: r.status, _status, is_number=False, rank=0),
+        *field_columns(Difference, "status", text=_status),
         Column("shape", "shape", *_pair("shape"), is_number=False, rank=2, is_shown=has_shapes),
         Column("dtype", "dtype", *_pair("dtype"), is_number=False, rank=3, is_shown=has_dtypes),
-        _number("max_abs", "max |d|", rank=3),
-        _number("mean_abs", "mean |d|", rank=5),
-        _number("rel_l2", "rel L2", rank=0),
-        Column("cosine", "cosine", lambda r: r.cosine, _cosine, rank=4),
-        Column("sqnr_db", "SQNR", lambda r: r.sqnr_db, _decibels, rank=1),
-        Column("differing", "values", lambda r: r.differing, _values, rank=7),
-        counter("nonfinite", "NaN, inf", lambda r: r.nonfinite, is_shown=has_non_finite),
+        *field_columns(Difference, "max_abs mean_abs rel_l2"),
+        *field_columns(Difference, "cosine", text=_cosine),
+        *field_columns(Difference, "sqnr_db", text=_decibels),
+        *field_columns(Difference, "differing", text=_values),
+        *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
         Column("order", "order", _order, is_shown=False),
     )
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*diff_columns(), *_FIGURES)
 
 
 def _of_figures(key: str, title: str) -> Column:
@@ -79,10 +81,6 @@ def _of_figures(key: str, title: str) -> Column:
 
 
 _FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
-
-
-def _number(key: str, title: str, *, rank: int) -> Column:
-    return figure(key, title, lambda r: getattr(r, key), rank=rank)
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:

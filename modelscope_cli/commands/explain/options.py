@@ -8,7 +8,7 @@ import typer
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods, receipt_kind
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.receipt import NONE, QUICK
+from modelscope_cli.records.explain import NONE, QUICK
 from modelscope_cli.shell.groups import said
 from modelscope_cli.shell.options import TARGET_HELP
 
@@ -112,11 +112,7 @@ class ExplainOptions:
     ] = None
 
     def check(self) -> None:
-        """Refuse what means nothing before torch is imported.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse what means nothing before torch is imported."""
         choose_methods(self.method, self.against)
         kind = receipt_kind(self.receipt)
         if self.require and (self.no_receipt or kind == NONE):

@@ -1,23 +1,24 @@
 """The columns of `explain`."""
 
 from collections.abc import Callable
+from typing import Any
 
-from modelscope_cli.records.explain import ExplainRecord, Explanation
-from modelscope_cli.records.receipt import (
+from modelscope_cli.records.explain import (
     FAILED,
     NONE,
     NOT_MADE,
     PASSED,
     QUICK,
     RULE,
+    ExplainRecord,
+    Explanation,
     Receipt,
     RequirementMet,
     Whereabouts,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, percentage
+from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
 
 _MEANINGS = (
     "covering: the correlation of what a map shows in random halves of the image with what the model still says "
@@ -38,25 +39,13 @@ _MOST_CLASSES = 3  # in the facts; the others stand in the report
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
     """All columns; of a record, those with nothing to tell are left out of a person's table."""
 
-    def statistic(key: str, rank: int) -> Column:
-        is_shown = record is None or any(getattr(row.receipt, key) is not None for row in record.rows)
-        return Column(
-            key, key, lambda row: getattr(row.receipt, key), _against(key), rank=rank, is_shown=is_shown
-        )
+    rows = record.rows if record is not None else None
 
-    def figure(key: str, title: str, text: Callable[[float | None], str], rank: int) -> Column:
-        is_shown = record is None or any(getattr(row.receipt, key) is not None for row in record.rows)
-        return Column(
-            key,
-            title,
-            lambda row: getattr(row.receipt, key),
-            lambda row: text(getattr(row.receipt, key)),
-            rank=rank,
-            is_shown=is_shown,
-        )
+    def of_receipt(keys: str, **traits: Any) -> tuple[Column, ...]:
+        return with_values(inner_columns("receipt", field_columns(Receipt, keys, **traits)), rows)
 
     return (
-        Column("method", "method", lambda r: r.method, is_number=False, rank=0),
+        *field_columns(Explanation, "method"),
         Column(
             "verdict",
             "receipt",
@@ -67,29 +56,16 @@ def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
             is_shown=record is None or record.receipt_kind != NONE,
             is_bad=lambda r: r.receipt.verdict is not None and r.receipt.verdict.answer != PASSED,
         ),
-        Column("layer", "layer", lambda r: r.layer, lambda r: r.layer or "pixels", is_number=False, rank=2),
-        percentage("adds_up_to", "adds up to", lambda r: r.adds_up_to, rank=1),
-        Column("adds_up", "of the logit", lambda r: r.adds_up, is_shown=False),
-        statistic("covering", 0),
-        figure("repeatability", "repeat", _signed, 5),
-        figure("other_image", "half image", _signed, 5),
-        figure("head_randomisation", "random head", _signed, 2),
-        Column("covering_chance", "by chance", lambda r: r.receipt.covering_chance, is_shown=False),
-        statistic("insertion", 0),
-        statistic("deletion", 1),
-        Column("insertion_chance", "by chance", lambda r: r.receipt.insertion_chance, is_shown=False),
-        Column("deletion_chance", "by chance", lambda r: r.receipt.deletion_chance, is_shown=False),
-        figure("road", "ROAD", _signed, 3),
-        figure("agreement", "agreement", _signed, 5),
-        figure("randomisation", "shuffled weights", _signed, 3),
-        figure("other_class", "other class", _signed, 4),
-        figure("planted", "planted", numbers.percent, 4),
-        figure("inside", "inside", numbers.percent, 1),
-        figure("border", "border", numbers.percent, 6),
-        figure("ties", "ties", numbers.percent, 8),
-        Column("completeness", "off by", lambda r: r.completeness, is_shown=False),
-        Column("steps", "passes", lambda r: r.steps, is_shown=False),
-        Column("seconds", "seconds", lambda r: r.seconds, lambda r: f"{r.seconds:.2f}", rank=7),
+        *field_columns(Explanation, "layer", text=lambda r: r.layer or "pixels"),
+        *field_columns(Explanation, "adds_up_to adds_up"),
+        *of_receipt("covering", text=_against("covering")),
+        *of_receipt("repeatability other_image head_randomisation covering_chance"),
+        *of_receipt("insertion", text=_against("insertion")),
+        *of_receipt("deletion", text=_against("deletion")),
+        *of_receipt("insertion_chance deletion_chance road agreement randomisation other_class planted"),
+        *of_receipt("inside border ties"),
+        *field_columns(Explanation, "completeness steps"),
+        *field_columns(Explanation, "seconds", text=lambda r: f"{r.seconds:.2f}"),
         Column(
             "failed", "failed", lambda r: "; ".join(r.receipt.failed), is_number=False, rank=9, is_shown=False
         ),
@@ -104,16 +80,12 @@ def _verdict(row: Explanation) -> str:
     return verdict.answer if n == 1 else f"{verdict.answer} ({verdict.passed} of {n} passed)"
 
 
-def _against(key: str) -> Callable[[Explanation], str]:
-    def text(row: Explanation) -> str:
-        value, chance = getattr(row.receipt, key), getattr(row.receipt, f"{key}_chance")
+def _against(key: str) -> Callable[[Receipt], str]:
+    def text(receipt: Receipt) -> str:
+        value, chance = getattr(receipt, key), getattr(receipt, f"{key}_chance")
         return "" if value is None else f"{value:.2f}" + (f" ({chance:.2f})" if chance is not None else "")
 
     return text
-
-
-def _signed(value: float | None) -> str:
-    return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:

@@ -49,7 +49,7 @@ def featuremaps(
         block3.conv2 --top-images 9
     """
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
-    from modelscope_cli.report.palette import make_palette
+    from modelscope_cli.report.image_tiles import make_palette
 
     where = output.begin()
     named, images = model.take("featuremaps", first, images)

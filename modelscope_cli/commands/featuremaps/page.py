@@ -7,13 +7,12 @@ from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, Featur
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 
 
-def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
+def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return all at a glance, the table, and the grid of every layer with the channels it shows."""
     sheet = featuremaps_sheet(record)
     places = {id(row): f"map-{n}" for n, row in enumerate(sheet.rows)}
@@ -22,10 +21,10 @@ def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
         return places[id(row)]
 
     sheet_body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    contact = pictures.figure(
+    contact = embedded.figure(
         record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
     )
-    drawn = _sheets(record, pictures) if record.top_images else [_grid(row, pictures) for row in record.maps]
+    drawn = _sheets(record, embedded) if record.top_images else [_grid(row, embedded) for row in record.maps]
     grids = [grid for grid in drawn if grid is not None]
     found = [
         glance(sheet, anchor),
@@ -36,15 +35,15 @@ def sections(record: FeatureMapsRecord, pictures: Pictures) -> list[Section]:
     return [section for section in found if section.body]
 
 
-def _grid(row: FeatureMap, pictures: Pictures) -> Html | None:
+def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
     channels = f"channels {_ranges(row.shown)} of {row.channels}"
     values = f"values from {numbers.number(row.min)} to {numbers.number(row.max)}"
     layer = f"{label_of(row)} ({row.type}, {numbers.shape(row.shape)})"
     words = f"{layer}: {channels}, from left to right and downwards; {values}"
-    return pictures.figure(row.file, words, f"{layer}: {channels}")
+    return embedded.figure(row.file, words, f"{layer}: {channels}")
 
 
-def _sheets(record: FeatureMapsRecord, pictures: Pictures) -> list[Html | None]:
+def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
     """Return the sheets of a data set, each with the channels that are on it."""
     by_file: dict[str, list[ChannelImages]] = {}
     for row in record.channels:
@@ -60,7 +59,7 @@ def _sheets(record: FeatureMapsRecord, pictures: Pictures) -> list[Html | None]:
             numbers.number(max(row.best for row in rows)),
         )
         words = f"{caption}, and the images that fire each most; the largest values go from {least} to {most}"
-        figures.append(pictures.figure(file, words, caption))
+        figures.append(embedded.figure(file, words, caption))
     return figures
 
 

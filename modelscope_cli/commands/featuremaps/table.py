@@ -1,33 +1,25 @@
 """The columns of `featuremaps`."""
 
-from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import hook_facts, not_called_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _COLUMNS = (
     Column("name", "layer", label_of, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
-    Column("channels", "channels", lambda r: r.channels, rank=4, is_shown=False),
+    *field_columns(FeatureMap, "type shape channels"),
     Column("shown", "shown", lambda r: len(r.shown), lambda r: f"{len(r.shown)} of {r.channels}", rank=2),
-    figure("min", "min", lambda r: r.min, rank=5),
-    figure("max", "max", lambda r: r.max, rank=5),
-    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem or "", is_number=False, rank=0),
+    *field_columns(FeatureMap, "min max"),
+    *field_columns(FeatureMap, "file", text=lambda r: r.file or r.problem or ""),
 )
 
 
 _CHANNEL_COLUMNS = (
     Column("name", "channel", lambda r: f"{label_of(r)}[{r.channel}]", is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=5, is_shown=False),
-    Column("channel", "channel", lambda r: r.channel, is_shown=False),
-    figure("best", "largest", lambda r: r.best, rank=0),
-    Column("best_image", "in", lambda r: r.best_image, is_number=False, rank=1),
-    figure("median", "median", lambda r: r.median, rank=2),
-    percentage("above_half", "above half", lambda r: r.above_half, rank=2),
-    Column("file", "file", lambda r: r.file, lambda r: r.file or r.problem, is_number=False, rank=3),
-    Column("problem", "problem", lambda r: r.problem, is_number=False, is_shown=False),
+    *field_columns(ChannelImages, "type channel best best_image median above_half"),
+    *field_columns(ChannelImages, "file", text=lambda r: r.file or r.problem),
+    *field_columns(ChannelImages, "problem"),
 )
 
 
@@ -38,8 +30,13 @@ def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
 
 
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*featuremaps_columns(True), *featuremaps_columns(True, True))
+
+
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
-    """List the pictures that were written, in execution order; of a data set the channels."""
+    """List the images that were written, in execution order; of a data set the channels."""
     if record.top_images:
         return _channels_sheet(record)
     facts = [*hook_facts(record.hooks)]
@@ -81,10 +78,8 @@ def _is_missing(row: FeatureMap) -> bool:
 
 
 def _title(record: FeatureMapsRecord) -> str:
-    model, given = record.run.model, record.run.input
+    given = record.run.input
     what = (", ".join(given.files) or given.source) if given else ""
     if record.top_images:
         what = counted(record.images, "image")
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
+    return f"{record.run.model.described} on {what}, {record.run.device}"

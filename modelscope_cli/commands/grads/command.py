@@ -6,7 +6,7 @@ import typer
 
 import modelscope_cli as ms
 from modelscope_cli.commands.grads import options as own
-from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
+from modelscope_cli.records.grads import EXPLODING, VANISHING
 from modelscope_cli.shell import option_groups as groups
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.console import PROGRESS
@@ -64,8 +64,8 @@ def grads(
     """
     from modelscope_cli.analysis.gradients.request import has_own_loss
     from modelscope_cli.commands.grads.table import grads_columns, grads_sheet
-    from modelscope_cli.report.batch_norm_table import check_drift
     from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.report.shared_tables import check_drift
 
     where = output.begin()
     named, images = model.take("grads", first, images)

@@ -4,16 +4,15 @@ from typing import Any
 
 from modelscope_cli.commands.grads.table import grads_sheet
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.common import glance, images_section
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 
 _TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm": "Batch norm"}
 
 
-def sections(record: GradsRecord, pictures: Pictures) -> list[Section]:
+def sections(record: GradsRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return what is troubled, the figure, and every table that has rows."""
     tables = {
         table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm
@@ -25,7 +24,7 @@ def sections(record: GradsRecord, pictures: Pictures) -> list[Section]:
 
     return [
         glance(tables["parameters"], anchor),
-        *pictures_section(record, pictures),
+        *images_section(record, embedded),
         *(
             Section(
                 f"{table}-section", _TITLES[table], sheet_section(sheet, table, sheet.title, anchor=anchor)

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import counted, output_label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
-from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
-from modelscope_cli.report.facts import hook_facts, not_called_facts, report_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
+from modelscope_cli.report.facts import headline, hook_facts, not_called_facts, report_facts
+from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
+from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, with_values
 
 Row = ParameterGradient | ActivationGradient
 
@@ -39,36 +38,33 @@ def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column
     return _parameter_columns(record) if table == "parameters" else _activation_columns(record)
 
 
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables but batch norms."""
+    return (*_parameter_columns(None), *_activation_columns(None))
+
+
 def _parameter_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     has_prior = bool(record and record.loss.weight_decay)
     has_noise = bool(record and record.passes > 1)
     return (
-        Column("name", "parameter", lambda r: r.name, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, is_shown=False),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=7),
-        *_figures(record.parameters if record else ()),
-        _number("likelihood", "of likelihood", "likelihood_norm", rank=2, is_shown=has_prior),
-        _number("prior", "of prior", "prior_norm", rank=2, is_shown=has_prior),
-        _number("weight_norm", "|w|", "weight_norm", rank=4),
-        _number("ratio", "|g|/|w|", "grad_to_weight", rank=1),
-        _number("noise", "noise", "noise", rank=2, is_shown=has_noise),
-        _number("snr", "|g|/noise", "snr", rank=1, is_shown=has_noise),
-        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
+        *field_columns(ParameterGradient, "name type shape"),
+        *_figures(ParameterGradient, record.parameters if record else ()),
+        *field_columns(ParameterGradient, "likelihood prior", is_shown=has_prior),
+        *field_columns(ParameterGradient, "weight_norm ratio"),
+        *field_columns(ParameterGradient, "noise snr", is_shown=has_noise),
+        *field_columns(ParameterGradient, "zero", is_bad=lambda r: r.mark == "zero"),
         _MARK,
-        Column("numel", "numel", lambda r: r.numel, is_shown=False),
-        Column("trainable", "trainable", lambda r: r.trainable, is_shown=False),
-        Column("order", "order", lambda r: r.order, is_shown=False),
+        *field_columns(ParameterGradient, "numel trainable order"),
     )
 
 
 def _activation_columns(record: GradsRecord | None) -> tuple[Column, ...]:
     return (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=9),
-        *_figures(record.activations if record else ()),
+        *field_columns(ActivationGradient, "type shape"),
+        *_figures(ActivationGradient, record.activations if record else ()),
         _MARK,
-        Column("order", "order", lambda r: r.order, is_shown=False),
+        *field_columns(ActivationGradient, "order"),
     )
 
 
@@ -81,27 +77,15 @@ _MARK = Column(
 )
 
 
-def _figures(rows: Sequence[Row]) -> tuple[Column, ...]:
-    """The columns both tables have."""
+def _figures(kind: type[Row], rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Return the columns both tables have."""
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
-    has_before = any(row.norm_before_clip is not None for row in rows)
-    has_clipped = any(row.clipped_fraction is not None for row in rows)
     return (
-        _number("norm", "|g|", "grad_norm", rank=0),
-        _number("before", "unclipped", "norm_before_clip", rank=0, is_shown=has_before),
-        percentage("clipped", "clipped", lambda r: r.clipped_fraction, rank=0, is_shown=has_clipped),
-        _number("mean", "mean", "grad_mean", rank=6),
-        _number("std", "std", "grad_std", rank=5),
-        _number("min", "min", "grad_min", rank=8),
-        _number("max", "max", "grad_max", rank=8),
-        _number("abs_max", "max |g|", "grad_abs_max", rank=3),
-        counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
-        counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
+        *field_columns(kind, "norm"),
+        *with_values(field_columns(kind, "before clipped"), rows),
+        *field_columns(kind, "mean std min max abs_max"),
+        *field_columns(kind, "nan inf", is_shown=has_non_finite),
     )
-
-
-def _number(key: str, title: str, field: str, *, rank: int, is_shown: bool = True) -> Column:
-    return figure(key, title, lambda row: getattr(row, field), rank=rank, is_shown=is_shown)
 
 
 def _title(record: GradsRecord) -> str:

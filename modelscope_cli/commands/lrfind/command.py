@@ -36,13 +36,13 @@ def lrfind(
 
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --linear --from 0.001 --to 0.5
     """
-    from modelscope_cli.commands.lrfind.table import LRFIND_COLUMNS, lrfind_sheet
+    from modelscope_cli.commands.lrfind.table import COLUMNS, lrfind_sheet
     from modelscope_cli.report.folder import free_folder
 
     where = output.begin()
     model, data = given.take("lrfind", learner.model)
     request = learner.request(model)
-    where.view.check(LRFIND_COLUMNS)
+    where.view.check(COLUMNS)
     record = ms.lrfind(
         request,
         data,

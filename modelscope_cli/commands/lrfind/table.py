@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from modelscope_cli.records.lrfind import LrfindRecord
+from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
 from modelscope_cli.report.sheet import Column, Sheet, figure
@@ -15,7 +15,7 @@ WAYS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SuggestionRow:
     """One suggestion; None where the loss never fell."""
 
     name: str
@@ -24,7 +24,7 @@ class Row:
     meaning: str
 
 
-LRFIND_COLUMNS = (
+COLUMNS = (
     Column("suggestion", "suggestion", lambda r: r.name, is_number=False, rank=0),
     Column("lr", "lr", lambda r: r.lr, lambda r: rate(r.lr) if r.lr is not None else "none", rank=0),
     figure("loss", "smoothed loss", lambda r: r.loss, rank=1),
@@ -37,10 +37,10 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
     rows = []
     for name, meaning in WAYS.items():
         lr = getattr(record.suggestion, name)
-        rows.append(Row(name, lr, loss_at(record, lr), meaning))
+        rows.append(SuggestionRow(name, lr, loss_at(record, lr), meaning))
     return Sheet(
         title=_title(record),
-        columns=LRFIND_COLUMNS,
+        columns=COLUMNS,
         rows=tuple(rows),
         facts=tuple(_facts(record)),
         is_dim=lambda row: row.lr is None,
@@ -63,9 +63,7 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
 
 
 def _title(record: LrfindRecord) -> str:
-    model = record.run.model
-    name = f"{model.name} ({model.class_name}, weights {model.weights.resolved})"
-    return f"{name} on {record.data}, {record.optimizer}, {record.run.device}"
+    return f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:

@@ -1,9 +1,9 @@
 """The columns of `models`."""
 
-from modelscope_cli.records.models import Catalogue, ModelEntry
+from modelscope_cli.records.listings import Catalogue, ModelEntry
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def _gmacs(row: ModelEntry) -> float | None:
@@ -22,10 +22,9 @@ def _weights(row: ModelEntry) -> str:
     return " ".join(row.weights)
 
 
-_COLUMNS = (
-    Column("name", "model", lambda r: r.name, is_number=False, rank=0),
-    Column("family", "family", lambda r: r.family, is_number=False, rank=3),
-    Column("params", "params", lambda r: r.params, _params_shown, rank=0),
+COLUMNS = (
+    *field_columns(ModelEntry, "name family"),
+    *field_columns(ModelEntry, "params", text=_params_shown),
     Column("gmacs", "GMACs", _gmacs, _gmacs_shown, rank=0),
     Column(
         "input",
@@ -46,7 +45,7 @@ def models_sheet(catalogue: Catalogue) -> Sheet:
     library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"
     return Sheet(
         title=f"{counted(n, 'model')} of {library}",
-        columns=_COLUMNS,
+        columns=COLUMNS,
         rows=catalogue.models,
         is_catalogue=True,
     )

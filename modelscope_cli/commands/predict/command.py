@@ -70,8 +70,7 @@ def predict(
       modelscope predict demo/tiny_resnet.py:TinyResNet demo/star.png -c demo/tiny_resnet.safetensors --doctor
     """
     from modelscope_cli.analysis.predictions.request import check_scoring
-    from modelscope_cli.commands.predict.table import predict_columns, predict_sheet
-    from modelscope_cli.commands.predict.truth_table import truth_columns
+    from modelscope_cli.commands.predict.table import predict_columns, predict_sheet, truth_columns
 
     where = output.begin(is_shared=True)
     named, images = model.take("predict", first, images)
@@ -110,7 +109,7 @@ def predict(
 
 def _doctor(asked: Any, labels: "Path | None", where: Destination) -> None:
     """Print what the usual mistakes in preparing images do to the predictions, one row a mistake."""
-    from modelscope_cli.commands.predict.doctor_table import doctor_columns, doctor_sheet
+    from modelscope_cli.commands.predict.table import doctor_columns, doctor_sheet
 
     where.view.check(doctor_columns())
     record = ms.doctor(*asked, labels=labels, progress=PROGRESS)

@@ -110,11 +110,7 @@ class TruthOptions:
     ] = None
 
     def check(self, top: int) -> None:
-        """Refuse what means nothing with or without `--truth`.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse what means nothing with or without `--truth`."""
         if self.truth is None:
             for option in self.typed():
                 raise UsageError(f"'{option}' is for '--truth'", f"--truth folders {option}")
@@ -135,11 +131,7 @@ def refuse_idle(
     top: int,
     hook: Sequence[str] | None,
 ) -> None:
-    """Refuse what `--doctor` has no use for, several processes too.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse what `--doctor` has no use for, several processes too."""
     typed = {
         f"--top {top}": top != TOP,
         f"--scores {given.scores}": given.scores is not Scores.auto,

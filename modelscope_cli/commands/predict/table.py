@@ -1,19 +1,230 @@
-"""The columns of `predict`: one row a guess."""
+"""The tables of `predict`: a row a guess, those of `--truth`, and that of `--doctor`."""
 
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from modelscope_cli.commands.predict.doctor_table import doctor_sheet
-from modelscope_cli.commands.predict.truth_table import truth_sheet
-from modelscope_cli.records.doctor import DoctorRecord
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.predict import Guess, PredictRecord
+from modelscope_cli.records.predict import (
+    BINS,
+    ClassQuality,
+    DoctorRecord,
+    Guess,
+    Mistake,
+    PredictRecord,
+    PreparationEvidence,
+    TruthReport,
+    Variation,
+)
+from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import certificate_facts, hook_facts, report_facts
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
+
+MEASURES = "measures"
+Facts = tuple[tuple[str, str], ...]
+
+
+def _share(key: str, title: str, *, is_shown: bool = True) -> Column:
+    return percentage(key, title, lambda r: getattr(r, key), rank=0, is_shown=is_shown)
+
+
+def _count(key: str, title: str, rank: int = 0) -> Column:
+    return Column(key, title, lambda r: getattr(r, key), lambda r: numbers.count(getattr(r, key)), rank=rank)
+
+
+def _words(key: str, title: str, value: Callable[[Any], str]) -> Column:
+    return Column(key, title, value, is_number=False, rank=0)
+
+
+def _index(key: str, title: str) -> Column:
+    return Column(key, title, lambda r: getattr(r, key), rank=3)
+
+
+def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
+    """All tables; of an output that has no such number, its column is left out of a person's table."""
+    return {
+        MEASURES: (
+            Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
+            _share("value", "value"),
+            _share("low", "95 % from"),
+            _share("high", "to"),
+        ),
+        "classes": (
+            _index("index", "class"),
+            _words("label", "label", lambda r: r.label or str(r.index)),
+            _count("n", "pixels" if kind == "pixels" else "images"),
+            _count("predicted", "predicted", 2),
+            _count("correct", "correct"),
+            _share("precision", "precision"),
+            _share("recall", "recall"),
+            _share("iou", "IoU", is_shown=kind == "pixels"),
+        ),
+        "confusions": (
+            _index("truth", "class"),
+            _words("truth_label", "truth", lambda r: r.truth_label or str(r.truth)),
+            _index("predicted", "predicted class"),
+            _words("predicted_label", "mistaken for", lambda r: r.predicted_label or str(r.predicted)),
+            _count("count", "pixels" if kind == "pixels" else "images"),
+            _share("share", "of the truth"),
+        ),
+        "calibration": (
+            Column("low", "confidence above", lambda r: r.low, lambda r: f"{r.low:.3f}", rank=0),
+            Column("high", "to", lambda r: r.high, lambda r: f"{r.high:.3f}", rank=0),
+            _count("n", "images"),
+            _share("confidence", "mean confidence"),
+            _share("accuracy", "accuracy"),
+        ),
+        "worst": (
+            _words("image", "image", lambda r: r.image),
+            _words("truth_label", "truth", truth_words),
+            _index("predicted", "predicted class"),
+            _words("predicted_label", "predicted", lambda r: r.predicted_label or str(r.predicted)),
+            _share("confidence", "score"),
+        ),
+    }
+
+
+def truth_words(mistake: Mistake) -> str:
+    """Name what is true of an image: its classes, or that there is none."""
+    pairs = zip(mistake.truth, mistake.truth_labels, strict=True)
+    return ", ".join(label or str(index) for index, label in pairs) or "none"
+
+
+def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...]:
+    """All columns of a table; None is that of the measures."""
+    return _columns(kind)[table or MEASURES]
+
+
+def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
+    """Lay out one of the tables. `facts`: what else is told."""
+    table = table or MEASURES
+    tables = tables_of(report)
+    if table not in tables:
+        message = f"'--table {table}' is not a table of a truth of {report.kind}"
+        raise UsageError(message, f"--table {next(iter(tables))}   one of {', '.join(tables)}")
+    rows = tables[table]
+    return Sheet(
+        title=headline(run, report.images),
+        columns=truth_columns(table, report.kind),
+        rows=rows,
+        facts=(*_truth_facts(report, table, len(rows)), *facts),
+        is_dim=lambda row: isinstance(row, ClassQuality) and not row.n + row.predicted,
+    )
+
+
+def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
+    """Return the rows of every table that this kind of truth has."""
+    tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
+    if report.kind != "labels":
+        tables["confusions"] = report.confusions
+    if report.kind == "classes":
+        tables["calibration"] = report.bins
+    if report.kind != "pixels":
+        tables["worst"] = report.worst
+    return tables
+
+
+def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
+    facts = []
+    if report.accuracy is not None and table != MEASURES:  # where they are rows
+        share = report.accuracy
+        interval = f"{numbers.percent(share.low)} .. {numbers.percent(share.high)} in 95 of 100 such samples"
+        facts.append(
+            ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
+        )
+    if report.ece is not None and table == "calibration":
+        said = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
+        facts.append(("calibration", said))
+    missing = sum(row.n == 0 for row in report.classes)
+    if missing:
+        text = f"{missing} of {len(report.classes)} classes are in no image"
+        facts.append(("not seen", text))
+    if not n_rows:
+        nothing = {"worst": "no image has a wrong class", "confusions": "no class is mistaken for another"}
+        facts.append((table, nothing[table]))
+    return tuple(facts)
+
+
+def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
+    """All columns; of rows, the last two are shown where they have values."""
+    return (
+        *field_columns(Variation, "variation kind"),
+        Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
+        *field_columns(Variation, "affected"),
+        *field_columns(Variation, "changed", text=lambda r: f"{r.changed} of {images}"),
+        *field_columns(Variation, "probability_change kl_divergence top_probability predicted_classes"),
+        *with_values(field_columns(Variation, "misfit accuracy"), rows),
+    )
+
+
+def doctor_sheet(record: DoctorRecord) -> Sheet:
+    """Lay out the variations, the most harmful first."""
+    return Sheet(
+        title=headline(record.run, record.images),
+        columns=doctor_columns(record.images, record.variations),
+        rows=record.variations,
+        facts=tuple(_doctor_facts(record)),
+        is_dim=lambda row: not row.affected,
+        is_bad=lambda row: row.changed > 0,
+    )
+
+
+def _what(row: Variation) -> str:
+    if row.kind == "meant":
+        return "see below"
+    return row.what if row.affected else f"{row.what}: these images stay the same"
+
+
+def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
+    meant = record.variations[-1]
+    facts = [("as meant", record.meant)]
+    if record.stated_by is not None:
+        facts.append(("stated by", record.stated_by))
+    else:
+        facts.append(("stated by", f"nobody, so 'as meant' is a guess: {record.assumed}"))
+    if record.given is not None:
+        given = next(row for row in record.variations if row.kind == "given")
+        text = f"{record.given}: not what the weights state; {_damage(given, record.images)}"
+        facts.append(("as given", text))
+    facts += [_told(one) for one in record.evidence]
+    if record.stated_by is None:
+        facts.append(("most sure", _most_sure(record, meant)))
+    if record.left_out is not None:
+        facts.append(("left out", record.left_out))
+    return facts
+
+
+def _told(one: PreparationEvidence) -> tuple[str, str]:
+    if one.kind == "accuracy":
+        share, as_meant = numbers.percent(one.value), numbers.percent(one.as_meant)
+        return (
+            one.kind,
+            f"'{one.name}' gets {share} of the images right by their folders, as stated {as_meant}",
+        )
+    gap = f"a misfit of {numbers.number(one.value)} nats, {numbers.number(one.as_meant)} as meant"
+    return one.kind, f"the running statistics of the training speak for '{one.name}': {gap}"
+
+
+def _damage(row: Variation, images: int) -> str:
+    return f"{row.changed} of {counted(images, 'prediction')} change" + ("s" if row.changed == 1 else "")
+
+
+def _most_sure(record: DoctorRecord, meant: Variation) -> str:
+    best = max(record.variations, key=lambda row: (row.top_probability > 0, row.top_probability))  # or is NaN
+    text = f"'{best.name}', {numbers.percent(best.top_probability)} on average"
+    if best is not meant:
+        text += f", and {numbers.percent(meant.top_probability)} as meant"
+    return (
+        f"{text}. That is a hint, not a proof: a wrong scale makes large logits, and large logits make any model "
+        "confident. Images in folders named after their classes show the accuracy instead"
+    )
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _GuessRow:
     image: str
     head: str | None
     rank: int  # 1-based
@@ -37,24 +248,30 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
         figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
         Column("head", "head", lambda r: r.head, _head, False, 0, output in (None, "heads")),
-        Column("share", "of the image", lambda r: r.guess.share, _share, True, 0, has_pixels),
+        Column("share", "of the image", lambda r: r.guess.share, _share_of_image, True, 0, has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
     )
 
 
-def _image(row: _Row) -> str:
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    truth = itertools.chain(*_columns("classes").values())
+    return (*predict_columns(), *truth, *doctor_columns())
+
+
+def _image(row: _GuessRow) -> str:
     return row.image if row.rank == 1 else ""
 
 
-def _head(row: _Row) -> str:
+def _head(row: _GuessRow) -> str:
     return (row.head or "") if row.rank == 1 else ""
 
 
-def _share(row: _Row) -> str:
+def _share_of_image(row: _GuessRow) -> str:
     return "" if row.guess.share is None else numbers.percent(row.guess.share)
 
 
-def _box(row: _Row, n_decimals: int = 0) -> str:
+def _box(row: _GuessRow, n_decimals: int = 0) -> str:
     return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
 
 
@@ -70,7 +287,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
         title=_title(record),
         columns=predict_columns(record),
         rows=tuple(
-            _Row(
+            _GuessRow(
                 prediction.image,
                 prediction.head,
                 rank,
@@ -87,11 +304,8 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
 
 
 def _title(record: PredictRecord) -> str:
-    model, n = record.run.model, len({prediction.image for prediction in record.predictions})
-    what = counted(n, "image")
-    return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) on {what}, {record.run.device}"
-    )
+    what = counted(len({prediction.image for prediction in record.predictions}), "image")
+    return f"{record.run.model.described} on {what}, {record.run.device}"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

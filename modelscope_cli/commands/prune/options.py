@@ -59,11 +59,7 @@ class CutOptions:
     ] = "0.1,0.3,0.5,0.7,0.9"
 
     def check(self, seed: int, has_images: bool) -> None:
-        """Refuse what means nothing before torch is imported.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse what means nothing before torch is imported."""
         from modelscope_cli.analysis.pruning.request import make_request
 
         make_request(**asdict(self), seed=seed, has_images=has_images)

@@ -2,9 +2,8 @@
 
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import hook_facts, report_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage
+from modelscope_cli.report.facts import headline, hook_facts, report_facts
+from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage
 
 
 def weight_label(row: PrunedLayer) -> str:
@@ -19,36 +18,29 @@ def _drift_columns(output: str) -> tuple[Column, ...]:
     same = {"pixels": "same pixels", "boxes": "same boxes"}.get(output, "same prediction")
     unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
     return (
-        Column("amount", "amount", lambda r: r.amount, lambda r: f"{r.amount:g}", rank=0),
-        percentage("sparsity", "zero", lambda r: r.sparsity, rank=0),
-        Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=2),
+        *field_columns(Drift, "amount", text=lambda r: f"{r.amount:g}"),
+        *field_columns(Drift, "sparsity zeros"),
         percentage("agreement", same, lambda r: r.agreement, rank=0, is_shown=has_predictions),
-        figure("kl_divergence", "KL (nats)", lambda r: r.kl_divergence, is_shown=has_divergence),
+        *field_columns(Drift, "kl_divergence", is_shown=has_divergence),
         figure("max_logit_change", f"max |{unit} change|", lambda r: r.max_logit_change, rank=1),
-        figure(
-            "cosine_similarity",
-            "cosine similarity",
-            lambda r: r.cosine_similarity,
-            rank=0,
-            is_shown=output == "vectors",
-        ),
+        *field_columns(Drift, "cosine_similarity", is_shown=output == "vectors"),
     )
 
 
 LAYER_COLUMNS = (
     Column("name", "layer", weight_label, is_number=False, rank=0),
-    Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-    Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=2),
-    Column("numel", "weights", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=1),
-    Column("zeros", "zeros", lambda r: r.zeros, lambda r: numbers.count(r.zeros), rank=1),
-    Column("zeros_before", "zeros before", lambda r: r.zeros_before, is_shown=False),
-    percentage("sparsity", "zero", lambda r: r.sparsity, rank=0),
+    *field_columns(PrunedLayer, "type shape numel zeros zeros_before sparsity"),
 )
 
 
 def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
     """All columns of a table, `drift` or `layers`, for a model that gives `output`."""
     return LAYER_COLUMNS if table == "layers" else _drift_columns(output)
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*_drift_columns("classes"), *LAYER_COLUMNS)
 
 
 def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:

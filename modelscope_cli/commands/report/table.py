@@ -1,9 +1,9 @@
 """The columns of `report`."""
 
+from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, choose_columns
+from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
 
 
 def _size(row: Page) -> str:
@@ -11,11 +11,9 @@ def _size(row: Page) -> str:
 
 
 COLUMNS = (
-    Column("file", "page", lambda r: r.file, is_number=False, rank=0),
-    Column("bytes", "size", lambda r: r.bytes, _size, rank=1),
-    Column("command", "command", lambda r: r.command, is_number=False, rank=2),
-    Column("model", "model", lambda r: r.model, is_number=False, rank=3),
-    Column("verdict", "verdict", lambda r: r.verdict, is_number=False, rank=0, wraps=True),
+    *field_columns(Page, "file"),
+    *field_columns(Page, "bytes", text=_size),
+    *field_columns(Page, "command model verdict"),
 )
 
 

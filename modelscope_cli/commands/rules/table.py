@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from modelscope_cli.records.check import RuleInfo, RuleList
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Sheet, field_columns
 
-# What the table of a single rule holds; the rest stands below it in full.
+# What the table of a single rule holds; the rest is below it in full.
 _SHORT = ("code", "name", "severity", "threshold")
 
 
@@ -16,23 +16,14 @@ def _threshold(row: RuleInfo) -> str:
 
 
 COLUMNS = (
-    Column("code", "code", lambda r: r.code, is_number=False, rank=0),
-    Column("name", "name", lambda r: r.name, is_number=False, rank=0),
-    Column("severity", "severity", lambda r: r.severity, is_number=False, rank=2),
-    Column("threshold", "threshold", lambda r: r.threshold, _threshold, rank=3),
-    Column("measure", "of what", lambda r: r.measure, is_number=False, rank=4, wraps=True),
-    Column("sentence", "fires when", lambda r: r.sentence, is_number=False, rank=1, wraps=True),
-    Column(
-        "source", "where the threshold comes from", lambda r: r.source, is_number=False, rank=5, wraps=True
-    ),
-    Column("hint", "hint", lambda r: r.hint, is_number=False, is_shown=False, wraps=True),
-    Column("why", "why", lambda r: r.why, is_number=False, is_shown=False, wraps=True),
-    Column("silence", "to silence it", lambda r: r.silence, is_number=False, is_shown=False, wraps=True),
+    *field_columns(RuleInfo, "code name severity"),
+    *field_columns(RuleInfo, "threshold", text=_threshold),
+    *field_columns(RuleInfo, "measure sentence source hint why silence"),
 )
 
 
 def rules_sheet(listed: RuleList) -> Sheet:
-    """List the rules; below a single one stands all that is known of it."""
+    """List the rules; below a single one, all that is known of it."""
     if len(listed.rules) == 1:
         (rule,) = listed.rules
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 import modelscope_cli as ms
-from modelscope_cli.records.schema import DOCUMENTS
+from modelscope_cli.records.documents import DOCUMENTS
 from modelscope_cli.shell import completion, console
 from modelscope_cli.shell import options as opt
 from modelscope_cli.shell.groups import spread
@@ -44,7 +44,7 @@ def schema(
 
       modelscope schema weights-scan
     """
-    from modelscope_cli.report.json import render_json
+    from modelscope_cli.report.formats import render_json
 
     where = OutputOptions(force=force, json=True, output=output, quiet=quiet, debug=debug).begin()
     text = render_json(ms.schema(document))

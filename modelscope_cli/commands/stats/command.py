@@ -89,7 +89,7 @@ def stats(
       torchrun --nproc-per-node 2 -m modelscope_cli stats resnet18 'demo/shapes/*/*.jpg' -w none --batch 8
     """
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
-    from modelscope_cli.report.batch_norm_table import check_drift
+    from modelscope_cli.report.shared_tables import check_drift
 
     where = output.begin(is_shared=True)
     named, images = model.take("stats", first, images)

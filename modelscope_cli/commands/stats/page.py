@@ -8,16 +8,15 @@ from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import bars
 from modelscope_cli.report.page.common import glance
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 
 _TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention"}
 
 
-def sections(record: StatsRecord, pictures: Pictures) -> list[Section]:
-    """Return what deserves a look, every table that has rows, and the pictures of correlations."""
+def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
+    """Return the marked rows, every table that has rows, and the figures of correlations."""
     tables = {
         table: stats_sheet(record, table)
         for table, rows in (
@@ -32,7 +31,7 @@ def sections(record: StatsRecord, pictures: Pictures) -> list[Section]:
     def anchor(row: Any) -> str:
         return places[id(row)]
 
-    drawn = _correlations(record, pictures)
+    drawn = _correlations(record, embedded)
     return [
         glance(tables["layers"], anchor),
         *(
@@ -63,10 +62,10 @@ def _histogram(row: ActivationStats) -> Html:
     return bars(row.histogram.counts, f"histogram from {low} to {high}")
 
 
-def _correlations(record: StatsRecord, pictures: Pictures) -> Html:
+def _correlations(record: StatsRecord, embedded: EmbeddedImages) -> Html:
     rows = [row for row in record.layers if row.correlation is not None and row.correlation.file]
     figures = [
-        pictures.figure(
+        embedded.figure(
             row.correlation.file,
             f"correlation of the channels of {row.name}, mean magnitude {numbers.number(row.correlation.mean_abs)}",
             row.name,

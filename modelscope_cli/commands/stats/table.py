@@ -1,22 +1,114 @@
-"""The columns of `stats`."""
+"""The tables of `stats`: layers, attention heads, channels."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
-from modelscope_cli.commands.stats.attention_table import COLUMNS as ATTENTION_COLUMNS
-from modelscope_cli.commands.stats.attention_table import attention_sheet, narrowest_head
-from modelscope_cli.commands.stats.channels_table import COLUMNS as CHANNEL_COLUMNS
-from modelscope_cli.commands.stats.channels_table import channels_sheet, dead_fact
-from modelscope_cli.records.naming import output_label_of
-from modelscope_cli.records.stats import ActivationStats, StatsRecord, quantiles_in
+from modelscope_cli.records.naming import index_ranges, label_of, output_label_of
+from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
-from modelscope_cli.report.batch_norm_table import COLUMNS as BATCH_NORM_COLUMNS
-from modelscope_cli.report.batch_norm_table import batch_norm_sheet, worst_drift
-from modelscope_cli.report.facts import certificate_facts, hook_facts, not_called_facts
-from modelscope_cli.report.headline import headline
-from modelscope_cli.report.input_facts import input_facts
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.view import View
+from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
+from modelscope_cli.report.shared_tables import COLUMNS as BATCH_NORM_COLUMNS
+from modelscope_cli.report.shared_tables import batch_norm_sheet, worst_drift
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, figure, other_columns, percentage
+
+
+def _label(row: AttentionStats) -> str:
+    return label_of(row) + (f" [{row.output}]" if row.output != "attention" else "")
+
+
+def _share(row: AttentionStats) -> float | None:
+    return row.entropy / row.ceiling if row.ceiling else None
+
+
+ATTENTION_COLUMNS = (
+    Column("name", "layer", _label, is_number=False, rank=0),
+    *field_columns(AttentionStats, "type head windows queries keys entropy ceiling"),
+    percentage("share", "of it", _share, rank=1),
+    *field_columns(AttentionStats, "entropy_min entropy_max"),
+)
+
+_ATTENTION_FACTS = (
+    ("entropy", "of the weights of a query, in nats; mean over queries and images, and the extremes"),
+    ("log(keys)", "the entropy of attending to all keys equally; 0 is attending to one"),
+)
+
+
+def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
+    """Lay out how widely each head looks, in execution order."""
+    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True)
+
+
+def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
+    """Return the line for the other tables."""
+    least = min(rows, key=lambda row: _share(row) or 0.0)
+    share = numbers.percent(_share(least))
+    what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    return "attention", f"{len(rows)} heads; {what}  (--table attention)"
+
+
+_N_BINS = 16
+
+
+def _shares(row: ActivationStats) -> list[float]:
+    places = row.numel / row.channels if row.channels else 0
+    return [zeros / places for zeros in row.channel_zeros or ()] if places else []
+
+
+def _spread(row: ActivationStats) -> str:
+    shares = _shares(row)
+    bins = [min(int(share * _N_BINS), _N_BINS - 1) for share in shares]
+    return numbers.bars([bins.count(index) for index in range(_N_BINS)]) if shares else ""
+
+
+def _inherited(row: ActivationStats) -> str:
+    return str(row.dead_inherited or "")
+
+
+CHANNEL_COLUMNS = (
+    Column("name", "layer", output_label_of, is_number=False, rank=0),
+    *field_columns(ActivationStats, "type channels"),
+    *field_columns(ActivationStats, "dead", text=lambda r: f"{r.dead_channels or ''}"),
+    Column("inherited", "inherited", lambda r: r.dead_inherited, _inherited, rank=2),
+    *field_columns(ActivationStats, "zero"),
+    Column("zeros", "zeros 0..100 %", lambda r: ",".join(f"{s:.4g}" for s in _shares(r)), _spread, False, 1),
+    Column(
+        "which",
+        "dead channels",
+        lambda r: index_ranges(r.dead_indices or ()),
+        lambda r: index_ranges(r.dead_indices or ()).replace(",", ", "),
+        is_number=False,
+        rank=0,
+        wraps=True,
+    ),
+)
+
+_CHANNEL_FACTS = (
+    ("inherited", "already dead in the output of the layer before, whose channels this one passes on"),
+    ("zeros 0..100 %", "how many channels (log counts) are zero at which share of their positions"),
+)
+
+
+def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
+    """Lay out the channels of every output that has some, in execution order."""
+    shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
+    facts = (*_CHANNEL_FACTS, dead_fact(rows, images))
+    return Sheet(
+        title, CHANNEL_COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
+    )
+
+
+def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
+    """Return the line that counts each dead channel once, and says what little images can tell."""
+    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
+    inherited = sum(row.dead_inherited or 0 for row in rows)
+    text = f"{numbers.count(dead)} (zero at every position of every image)"
+    if inherited:
+        text += f", not counting {numbers.count(inherited)} that later layers pass on"
+    if dead and images == 1:
+        text += "; this is one image, other images may activate them"
+    return "dead channels", text
+
 
 _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
 # What has to be computed for a table beside what it has a pass of its own for.
@@ -24,11 +116,7 @@ _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
 
 def columns_of(table: str, view: View) -> tuple[str, ...] | None:
-    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them."""
     if table in _TABLES:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
@@ -58,7 +146,7 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
         columns=every,
         rows=rows,
         facts=_facts(record),
-        is_bad=_deserves_a_look,
+        is_bad=_is_marked,
         is_by_layer=True,
     )
 
@@ -67,40 +155,47 @@ def stats_columns(
     has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
 ) -> tuple[Column, ...]:
     """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
-    return (
+    listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=8),
-        figure("mean", "mean", lambda r: r.mean, rank=2, text=lambda r: r.problem or ""),
-        figure("std", "std", lambda r: r.std, rank=1),
-        figure("mad", "mad", lambda r: r.mad, rank=11),
-        figure("min", "min", lambda r: r.min, rank=5),
-        figure("max", "max", lambda r: r.max, rank=4),
-        figure("rms", "rms", lambda r: r.rms, rank=10),
+        *field_columns(ActivationStats, "type shape"),
+        *field_columns(ActivationStats, "mean", text=lambda r: r.problem or ""),
+        *field_columns(ActivationStats, "std mad min max rms"),
         *map(_quantile, quantiles),
-        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_bad=lambda r: r.zero_fraction == 1),
-        percentage("near_zero", "near 0", lambda r: r.near_zero_fraction, rank=7),
-        counter("nan", "NaN", lambda r: r.nan_count, is_shown=has_non_finite),
-        counter("inf", "inf", lambda r: r.inf_count, is_shown=has_non_finite),
-        Column(
-            "dead", "dead", lambda r: r.dead_channels, _dead, rank=1, is_shown=has_dead, is_bad=_is_half_dead
+        *field_columns(ActivationStats, "zero", is_bad=_is_silent),
+        *field_columns(ActivationStats, "near_zero"),
+        *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
+        *field_columns(
+            ActivationStats, "dead", text=_dead, is_shown=has_dead, is_bad=_is_mostly_dead, rank=1
         ),
         Column("histogram", "histogram", _counts, _bars, is_number=False, rank=6),
         figure("correlation", "corr", _correlation, rank=2, is_shown=has_correlation),
-        Column("numel", "numel", lambda r: r.numel, is_shown=False),
-        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, is_shown=False),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("channels", "channels", lambda r: r.channels, is_shown=False),
+        *field_columns(ActivationStats, "numel dtype order"),
+        *field_columns(ActivationStats, "channels", rank=1, is_shown=False),
     )
+    return (*listed, *other_columns(ActivationStats, listed))
 
 
-def _deserves_a_look(row: ActivationStats) -> bool:
-    is_odd = row.nan_count or row.inf_count or row.problem or row.zero_fraction == 1
-    return bool(is_odd) or _is_half_dead(row)
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables but batch norms."""
+    tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
+    return (*stats_columns(True, True, True), *itertools.chain(*tables))
 
 
-def _is_half_dead(row: ActivationStats) -> bool:
-    return bool(row.dead_channels) and 2 * (row.dead_channels or 0) >= (row.channels or 0)
+def _is_marked(row: ActivationStats) -> bool:
+    is_broken = row.nan_count or row.inf_count or row.problem
+    return bool(is_broken) or _is_silent(row) or _is_mostly_dead(row)
+
+
+def _is_silent(row: ActivationStats) -> bool:
+    from modelscope_cli.rules import activations
+
+    return activations.is_silent(row)
+
+
+def _is_mostly_dead(row: ActivationStats) -> bool:
+    from modelscope_cli.rules import activations  # of all that is imported to list the columns the slowest
+
+    return activations.is_mostly_dead(row)
 
 
 def _quantile(key: str) -> Column:

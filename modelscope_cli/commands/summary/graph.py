@@ -14,27 +14,19 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.folder import check_file, write_text
-from modelscope_cli.report.graph.drawing import as_file, draw
+from modelscope_cli.report.formats import strict
+from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of
-from modelscope_cli.report.graph.look import Words
-from modelscope_cli.report.json import strict
 from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.page import render_page
+from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.results import save_page
-from modelscope_cli.report.page.section import Section
-from modelscope_cli.report.page.tree import shade_chooser
+from modelscope_cli.report.page.tables import shade_chooser
 from modelscope_cli.report.reading import is_page
 from modelscope_cli.report.shades import Shade
 
 
 def check_graph(file: Path | None, color: str | None, page: Path | None) -> None:
-    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour.
-
-    Raises:
-        UsageError: exit code 2.
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour."""
     if color is not None:
         _check_color(color)
     if file is None:
@@ -104,11 +96,7 @@ def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> 
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
-    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs.
-
-    Raises:
-        UsageError: the column was not measured.
-    """
+    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs."""
     every = dict(zip(COLORS, _SHADES, strict=True))
     measured = [key for key in MEASURED if any(every[key].value(row) is not None for row in record.layers)]
     first = color or next(iter(measured), "macs")
@@ -164,7 +152,7 @@ def _words(record: SummaryRecord) -> Words:
     if record.failed is not None:
         notes.append(f"the forward raised in {record.failed}; what would follow is not here")
     if flow.unfollowed:
-        notes.append("not followed: tensors from where nobody could look, such as NumPy or TorchScript")
+        notes.append("not followed: tensors from where values cannot be traced, such as NumPy or TorchScript")
     if flow.left:
         notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
     idle = [row.name for row in record.layers if not row.executed and row.note is None]

@@ -46,7 +46,7 @@ class Kept:
 
     def read(self) -> tuple[SummaryRecord, list[str]] | None:
         """Return the record, made out as of now, and what was said of it; None where there is none."""
-        from modelscope_cli.records.restore import NotADocumentError, restore
+        from modelscope_cli.records.documents import NotADocumentError, restore
 
         try:
             found = json.loads(self.path.read_bytes())

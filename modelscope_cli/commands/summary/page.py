@@ -2,12 +2,12 @@
 
 from modelscope_cli.commands.summary.graph import graph_section
 from modelscope_cli.records.summary import SummaryRecord
-from modelscope_cli.report.page.pictures import Pictures
+from modelscope_cli.report.page.html import Section
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.results import sheet_sections
-from modelscope_cli.report.page.section import Section
 
 
-def sections(record: SummaryRecord, pictures: Pictures) -> list[Section]:
+def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the totals, the graph where it was recorded, and the table."""
-    first, *others = sheet_sections(record, pictures)
+    first, *others = sheet_sections(record, embedded)
     return [first, *([graph_section(record)] if record.flow is not None else []), *others]

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, amount, figure, size
-from modelscope_cli.report.view import View
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
@@ -40,30 +39,18 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
     return (
         Column("name", "layer", label_of, lambda r: tree[r.name, r.call], is_number=False, rank=0),
-        Column("type", "type", lambda r: r.type, is_number=False, rank=0),
+        *field_columns(LayerShape, "type"),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
         Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=3),
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
-        Column("params", "params", lambda r: r.params, _params, rank=0),
+        *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        amount("macs", "MACs", lambda r: r.macs, rank=1),
-        size("memory", "output memory", lambda r: r.output_bytes, rank=6),
-        Column("order", "order", lambda r: r.order, is_shown=False),
-        Column("depth", "depth", lambda r: r.depth, is_shown=False),
-        Column("trainable", "trainable", lambda r: r.trainable_params, is_shown=False),
-        amount("flops", "FLOPs", lambda r: r.flops, is_shown=False),
-        figure("time", "time (ms)", lambda r: r.time_ms),
-        Column("zero", "zeros", lambda r: r.zero_fraction, lambda r: numbers.percent(r.zero_fraction)),
-        figure("gradient", "gradient", lambda r: r.grad_norm),
+        *field_columns(LayerShape, "macs memory order depth trainable flops time zero gradient"),
     )
 
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
-    """Return the columns that have to be measured for what was asked to see.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Return the columns that have to be measured for what was asked to see."""
     listed = view.check(summary_columns())
     keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
     return tuple(key for key in MEASURED if key in keys or key == color)
@@ -74,7 +61,7 @@ def _sorted_by(view: View) -> str:
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
-    """Return what stands in the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
+    """Return the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
 
     What is called from outside of the layer it is in has its whole name.
     """

@@ -3,19 +3,24 @@
 from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.report.page.charts import Line
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.page.common import images_section
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
-from modelscope_cli.report.page.training import Anchors, curves, verdict
-from modelscope_cli.report.page.training_rows import layer_rows, layer_tree, parameter_rows
+from modelscope_cli.report.page.training import (
+    Anchors,
+    curves,
+    layer_rows,
+    layer_tree,
+    parameter_rows,
+    verdict,
+)
 
 
-def sections(record: TrainRecord, pictures: Pictures) -> list[Section]:
+def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then what it rests on."""
     found = _of_study(record) if record.is_study else _of_training(record)
-    seen = pictures_section(record, pictures)
+    seen = images_section(record, embedded)
     return [section for section in (*found, *seen) if section.body]
 
 

@@ -4,9 +4,8 @@ from modelscope_cli.records.naming import is_rectifier, label_of
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import report_facts
+from modelscope_cli.report.facts import report_facts, story
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
-from modelscope_cli.report.training_story import story
 
 
 def _end(row: WatchedLayer, key: str, end: int) -> float | None:
@@ -80,6 +79,11 @@ def train_columns(is_study: bool) -> tuple[Column, ...]:
     return VARIANT_COLUMNS if is_study else LAYER_COLUMNS
 
 
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables."""
+    return (*LAYER_COLUMNS, *VARIANT_COLUMNS)
+
+
 def train_sheet(record: TrainRecord) -> Sheet:
     """Lay out the variants of a study, or the layers of a single training in execution order."""
     rows: tuple[Training, ...] | tuple[WatchedLayer, ...]
@@ -96,10 +100,10 @@ def train_sheet(record: TrainRecord) -> Sheet:
 
 
 def _title(record: TrainRecord) -> str:
-    model, data = record.run.model, record.data
+    data = record.data
     n = numbers.count(data.training_pictures)
     return (
-        f"{model.name} ({model.class_name}, weights {model.weights.resolved}) learning {n} images of "
+        f"{record.run.model.described} learning {n} images of "
         f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
     )
 

@@ -1,20 +1,18 @@
 """The columns of `verify`."""
 
+from modelscope_cli.records.certificate import VerifiedBlock, VerifyRecord
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.verify import VerifiedBlock, VerifyRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def verify_columns() -> tuple[Column, ...]:
     """All columns of `verify`."""
     return (
-        Column("phase", "phase", lambda r: r.phase, is_number=False, rank=0),
-        Column("block", "block", lambda r: r.block, rank=0),
-        Column("images", "images", lambda r: r.images, rank=2),
-        Column("equal", "bits", lambda r: r.is_equal, _bits, is_number=False, rank=0),
-        Column("gap", "gap", lambda r: r.gap, _gap, rank=1),
-        Column("passed", "passed", lambda r: r.passed, _passed, is_number=False, rank=0),
+        *field_columns(VerifiedBlock, "phase block images"),
+        *field_columns(VerifiedBlock, "equal", text=_bits),
+        *field_columns(VerifiedBlock, "gap", text=_gap),
+        *field_columns(VerifiedBlock, "passed", text=_passed),
     )
 
 

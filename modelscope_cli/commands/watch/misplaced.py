@@ -1,4 +1,4 @@
-"""What of a command line of `watch` stands in the wrong place."""
+"""Options of `watch` that stand in the wrong place."""
 
 import re
 import shlex
@@ -14,11 +14,7 @@ _LAUNCHER = re.compile(r"python[\d.]*|torchrun")
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
-    """Refuse the program that runs the script, where the script is expected.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse the program that runs the script, where the script is expected."""
     at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
     if at is None or not _LAUNCHER.fullmatch(script) or Path(script).is_file():
         return

@@ -1,19 +1,25 @@
 """The page of `watch`."""
 
 from modelscope_cli.commands.watch.table import watch_sheet
-from modelscope_cli.records.naming import layer_of
+from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
+from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.charts import Line
-from modelscope_cli.report.page.html import NOTHING, Html, joined
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
-from modelscope_cli.report.page.training import Anchors, curves, verdict
-from modelscope_cli.report.page.training_rows import last_of, layer_rows, layer_tree, parameter_rows
-from modelscope_cli.report.training_story import comparison
+from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.training import (
+    Anchors,
+    curves,
+    last_of,
+    layer_rows,
+    layer_tree,
+    parameter_rows,
+    verdict,
+)
 
 
-def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
+def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then what it rests on."""
     sheet = watch_sheet(record)
     anchors = Anchors(record)
@@ -25,7 +31,7 @@ def sections(record: WatchRecord, pictures: Pictures) -> list[Section]:
         Section("layers", "Layers", layer_rows(record, sheet)),
         Section("tree", "Tree", layer_tree(record, sheet)),
         Section("parameters", "Parameters", parameter_rows(record)),
-        Section("input", "Input", _input(record, pictures)),
+        Section("input", "Input", _input(record, embedded)),
         Section("optimizer", "Optimizer", _optimizer(record)),
     ]
     return [section for section in found if section.body]
@@ -55,7 +61,7 @@ def _curves(record: WatchRecord, anchors: Anchors) -> Html:
     return curves(record, anchors, losses, accuracy)
 
 
-def _input(record: WatchRecord, pictures: Pictures) -> Html:
+def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
     lines: list[tuple[str, str | Html]] = []
     for one in record.facts.inputs:
         if one.type:
@@ -71,7 +77,7 @@ def _input(record: WatchRecord, pictures: Pictures) -> Html:
         if lows and highs:
             words.append(f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}")
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
-    seen = pictures.figure(
+    seen = embedded.figure(
         "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
     )
     return joined([facts(lines), seen]) if lines else NOTHING
@@ -96,9 +102,7 @@ def _optimizer(record: WatchRecord) -> Html:
     ]
     held = [row for row in record.parameters if not row.optimizer]
     if held:
-        names = ", ".join(row.name for row in held[:12]) + (
-            f" and {len(held) - 12} more" if len(held) > 12 else ""
-        )
+        names = some((row.name for row in held), 12)
         layers = {layer_of(row.name) for row in held}
         lines.append(("held by none", f"{len(held)} parameters of {len(layers)} layers: {names}"))
     elif lines:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from modelscope_cli.records.ranks import RankFacts
+from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.records.watch import (
     ScalarSeries,
     TrainingFinding,
@@ -14,18 +14,13 @@ from modelscope_cli.records.watch import (
     WatchRecord,
     labelling,
 )
+from modelscope_cli.report.facts import comparison, story
 from modelscope_cli.report.numbers import number, percent, shape
-from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
-from modelscope_cli.report.training_story import comparison, story
-from modelscope_cli.report.view import View
+from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
-    """Lay out a record.
-
-    Raises:
-        UsageError: `columns` holds an unknown key (exit 2).
-    """
+    """Lay out a record."""
     findings = _by_layer(record)
     label = labelling(record.layers, record.parameters)
     rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
@@ -41,12 +36,13 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 
 
 def check_columns(view: View) -> None:
-    """Refuse an unknown column before anything runs.
+    """Refuse an unknown column before anything runs."""
+    view.check(every_column())
 
-    Raises:
-        UsageError: names the near ones and lists all (exit 2).
-    """
-    view.check(_columns(lambda row: row.name, {}, ()))
+
+def every_column() -> tuple[Column, ...]:
+    """Return all columns."""
+    return _columns(lambda row: row.name, {}, ())
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
@@ -100,7 +96,7 @@ def _figure(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], An
 
 
 def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
-    """The same for a share, which deserves a look where it is all."""
+    """The same for a share, which is marked where it is all."""
 
     def value(row: WatchedLayer) -> float | None:
         return pick(getattr(row.series, field))

@@ -52,7 +52,7 @@ def weights(
     """
     from modelscope_cli.commands.weights.table import check_columns, weights_sheet
     from modelscope_cli.records.keywords import check_choice
-    from modelscope_cli.records.safety import FAIL_ON
+    from modelscope_cli.records.weights import FAIL_ON
     from modelscope_cli.rules.settings import read_settings
 
     where = output.begin()
@@ -86,7 +86,7 @@ def _tell_of_refused(
 ) -> None:
     """Say what was found in a file that cannot be read: an error never hides a finding."""
     from modelscope_cli.commands.weights.table import weights_sheet
-    from modelscope_cli.report.safety_sheet import weights_only
+    from modelscope_cli.report.shared_tables import weights_only
 
     assert record.safety is not None
     for warning in record.warnings:
@@ -101,7 +101,7 @@ def _tell_of_refused(
 
 def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
     """Print one row a file; the exit code is that of the worst."""
-    from modelscope_cli.report.safety_sheet import check_scan_columns, scan_sheet
+    from modelscope_cli.report.shared_tables import check_scan_columns, scan_sheet
 
     check_scan_columns(where.view)
     record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)

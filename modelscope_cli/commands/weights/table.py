@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.safety import ScanRecord
-from modelscope_cli.records.weights import Identified, TensorRow, WeightsRecord
+from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.safety_sheet import safety_facts, scan_sheet
-from modelscope_cli.report.sheet import Column, Sheet, figure, percentage, size
-from modelscope_cli.report.view import View
+from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
+from modelscope_cli.report.sheet import Column, Sheet, View, field_columns, size
 
 STATISTICS = ("mean", "std", "min", "max", "abs_max", "zero", "nan", "inf")
 _N_NAMED = 5
@@ -53,9 +51,6 @@ _TREE: tuple[Column, ...] = (
 
 
 def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Column, ...]:
-    def statistic(key: str, title: str, rank: int) -> Column:
-        return figure(key, title, lambda r: getattr(r, key), rank=rank, is_shown=with_stats)
-
     def counter(key: str) -> Column:
         return Column(
             key,
@@ -68,37 +63,20 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
         )
 
     return (
-        Column("name", "name", lambda r: r.name, is_number=False, rank=0),
-        Column("shape", "shape", lambda r: numbers.shape(r.shape), is_number=False, rank=1),
-        Column("dtype", "dtype", lambda r: r.dtype, is_number=False, rank=3),
-        Column("numel", "numel", lambda r: r.numel, lambda r: numbers.count(r.numel), rank=5),
-        size(
-            "bytes",
-            "size",
-            lambda r: r.bytes,
-            text=lambda r: f"= {r.shared_with}" if r.shared_with else "",
-            rank=2,
-        ),
-        statistic("mean", "mean", 0),
-        statistic("std", "std", 1),
-        statistic("min", "min", 4),
-        statistic("max", "max", 4),
-        statistic("abs_max", "abs max", 3),
-        percentage("zero", "zero", lambda r: r.zero_fraction, rank=0, is_shown=with_stats),
+        *field_columns(TensorRow, "name shape dtype numel"),
+        *field_columns(TensorRow, "bytes", text=lambda r: f"= {r.shared_with}" if r.shared_with else ""),
+        *field_columns(TensorRow, "mean std min max abs_max zero", is_shown=with_stats),
         counter("nan"),
         counter("inf"),
-        Column("shared", "shared", lambda r: r.shared_with, is_number=False, is_shown=False),
-        Column("problem", "problem", lambda r: r.problem, is_number=False, rank=6, is_shown=with_problems),
-        Column(
-            "file",
-            "file",
-            lambda r: r.file,
-            lambda r: PurePath(r.file).name,
-            is_number=False,
-            rank=7,
-            is_shown=with_files,
-        ),
+        *field_columns(TensorRow, "shared"),
+        *field_columns(TensorRow, "problem", is_shown=with_problems),
+        *field_columns(TensorRow, "file", text=lambda r: PurePath(r.file).name, is_shown=with_files),
     )
+
+
+def every_column() -> tuple[Column, ...]:
+    """Return the columns of all tables but that of `--scan`."""
+    return (*_flat(True, True, True), *_TREE)
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
@@ -125,11 +103,7 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
 
 
 def check_columns(view: View, depth: int | None) -> bool:
-    """Refuse unknown columns before anything is read, and tell whether they need the values.
-
-    Raises:
-        UsageError: an unknown column (exit 2).
-    """
+    """Refuse unknown columns before anything is read, and tell whether they need the values."""
     chosen = view.check(_TREE if depth is not None else _flat(True, True, True))
     is_asked = view.columns is not None or view.sort is not None
     return is_asked and any(column.key in STATISTICS for column in chosen)

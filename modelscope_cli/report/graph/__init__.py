@@ -1,1 +1,1 @@
-"""The model as one picture: nested boxes in the order in which they run."""
+"""The model as one image: nested boxes in the order in which they run."""

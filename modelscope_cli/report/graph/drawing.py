@@ -1,50 +1,199 @@
-"""The picture as SVG: what stands where in words and colours, by itself or in a page.
+"""The SVG of a model: its colours, the words around it, its arrows and boxes.
 
-Words of other people pass through `element`.
+Colours are attributes of the elements, for a file that is opened alone; the style sheet of a page, which knows the
+dark scheme, overrides them by their classes.
 """
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.graph.around import cut, description, head, least_width
-from modelscope_cli.report.graph.arrows import arrows
-from modelscope_cli.report.graph.columns import (
+from modelscope_cli.report.graph.items import Item, ModelGraph
+from modelscope_cli.report.graph.layout import (
     APART,
+    HEAD,
     MOST_SHAPE,
+    PAD,
+    RADIUS,
+    ROW,
     SIZE,
+    Arc,
+    Columns,
+    GraphLayout,
+    GraphLink,
     find_columns,
+    fitted,
     kernel_words,
+    lay_out,
     shape_words,
     type_words,
     value_words,
+    width,
 )
-from modelscope_cli.report.graph.item import Item
-from modelscope_cli.report.graph.items import Picture
-from modelscope_cli.report.graph.layout import HEAD, PAD, ROW, lay_out
-from modelscope_cli.report.graph.letters import fitted, width
-from modelscope_cli.report.graph.look import ARC, FILLS, INK, MARGIN, MONO, PAPER, QUIET, RULE, Look, Words
-from modelscope_cli.report.page.html import NOTHING, Html, element
-from modelscope_cli.report.shades import Shade, range_of
+from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.shades import SHADES, Range, Shade, range_of
+
+MARGIN, LARGE = 18, 15
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+PAPER, PANEL, INK, QUIET, RULE, ARC = "#fdfdfc", "#f4f5f4", "#1d2228", "#5a636d", "#dfe3e6", "#2566ae"
+FILLS = (
+    *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
+    "#de8046",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What is written around a graph. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
+
+    name: str
+    lines: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GraphLook:
+    columns: Columns
+    shades: Sequence[Shade]
+    ranges: Sequence[Range | None]
+    layout: GraphLayout
+    width: float
+    is_alone: bool
+
+    def levels(self, item: Item) -> list[tuple[int, str]]:
+        """Return the shade of a call and its value in words, for all that can colour it."""
+        found = []
+        for shade, span in zip(self.shades, self.ranges, strict=True):
+            value = shade.value(item.row) if item.row else None
+            found.append((span.level(value) if span else 0, value_words(item, shade)))
+        return found
+
+
+def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
+    """Return all of them."""
+    links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
+    lines = (_arc(arc, layout) for arc in layout.arcs)
+    heads = (_head(layout.core, layout.places[one].into) for arc in layout.arcs for one in arc.targets)
+    arcs = element("g", *lines, class_="arcs", fill="none", stroke=colour, stroke_width=1.3)
+    return joined([links, arcs, element("g", *heads, class_="heads", fill=colour)])
+
+
+def _link(link: GraphLink) -> Html:
+    top, bottom = round(link.top, 1), round(link.bottom, 1)
+    return element("path", d=f"M{link.x} {bottom}l-3.5 -4.5h2.8V{top}h1.4V{bottom - 4.5}h2.8z")
+
+
+def _arc(arc: Arc, layout: GraphLayout) -> Html:
+    """Return the way of arcs that share a lane: each joins it with a round corner."""
+    edge, x = layout.core, arc.x
+    outs = [layout.places[one].out for one in arc.sources]
+    ins = [layout.places[one].into for one in arc.targets]
+    parts = [f"M{edge} {y}H{x - RADIUS}Q{x} {y} {x} {y + _turn(y, max(ins))}" for y in outs]
+    parts += [f"M{x} {y + _turn(y, min(outs))}Q{x} {y} {x - RADIUS} {y}H{edge + 5}" for y in ins]
+    low, high = min(*outs, *ins), max(*outs, *ins)
+    return element("path", d="".join(parts) + f"M{x} {low + RADIUS}V{high - RADIUS}")
+
+
+def _turn(y: float, toward: float) -> int:
+    return RADIUS if toward > y else -RADIUS
+
+
+def _head(edge: float, y: float) -> Html:
+    return element("path", d=f"M{edge} {y}l6 -3.5v7z")
+
+
+_CHIP, _GAP = 18, 10  # pixels: of the legend, whose words stand behind its chips
+_LEGEND = _CHIP * (SHADES + 1) + _GAP
+
+
+def least_width(words: Words, shades: Sequence[Shade], ranges: Sequence[Range | None]) -> float:
+    """Return how wide the image has to be for what is written around it, by whichever shade it is coloured."""
+    lines = [width(line, SIZE) for line in (*words.lines, *words.notes)]
+    legends = [_LEGEND + width(line, SIZE) for line in map(_range_words, shades, ranges)]
+    return min(max(width(words.name, LARGE), *lines, *legends), 900)
+
+
+def cut(words: str, look: GraphLook) -> str:
+    return fitted(words, SIZE, look.width)
+
+
+def head(words: Words, look: GraphLook) -> tuple[Html, float]:
+    """Return the title, the lines under it and the legend, and where they end."""
+    name = fitted(words.name, LARGE, look.width)
+    title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=LARGE, font_weight=600)
+    top = MARGIN + (36 if look.is_alone else 0)
+    lines = [
+        element("text", cut(line, look), class_="quiet", fill=QUIET, x=MARGIN, y=top + 18 * n)
+        for n, line in enumerate(words.lines)
+    ]
+    y = top + 20 + 18 * (len(words.lines) - 1)
+    return joined([title if look.is_alone else NOTHING, *lines, _legend(look, y)]), y + 34
+
+
+def _legend(look: GraphLook, y: float) -> Html:
+    chips = [
+        element(
+            "rect",
+            class_=f"h{n} edge",
+            fill=FILLS[n],
+            x=MARGIN + _CHIP * n,
+            y=y,
+            width=_CHIP,
+            height=12,
+            stroke=RULE,
+        )
+        for n in range(SHADES + 1)
+    ]
+    said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
+    every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
+    words = element("text", said[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
+    return element("g", *chips, words, data_shades=every)
+
+
+def _range_words(shade: Shade, span: Range | None) -> str:
+    if span is None:
+        return f"{shade.name}: none"
+    scale = ", logarithmic" if span.is_log else ""
+    low = shade.scale(span.low) if span.is_log or span.low == span.high else "0"
+    between = f"{low} to {shade.scale(span.high)}" if span.low != span.high else shade.scale(span.high)
+    return f"{shade.name} of a call: {between}{scale}"
+
+
+def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
+    rows = [item for item in graph.nodes() if item.kind == "layer" and item.row]
+    known = [(shade.value(item.row) or 0.0, item) for item in rows]
+    largest = sorted(known, key=lambda pair: -pair[0])[:5]
+    named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
+    n_joints = sum(item.kind == "operation" for item in graph.nodes())
+    parts = [
+        *words.lines,
+        f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order in which they run",
+        f"largest {shade.name}: {named}" if named else "",
+        *words.notes,
+    ]
+    return ". ".join(part for part in parts if part)
+
 
 _NOT_XML = re.compile("[\ufffe\uffff]")
 
 
-def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
-    """Return the picture.
+def draw(graph: ModelGraph, words: Words, shades: Sequence[Shade], *, is_alone: bool = True) -> Html:
+    """Return the image.
 
     Args:
         shades: what can colour it; by the first it is coloured.
         is_alone: whether it is a file of its own and not a part of a page.
     """
-    columns = find_columns(picture, shades)
-    layout = lay_out(picture, columns.value + PAD)
-    rows = [item.row for item in picture.nodes() if item.kind == "layer" and item.row]
+    columns = find_columns(graph, shades)
+    layout = lay_out(graph, columns.value + PAD)
+    rows = [item.row for item in graph.nodes() if item.kind == "layer" and item.row]
     ranges = [range_of(rows, shade) for shade in shades]
     wide = max(layout.width, least_width(words, shades, ranges))
-    look = Look(columns, shades, ranges, layout, wide, is_alone)
+    look = GraphLook(columns, shades, ranges, layout, wide, is_alone)
     top_words, top = head(words, look)
-    body = element("g", *_body(picture, look), transform=f"translate({MARGIN} {top})")
+    body = element("g", *_body(graph, look), transform=f"translate({MARGIN} {top})")
     end = top + layout.height + 8
     notes = [
         element("text", cut(note, look), class_="quiet", fill=QUIET, x=MARGIN, y=end + 18 * n + 12)
@@ -56,7 +205,7 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
     return element(
         "svg",
         element("title", words.name),
-        element("desc", description(picture, words, shades[0])),
+        element("desc", description(graph, words, shades[0])),
         ground if is_alone else NOTHING,
         top_words,
         body,
@@ -75,18 +224,18 @@ def draw(picture: Picture, words: Words, shades: Sequence[Shade], *, is_alone: b
 
 
 def as_file(svg: Html) -> str:
-    """Return a picture as a file of its own."""
+    """Return an image as a file of its own."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
 
 
-def _body(picture: Picture, look: Look) -> Iterator[Html]:
-    items = [item for item in picture.top.walk() if item is not picture.top]
+def _body(graph: ModelGraph, look: GraphLook) -> Iterator[Html]:
+    items = [item for item in graph.top.walk() if item is not graph.top]
     yield from (_frame(item, look) for item in items if item.kind == "box")
     yield arrows(look.layout, QUIET, ARC)
     yield from (_thing(item, look) for item in items)
 
 
-def _frame(item: Item, look: Look) -> Html:
+def _frame(item: Item, look: GraphLook) -> Html:
     place = look.layout.places[item]
     return element(
         "rect",
@@ -101,8 +250,8 @@ def _frame(item: Item, look: Look) -> Html:
     )
 
 
-def _thing(item: Item, look: Look) -> Html:
-    """Return a row, or the head of a box. What was cut is there in full to whoever points at it."""
+def _thing(item: Item, look: GraphLook) -> Html:
+    """Return a row, or the head of a box. What was cut is shown in full under the pointer."""
     ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
     title = element("title", _told(item, look.shades))
     every = ";".join(f"{level},{words}" for level, words in look.levels(item))
@@ -115,12 +264,12 @@ def _thing(item: Item, look: Look) -> Html:
     )
 
 
-def _filled(item: Item, look: Look) -> Html:
+def _filled(item: Item, look: GraphLook) -> Html:
     level, _ = look.levels(item)[0]
     return element("rect", class_=f"chip h{level}", fill=FILLS[level], **_rectangle(item, look), rx=4)
 
 
-def _pill(item: Item, look: Look) -> Html:
+def _pill(item: Item, look: GraphLook) -> Html:
     dashes = "4 3" if item.kind == "fold" else None
     return element(
         "rect",
@@ -133,13 +282,13 @@ def _pill(item: Item, look: Look) -> Html:
     )
 
 
-def _rectangle(item: Item, look: Look) -> dict[str, float]:
+def _rectangle(item: Item, look: GraphLook) -> dict[str, float]:
     place = look.layout.places[item]
     wide = round(look.layout.core - place.left, 1)
     return {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
 
 
-def _written(item: Item, look: Look) -> Iterator[Html]:
+def _written(item: Item, look: GraphLook) -> Iterator[Html]:
     """Give the words, each kind of them in its column."""
     place, columns = look.layout.places[item], look.columns
     is_layer, is_box = item.kind == "layer", item.kind == "box"

@@ -1,18 +1,149 @@
-"""What is drawn of a summary: calls in calls as they ran, what is between them, and whose output goes where."""
+"""The items of the graph of a model, repeated blocks folded."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import Shape
 from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryRecord
-from modelscope_cli.report.graph.folding import fold, fold_operations
-from modelscope_cli.report.graph.item import Item
+
+
+@dataclass(eq=False, slots=True)
+class Item:
+    """A thing that is drawn: a call, an operation, blocks that were folded, an input or the output.
+
+    Attributes:
+        kind: `layer` (nothing is drawn inside it), `box`, `operation`, `fold`, `input`, `output`.
+        name: in the box it is in: `conv1`. `full_name`: `layer1.0.conv1`.
+        row: of a call; `rows`: of all calls that it represents.
+        number: in the edges of the flow.
+        marks: what else there is to say of it, in words.
+    """
+
+    kind: str
+    name: str
+    full_name: str
+    type: str = ""
+    shapes: tuple[Shape, ...] = ()
+    row: LayerShape | None = None
+    rows: tuple[LayerShape, ...] = ()
+    number: int = 0
+    key: tuple[int, int, int] = (0, 0, 0)
+    inside: list["Item"] = field(default_factory=list)
+    numbers: set[int] = field(default_factory=set)
+    marks: list[str] = field(default_factory=list)
+
+    @property
+    def stands_for(self) -> set[int]:
+        """The numbers, in the edges of the flow, of everything that is drawn as this."""
+        is_one = self.kind in ("operation", "input", "output")
+        return {*self.numbers, self.number} if is_one else self.numbers
+
+    def walk(self) -> Iterator["Item"]:
+        """Give the thing itself and everything in it, in the order in which they are drawn."""
+        waiting = [self]
+        while waiting:
+            item = waiting.pop()
+            yield item
+            waiting += reversed(item.inside)
+
+
+_LEAST = 3  # things in a block that is worth it
+_MOST_OPERATIONS = 12  # in a row
+_Block = list[Item]
+_Signature = tuple[object, ...]
+
+
+def fold(box: Item, *, with_sizes: bool) -> None:
+    """Put one thing in the place of blocks that follow each other and hold what the one before them holds.
+
+    What is computed behind a block, before the next thing, belongs to it: the sum of a residual block may stand in
+    the forward around.
+    """
+    waiting = [box]
+    while waiting:
+        outer = waiting.pop()
+        kept: list[Item] = []
+        alike: list[_Block] = []
+        like: _Signature = ()
+        for block in _blocks(outer.inside):
+            signature = _signature(block, with_sizes=with_sizes)
+            if signature and signature == like:
+                alike.append(block)
+                continue
+            kept += _folded(kept, alike)
+            alike, like = [], signature
+            kept += block
+        outer.inside = kept + _folded(kept, alike)
+        waiting += [item for item in outer.inside if item.kind == "box"]
+
+
+def fold_operations(top: Item) -> None:
+    """Put one thing in the place of very many operations in a row, such as those on the boxes of a detector."""
+    for box in list(top.walk()):
+        kept: list[Item] = []
+        for kind, group in groupby(box.inside, lambda item: item.kind):
+            run = list(group)
+            kept += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
+        box.inside = kept
+
+
+def _as_one(run: Sequence[Item]) -> Item:
+    names = dict.fromkeys(name for item in run for name in item.name.split(" · "))
+    words = f"{len(run)} operations: {some(names)}"
+    numbers = {item.number for item in run}
+    return Item("fold", words, words, shapes=run[-1].shapes, numbers=numbers, key=run[0].key)
+
+
+def _blocks(items: Sequence[Item]) -> list[_Block]:
+    """Put every box together with the operations behind it; all else is alone."""
+    found: list[_Block] = []
+    for item in items:
+        if item.kind == "operation" and found and found[-1][0].kind == "box":
+            found[-1].append(item)
+        else:
+            found.append([item])
+    return found
+
+
+def _folded(kept: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
+    if not alike:
+        return []
+    first, last = alike[0][0], alike[-1][0]
+    before = next(item for item in reversed(kept) if item.kind == "box")
+    names = first.name if first is last else f"{first.name} .. {last.name}"
+    words = f"{names}: {'' if first is last else counted(len(alike), 'block') + ' '}like {before.name}"
+    inner = [item for block in alike for part in block for item in part.walk()]
+    numbers = set[int]().union(*(item.stands_for for item in inner))
+    rows = tuple(block[0].row for block in alike if block[0].row)
+    return [
+        Item("fold", words, words, shapes=alike[-1][-1].shapes, rows=rows, numbers=numbers, key=first.key)
+    ]
+
+
+def _signature(block: _Block, *, with_sizes: bool) -> _Signature:
+    """Return what a block is made of: names, types and kernels, and the shapes of what they give."""
+    if block[0].kind != "box":
+        return ()
+    found: list[object] = []
+    waiting = [(item, 0) for item in reversed(block)]
+    while waiting:
+        item, level = waiting.pop()
+        name = "" if item is block[0] else item.name
+        kernel = item.row.kernel_size if item.row else None
+        found.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
+        waiting += [(inner, level + 1) for inner in reversed(item.inside)]
+    return tuple(found) if len(found) > _LEAST else ()
+
 
 MOST_ROWS, MOST_ALIKE = 60, 150
-"""Of a longer picture blocks that repeat the one before them are folded; of a much longer one also those that
+"""Of a longer image blocks that repeat the one before them are folded; of a much longer one also those that
 differ in nothing but their sizes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class ModelGraph:
     """Everything that is drawn, from top to bottom, and the pairs of them between which values flow."""
 
     top: Item
@@ -23,7 +154,7 @@ class Picture:
         return [item for item in self.top.walk() if item.kind != "box"]
 
 
-def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
+def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
     """Sort out what is drawn of a record that has a flow.
 
     Args:
@@ -50,11 +181,11 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> Picture:
     places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
-    return Picture(top, edges)
+    return ModelGraph(top, edges)
 
 
 def _shorten(top: Item) -> None:
-    """Fold what repeats where a picture would be long."""
+    """Fold what repeats where an image would be long."""
     if _length(top) > MOST_ROWS:
         fold_operations(top)
         fold(top, with_sizes=True)

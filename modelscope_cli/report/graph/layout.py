@@ -1,4 +1,4 @@
-"""Where everything stands: numbers in pixels, no word and no colour.
+"""The layout of a graph in pixels, and the columns of text in its boxes.
 
 Boxes stand in boxes, from top to bottom. A value that goes to the next thing beneath needs a short arrow between
 the two; every other one is an arc on the right, in a lane of the innermost box that holds both its ends. Arcs with
@@ -8,9 +8,13 @@ one end in common share a lane.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from unicodedata import combining, east_asian_width
 
-from modelscope_cli.report.graph.item import Item
-from modelscope_cli.report.graph.items import Picture
+from modelscope_cli.plain_text import plain
+from modelscope_cli.report import numbers
+from modelscope_cli.report.graph.items import Item, ModelGraph
+from modelscope_cli.report.labels import cut_in_the_middle
+from modelscope_cli.report.shades import Shade
 
 ROW, GAP, HEAD, PAD, LANE, RADIUS = 24, 9, 27, 10, 9, 5
 _DEEP = 40  # things that stand deeper are not moved as far
@@ -18,7 +22,7 @@ _MOST_GUTTER = 700  # pixels; lanes stand closer where there are very many
 
 
 @dataclass(slots=True)
-class Place:
+class BoxPlace:
     """The rectangle of an item, and the lanes of a box."""
 
     left: float
@@ -47,7 +51,7 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class GraphLink:
     """A short arrow between two that stand beneath each other."""
 
     x: float
@@ -56,13 +60,13 @@ class Link:
 
 
 @dataclass(slots=True)
-class Layout:
-    """Where everything stands. `core`: the right edge of every row."""
+class GraphLayout:
+    """Where everything is. `core`: the right edge of every row."""
 
     core: float
-    places: dict[Item, Place] = field(default_factory=dict)
+    places: dict[Item, BoxPlace] = field(default_factory=dict)
     arcs: list[Arc] = field(default_factory=list)
-    links: list[Link] = field(default_factory=list)
+    links: list[GraphLink] = field(default_factory=list)
 
     @property
     def width(self) -> float:
@@ -73,25 +77,25 @@ class Layout:
         return max((place.bottom for place in self.places.values()), default=0.0)
 
 
-def lay_out(picture: Picture, core: float) -> Layout:
-    """Return where everything of a picture stands.
+def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
+    """Return where everything of a graph is.
 
     Args:
         core: how far rows reach to the right: the words in them need it.
     """
-    layout = Layout(core)
-    _stack(picture.top, layout)
-    chains = dict(_chains(picture.top))
-    order = {item: n for n, item in enumerate(picture.top.walk())}
-    following = dict(zip(nodes := picture.nodes(), nodes[1:], strict=False))
-    skips = [(a, b) for a, b in picture.edges if following.get(a) is not b]
-    for source, target in picture.edges:
+    layout = GraphLayout(core)
+    _stack(graph.top, layout)
+    chains = dict(_chains(graph.top))
+    order = {item: n for n, item in enumerate(graph.top.walk())}
+    following = dict(zip(nodes := graph.nodes(), nodes[1:], strict=False))
+    skips = [(a, b) for a, b in graph.edges if following.get(a) is not b]
+    for source, target in graph.edges:
         if following.get(source) is target:
             layout.links.append(_link(chains[source], chains[target], layout))
     by_box: dict[Item, list[tuple[Item, Item]]] = defaultdict(list)
     for source, target in skips:
         by_box[_around(chains[source], chains[target])].append((source, target))
-    _widen(picture.top, layout, {box: _bundles(box, pairs, order) for box, pairs in by_box.items()})
+    _widen(graph.top, layout, {box: _bundles(box, pairs, order) for box, pairs in by_box.items()})
     return layout
 
 
@@ -100,7 +104,7 @@ def left_of(depth: int) -> float:
     return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
 
 
-def _stack(top: Item, layout: Layout) -> None:
+def _stack(top: Item, layout: GraphLayout) -> None:
     """Put everything below the one before; boxes end where what is in them ends."""
     y = 0.0
     waiting: list[tuple[Item, int, bool]] = [(top, -1, False)]
@@ -111,7 +115,7 @@ def _stack(top: Item, layout: Layout) -> None:
             layout.places[item].bottom = y
             y += GAP
             continue
-        place = layout.places[item] = Place(left_of(max(depth, 0)), y, layout.core)
+        place = layout.places[item] = BoxPlace(left_of(max(depth, 0)), y, layout.core)
         if item.kind == "box":
             y += 0 if item is top else HEAD + GAP / 2
             waiting.append((item, depth, True))
@@ -145,10 +149,10 @@ def _around(a: Sequence[Item], b: Sequence[Item]) -> Item:
     return shared[-1]
 
 
-def _link(a: Sequence[Item], b: Sequence[Item], layout: Layout) -> Link:
+def _link(a: Sequence[Item], b: Sequence[Item], layout: GraphLayout) -> GraphLink:
     n = _fork(a, b)
     above, below = layout.places[a[n]], layout.places[b[n]]
-    return Link(max(above.left, below.left) + 22, above.bottom, below.top)
+    return GraphLink(max(above.left, below.left) + 22, above.bottom, below.top)
 
 
 def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, int]) -> list[Arc]:
@@ -173,14 +177,14 @@ def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, in
     return found
 
 
-def _span(arc: Arc, layout: Layout) -> tuple[float, float]:
+def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:
     heights = [layout.places[one].out for one in arc.sources] + [
         layout.places[one].into for one in arc.targets
     ]
     return min(heights), max(heights)
 
 
-def _lanes(arcs: Sequence[Arc], layout: Layout) -> list[list[Arc]]:
+def _lanes(arcs: Sequence[Arc], layout: GraphLayout) -> list[list[Arc]]:
     """Give the arcs of a box lanes in which none meets another: the short ones the first lanes."""
     lanes: list[list[tuple[float, float, Arc]]] = []
     keyed = [(*_span(arc, layout), arc) for arc in arcs]
@@ -194,7 +198,7 @@ def _lanes(arcs: Sequence[Arc], layout: Layout) -> list[list[Arc]]:
     return [[arc for *_, arc in lane] for lane in lanes]
 
 
-def _widen(top: Item, layout: Layout, arcs: dict[Item, list[Arc]]) -> None:
+def _widen(top: Item, layout: GraphLayout, arcs: dict[Item, list[Arc]]) -> None:
     """Make room for the lanes of every box on its right, from the inside out; boxes beside each other end alike."""
     for box in reversed([item for item in top.walk() if item.kind == "box"]):
         boxes = [layout.places[item] for item in box.inside if item.kind == "box"]
@@ -207,3 +211,79 @@ def _widen(top: Item, layout: Layout, arcs: dict[Item, list[Arc]]) -> None:
         for n, lane in enumerate(lanes):
             layout.arcs += [Arc(arc.sources, arc.targets, box, round(start + n * step, 1)) for arc in lane]
         layout.places[box].right = (start + (len(lanes) - 1) * step if lanes else right) + PAD
+
+
+SIZE = 12  # of the letters
+APART = 18  # pixels between two columns
+_MOST_NAME, _MOST_TYPE, MOST_SHAPE, _MOST_LINE = 250, 300, 190, 560  # pixels
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Where the words of every row begin; `value` is where they end."""
+
+    type: float
+    kernel: float
+    shape: float
+    value: float
+
+
+def find_columns(graph: ModelGraph, shades: Sequence[Shade]) -> Columns:
+    """Find how much room the words of all rows need."""
+    names = types = kernels = shapes = values = lines = 0.0
+    depths = [(graph.top, -1)]
+    while depths:
+        item, depth = depths.pop()
+        depths += [(one, depth + 1) for one in item.inside]
+        if item is graph.top:
+            continue
+        if item.kind == "layer":
+            names = max(names, left_of(depth) + min(width(item.name, SIZE), _MOST_NAME))
+            types = max(types, min(width(type_words(item), SIZE), _MOST_TYPE))
+        else:
+            line = width(f"{item.name}  {type_words(item)}", SIZE)
+            lines = max(lines, left_of(depth) + min(line, _MOST_LINE) + PAD)
+        kernels = max(kernels, width(kernel_words(item), SIZE))
+        shapes = max(shapes, min(width(shape_words(item), SIZE), MOST_SHAPE))
+        values = max([values, *(width(value_words(item, shade), SIZE) for shade in shades)])
+    type = names + PAD + APART
+    kernel = type + types + APART
+    shape = max(kernel + kernels + (APART if kernels else 0), lines + APART)
+    return Columns(type, kernel, shape, shape + shapes + APART + values)
+
+
+def type_words(item: Item) -> str:
+    """Return what follows the name: the type, where that says more, and what is odd."""
+    is_said = item.kind != "layer" and item.type == item.name
+    return " · ".join(filter(None, ("" if is_said else item.type, *item.marks)))
+
+
+def kernel_words(item: Item) -> str:
+    return numbers.shape(item.row.kernel_size) if item.row and item.row.kernel_size else ""
+
+
+def shape_words(item: Item) -> str:
+    return numbers.shapes(item.shapes, most=1)
+
+
+def value_words(item: Item, shade: Shade) -> str:
+    """Return the value of a call in words, or what the calls of blocks that were folded have together."""
+    if item.row or not item.rows:
+        return shade.words(item.row) if item.row else ""
+    values = [value for row in item.rows if (value := shade.value(row)) is not None]
+    return shade.scale(sum(values)) if shade.adds and values else ""
+
+
+_WIDTH = 0.61  # of the size: what common monospaced fonts have
+
+
+def width(words: str, size: float) -> float:
+    """Return how many pixels words take in a monospaced font of this size."""
+    units = sum(0 if combining(mark) else 2 if east_asian_width(mark) in "WF" else 1 for mark in plain(words))
+    return units * _WIDTH * size
+
+
+def fitted(words: str, size: float, most: float) -> str:
+    """Cut words in their middle until they are no wider than this."""
+    words = plain(words)
+    return cut_in_the_middle(words, lambda cut: width(cut, size) <= most + 0.01)

@@ -1,1 +1,1 @@
-"""One self-contained page of one or two results: HTML that asks nobody for anything, with its data inside."""
+"""One self-contained page of one or two results: HTML that loads nothing, with its data inside."""

@@ -1,16 +1,79 @@
-"""Charts as inline SVG: lines over steps, small ones for a cell, and bars.
-
-Lines lie in a frame that is stretched to the width there is; words stand outside of it, so that they are never
-distorted. Colours come from the style sheet by class. Every chart says in words what it shows.
-"""
+"""Charts of a page as SVG: axes with round ticks, lines over steps, bars, curves along the depth of a model."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.page.scales import Scale, linear, logarithmic, steps, wants_log
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
+from modelscope_cli.report.sheet import Column
+
+_LARGEST = 1e300  # beyond it the length of an axis is no number
+
+
+@dataclass(frozen=True, slots=True)
+class AxisScale:
+    """An axis.
+
+    Attributes:
+        ticks: from its lower end to its upper one, at equal distances (of a logarithmic one: ratios).
+        is_log: whether it is logarithmic; then what is not above 0 has no place on it.
+    """
+
+    ticks: tuple[float, ...]
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        """Return the place of a value: 0 at the lower end, 1 at the upper one; what is beyond is put there."""
+        low, high = self.ticks[0], self.ticks[-1]
+        if self.is_log:
+            low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
+        if high == low:
+            return 0.5
+        return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
+    """Return an axis for these, which are finite; from 0 to 1 where there are none."""
+    known = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
+    low, high = min(known), max(known)
+    if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
+        half = abs(high) / 2 or 0.5
+        low, high = low - half, high + half
+    step = _round_step((high - low) / (most_ticks - 1))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return AxisScale(tuple(n * step for n in range(first, max(last, first + 1) + 1)))
+
+
+def steps(last: int, most_ticks: int = 6) -> AxisScale:
+    """Return an axis of steps, which are counted from 0."""
+    step = max(int(_round_step(max(last, 1) / (most_ticks - 1))), 1)
+    return AxisScale(tuple(float(n) for n in range(0, (math.ceil(max(last, 1) / step) + 1) * step, step)))
+
+
+def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
+    """Return an axis of powers of ten for those of these that are above 0."""
+    known = [value for value in values if value > 0] or [0.1, 1.0]
+    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    low = min(max(low, -300), 299)
+    high = min(max(high, low + 1), 300)
+    stride = -(-(high - low) // (most_ticks - 1))
+    n = -(-(high - low) // stride)
+    return AxisScale(tuple(10.0 ** (low + stride * k) for k in range(n + 1)), is_log=True)
+
+
+def wants_log(values: Sequence[float]) -> bool:
+    """Tell whether values, none of them below 0, span so much that a linear axis would hide most of them."""
+    known = [value for value in values if value > 0]
+    return bool(known) and min(values) >= 0 and max(known) > 1000 * min(known)
+
+
+def _round_step(step: float) -> float:
+    """Return 1, 2, 2.5 or 5 times a power of ten: the least that is not below this."""
+    power = 10.0 ** math.floor(math.log10(step))
+    return next(power * n for n in (1.0, 2.0, 2.5, 5.0, 10.0) if power * n >= step * (1 - 1e-9))
+
 
 _WIDTH = 1000  # of the frame that is stretched
 _AXIS = 40  # pixels that the words of the axis take
@@ -33,8 +96,8 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """Something that stands at a step: a finding. `anchor`: where more is said of it on the page."""
+class ChartMark:
+    """A finding at a step. `anchor`: where more is said of it on the page."""
 
     step: int
     name: str
@@ -44,7 +107,7 @@ class Mark:
 def line_chart(
     title: str,
     lines: Sequence[Line],
-    marks: Sequence[Mark] = (),
+    marks: Sequence[ChartMark] = (),
     *,
     height: int = 190,
     last: int | None = None,
@@ -85,8 +148,8 @@ def spark(values: Values, step: Sequence[int]) -> Html:
     known = [v for v in values if v is not None and math.isfinite(v)]
     if len(known) < 2:
         return NOTHING
-    scale = logarithmic(known, 400) if wants_log(known) else Scale((min(known), max(known)))
-    across = Scale((0.0, float(max(*step, 1))))
+    scale = logarithmic(known, 400) if wants_log(known) else AxisScale((min(known), max(known)))
+    across = AxisScale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
 
@@ -109,13 +172,15 @@ def _frame(paths: Sequence[Html], height: int) -> Html:
     return element("svg", *paths, viewBox=box, preserveAspectRatio="none", width="100%", height=height)
 
 
-def _path(line: Line, across: Scale, scale: Scale, height: int) -> Html:
+def _path(line: Line, across: AxisScale, scale: AxisScale, height: int) -> Html:
     data = _data(line.step, line.value, across, scale, _WIDTH, height)
     point = " point" if len(line.finite) == 1 else ""
     return element("path", class_=f"line t{line.tone % 4}{point}", d=data)
 
 
-def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, width: int, height: int) -> str:
+def _data(
+    step: Sequence[int], values: Values, across: AxisScale, scale: AxisScale, width: int, height: int
+) -> str:
     """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
     data: list[str] = []
     x, y, level = 0, 0, 0  # where the pen is, and how far it has gone on the level, which is drawn at once
@@ -146,7 +211,7 @@ def _data(step: Sequence[int], values: Values, across: Scale, scale: Scale, widt
     return "".join(data).replace(" -", "-")
 
 
-def _grid(scale: Scale, across: Scale, height: int) -> list[Html]:
+def _grid(scale: AxisScale, across: AxisScale, height: int) -> list[Html]:
     lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
     places = [100 * across.place(tick) for tick in across.ticks]
     return lines + [
@@ -162,7 +227,7 @@ def _share(value: float) -> str:
     return f"{value:.6g}%"
 
 
-def _tick_words(scale: Scale, across: Scale, height: int, unit: str) -> list[Html]:
+def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> list[Html]:
     """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
     words = [
         element(
@@ -184,7 +249,7 @@ def _tick_words(scale: Scale, across: Scale, height: int, unit: str) -> list[Htm
     return words
 
 
-def _flags(marks: Sequence[Mark], across: Scale, height: int) -> list[Html]:
+def _flags(marks: Sequence[ChartMark], across: AxisScale, height: int) -> list[Html]:
     """Return a rule and a name for each; names that would run into the last one stand a line higher."""
     flags, before, lane = [], -1.0, 0
     for mark in marks:
@@ -215,3 +280,71 @@ def _in_words(line: Line) -> str:
         return f"{line.name}: no finite value"
     first, last, low, high = map(numbers.number, (known[0], known[-1], min(known), max(known)))
     return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"
+
+
+_LEAST = 3  # rows that make a course
+
+
+@dataclass(frozen=True, slots=True)
+class DepthCurves:
+    """One figure of every row in A and in B; None where there is none."""
+
+    title: str
+    a: Values
+    b: Values
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether A and B differ, in enough rows."""
+        both = [pair for pair in zip(self.a, self.b, strict=True) if _are_finite(*pair)]
+        return len(both) >= _LEAST and any(a != b for a, b in both)
+
+    def farthest(self) -> int:
+        """Return the row in which A and B are farthest apart."""
+
+        def apart(n: int) -> float:
+            a, b = self.a[n], self.b[n]
+            return abs(a - b) if a is not None and b is not None and _are_finite(a, b) else -1.0
+
+        return max(range(len(self.a)), key=apart)
+
+
+def depth_section(
+    curves: Sequence[DepthCurves], labels: Sequence[str], anchor: Callable[[int], str]
+) -> list[Section]:
+    """Return a chart of each that differs, with the row in which it differs most; nothing where none does.
+
+    Args:
+        labels: of the rows; `anchor`: of the row with this place in the table.
+    """
+    charts = []
+    for one in curves:
+        if not one.is_drawn:
+            continue
+        n = one.farthest()
+        marks = [ChartMark(n, labels[n], anchor(n))]
+        lines = [_line("A", one.a, 0), _line("B", one.b, 1)]
+        charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, unit="row"))
+    if not charts:
+        return []
+    words = (
+        "From the first row of the table to the last; named is the row in which A and B are farthest apart."
+    )
+    body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
+    return [Section("depth", "Along the depth", body)]
+
+
+def _line(name: str, values: Values, tone: int) -> Line:
+    """Return a line that goes past rows without a number, such as those that only the other result has."""
+    known = [n for n, value in enumerate(values) if value is not None]
+    return Line(name, known, [values[n] for n in known], tone)
+
+
+def number_of(column: Column, row: Any) -> float | None:
+    """Return the number of a row in a column; None where there is no row, or no number."""
+    value = None if row is None else column.value(row)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _are_finite(*values: float | None) -> bool:
+    return all(value is not None and math.isfinite(value) for value in values)

@@ -1,21 +1,87 @@
-"""Sections that pages of several commands have."""
+"""What several pages share: the outcome in a few words, the rows to look at first, the environment, the files."""
 
 import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.check import NOT_JUDGED
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Run
-from modelscope_cli.report import numbers
-from modelscope_cli.report.page.html import NOTHING, Html, element, joined
-from modelscope_cli.report.page.outcome import Outcome, badge
-from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.records.watch import FAULT, UNKNOWN
+from modelscope_cli.records.watch import SOUND as HEALTHY
+from modelscope_cli.report import numbers, views
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.sheet import Sheet
+
+ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
+KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
+
+
+@dataclass(frozen=True, slots=True)
+class PageOutcome:
+    """`kind` is `error`, `warning`, `sound`, or empty where nothing is judged."""
+
+    kind: str
+    words: str
+
+
+def outcome(record: Any) -> PageOutcome:
+    """Return what a result says of the model; where nothing is judged, how many rows are marked."""
+    found = judged(record)
+    if found is not None:
+        return found
+    sheet = views.sheet_of(record)
+    marked = sum(map(sheet.is_bad, sheet.rows))
+    return PageOutcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
+
+
+def judged(record: Any) -> PageOutcome | None:
+    """Return the verdict of a command that gives one."""
+    training = _worst(record)
+    if training is not None:
+        codes = dict.fromkeys(one.code for one in record.findings)
+        words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
+        told = words.get(training.verdict, f"cannot tell: {training.reason}")
+        return PageOutcome(KINDS.get(training.verdict, NONE), told)
+    passed = getattr(record, "passed", None)
+    if record.command == "check":
+        new = [one for one in record.findings if not one.known]
+        if record.verdict == NOT_JUDGED:
+            return PageOutcome(WARNING, NOT_JUDGED)
+        if not passed:
+            return PageOutcome(ERROR, "failed")
+        if new:
+            return PageOutcome(WARNING, f"passed with {counted(len(new), 'finding')}")
+        return PageOutcome(SOUND, "passed")
+    if record.command == "diff":
+        return PageOutcome(
+            SOUND if record.is_same else WARNING, "the same" if record.is_same else "different"
+        )
+    if record.command == "attack":
+        return PageOutcome(WARNING, "fooled") if record.success_saved else PageOutcome(NONE, "not fooled")
+    return None
+
+
+def _worst(record: Any) -> Any:
+    """Return the training that is judged, of several the one with the worst verdict; None of other results."""
+    trainings = [record] if record.command == "watch" else getattr(record, "trainings", ())
+    order = [*KINDS]
+    return min(
+        trainings, key=lambda one: order.index(one.verdict) if one.verdict in order else -1, default=None
+    )
+
+
+def badge(found: PageOutcome, words: str = "") -> Html:
+    """Return an outcome for the head of a page. `words`: others than its own."""
+    return element("p", element("span", words or found.words, class_=f"verdict {found.kind}".strip()))
+
 
 _MOST_NAMED = 12
 
 
-class Found(Protocol):
+class AnyFinding(Protocol):
     """A finding, of a model or of a training."""
 
     @property
@@ -33,7 +99,7 @@ class Found(Protocol):
 
 
 def finding(
-    one: Found,
+    one: AnyFinding,
     *,
     name: str | None = None,
     anchor: str | None = None,
@@ -69,8 +135,8 @@ def finding(
     )
 
 
-def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: Outcome | None = None) -> Section:
-    """Give the verdict if there is one, say what stands under a table, and name the rows that deserve a look."""
+def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutcome | None = None) -> Section:
+    """Give the verdict if there is one, repeat the facts under a table, and name the marked rows."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
     lines: list[tuple[str, str | Html]] = [*sheet.facts]
@@ -119,3 +185,36 @@ def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
 
 def _name(key: str) -> str:
     return "modelscope" if key == "version" else "Python" if key == "python" else key
+
+
+_SHOWN = {
+    "ablation": "What the target loses without each of them",
+    "classes": "Where the evidence for each class lies",
+    "comparison": "The variants over one another",
+    "contact_sheet": "Those that matter most, and what the prediction becomes without them",
+    "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
+    "drift": "How far the predictions drift, by the share that is cut",
+    "explanation": "Where the evidence lies",
+    "gradient_flow": "The gradients of the layers and of their parameters",
+    "lr": "The loss over the learning rate",
+    "reliability": "How often the model is right, by how sure it is",
+    "worst": "The images with the largest losses",
+}
+
+
+def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
+    """Return what there is to look at, if anything: every image with its name; the tables have the numbers."""
+    names = [name for name in getattr(record, "files", ()) if name.endswith(".png")]
+    figures = [
+        embedded.figure(
+            name, f"{_words(name)}: {record.run.model.short_name}; the table has the numbers", _words(name)
+        )
+        for name in names
+    ]
+    seen = [figure for figure in figures if figure is not None]
+    return [Section("pictures", "Images", element("div", *seen, class_="gallery"))] if seen else []
+
+
+def _words(name: str) -> str:
+    stem = name.removesuffix(".png")
+    return _SHOWN.get(stem, stem.replace("_", " "))

@@ -6,26 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.display import Shown
 from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import views
-from modelscope_cli.report.json import DOCUMENT, strict
-from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.depth import Curves, depth_section, number_of
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.html import Html, element, joined
-from modelscope_cli.report.page.outcome import badge, outcome
-from modelscope_cli.report.page.page import render_page
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section, facts
+from modelscope_cli.report.formats import DOCUMENT, strict
+from modelscope_cli.report.page.charts import DepthCurves, Line, depth_section, line_chart, number_of
+from modelscope_cli.report.page.common import badge, environment, images_section, outcome
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Column, Sheet
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class RowPair:
     """The row of one label in each of two sheets; None where that has no such row."""
 
     label: str
@@ -37,10 +32,7 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     """Return a page on which two results of one command stand side by side; A is the first.
 
     Args:
-        files: where they were read from, each beside its pictures.
-
-    Raises:
-        UsageError: they are of different commands (exit 2).
+        files: where they were read from, each beside its images.
     """
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
@@ -118,7 +110,7 @@ def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
         return []
     others = {column.key: column for column in sheets[1].shown()}
     curves = [
-        Curves(
+        DepthCurves(
             column.title or column.key,
             [number_of(column, row.a) for row in sheet.rows],
             [number_of(others[column.key], row.b) for row in sheet.rows],
@@ -133,7 +125,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
     place = {id(row): n for n, row in enumerate(sheet.rows)}
     opened = _places(a), _places(b)
 
-    def series(row: Pair) -> str | None:
+    def series(row: RowPair) -> str | None:
         found = [places.get(id(one)) for places, one in zip(opened, (row.a, row.b), strict=True)]
         return None if found == [None, None] else ",".join("" if n is None else str(n) for n in found)
 
@@ -183,10 +175,10 @@ def _written(*sides: tuple[Sheet, Column]) -> list[dict[int, str]]:
 def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequence[Column]:
     """Return a column of each; words, which are mostly the same, stand in one."""
 
-    def of_a(row: Pair) -> str:
+    def of_a(row: RowPair) -> str:
         return in_a.get(id(row.a), "")
 
-    def of_b(row: Pair) -> str:
+    def of_b(row: RowPair) -> str:
         return in_b.get(id(row.b), "")
 
     if not column.is_number:
@@ -205,8 +197,8 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
     ]
 
 
-def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
-    """Return the rows of two sheets by label, in A's order; what only B has stands behind what is before it in B.
+def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
+    """Return the rows of two sheets by label, in A's order; what only B has follows what is before it in B.
 
     Of several rows with one label the first meets the first, the second the second.
     """
@@ -216,15 +208,15 @@ def pair_rows(a: Sheet, b: Sheet) -> list[Pair]:
     pairs = []
     for row in a.rows:
         same = left.get(_label(a, row))
-        pairs.append(Pair(_label(a, row), row, same.pop(0) if same else None))
+        pairs.append(RowPair(_label(a, row), row, same.pop(0) if same else None))
     of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
-    following: dict[int, list[Pair]] = {}
+    following: dict[int, list[RowPair]] = {}
     before = 0  # the identity of the pair that B's row belongs behind; 0 at the beginning
     for row in b.rows:
         if id(row) in of_both:
             before = id(of_both[id(row)])
         else:
-            following.setdefault(before, []).append(Pair(_label(b, row), None, row))
+            following.setdefault(before, []).append(RowPair(_label(b, row), None, row))
     return [*following.get(0, ()), *(one for pair in pairs for one in (pair, *following.get(id(pair), ())))]
 
 
@@ -233,7 +225,7 @@ def _label(sheet: Sheet, row: Any) -> str:
 
 
 def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
-    seen = [pictures_section(one, Pictures(file.parent)) for one, file in zip((a, b), files, strict=True)]
+    seen = [images_section(one, EmbeddedImages(file.parent)) for one, file in zip((a, b), files, strict=True)]
     if not any(seen):
         return []
     columns = (

@@ -1,20 +1,26 @@
-"""Elements of HTML as strings, in which the words of other people stay words.
+"""Elements of HTML as escaped strings, the sections of a page, and the page around them.
 
-A template engine would be a dependency for forty lines: a page is a few functions that put elements into elements,
-and what is not `Html` yet is escaped wherever it enters one.
+What is not `Html` yet is escaped wherever it enters an element.
 """
 
-from collections.abc import Iterable
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
+from typing import Any
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.page_data import embed
 
 Attribute = str | int | float | bool | None
 _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 class Html(str):
-    """Markup that is safe where it stands; any other string is text."""
+    """Markup that is safe as it is; any other string is text."""
 
     __slots__ = ()
 
@@ -28,7 +34,7 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
     Args:
         content: texts, which are escaped, and elements, which are not; None is nothing.
         attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`.
-            True stands without a value, None and False not at all.
+            True is written without a value, None and False not at all.
     """
     opened = f"<{name}{''.join(_attributes(attributes))}>"
     return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
@@ -50,3 +56,74 @@ def _attributes(attributes: dict[str, Attribute]) -> Iterable[str]:
             continue
         key = name.rstrip("_").replace("_", "-")
         yield f" {key}" if value is True else f' {key}="{escape(plain(str(value)))}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of a page. `name`: where links jump to; `title`: its heading, and its entry in the contents."""
+
+    name: str
+    title: str
+    body: Html
+
+    def render(self) -> Html:
+        heading = element("h2", self.title, id=f"{self.name}-title")
+        return element("section", heading, self.body, id=self.name, aria_labelledby=f"{self.name}-title")
+
+
+def facts(pairs: list[tuple[str, str | Html]]) -> Html:
+    """Return words beside what they are about."""
+    lines = (element("div", element("dt", label), element("dd", words)) for label, words in pairs)
+    return element("dl", *lines, class_="facts")
+
+
+def render_page(
+    title: str, lead: Html, sections: Sequence[Section], documents: Sequence[dict[str, Any]]
+) -> str:
+    """Return a page: the same bytes for the same results.
+
+    Args:
+        lead: under the title.
+        documents: the whole results as `strict` leaves them, which `ms.read` gives back.
+    """
+    style, script = _shipped("page.css"), _shipped("page.js")
+    contents = [element("a", section.title, href=f"#{section.name}") for section in sections]
+    head = joined(
+        [
+            element("meta", charset="utf-8"),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(style, script)}">'),
+            element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            element("meta", name="color-scheme", content="light dark"),
+            element("link", rel="icon", href="data:,"),
+            element("title", f"{title} · modelscope"),
+            Html(f"<style>{style}</style>"),
+        ]
+    )
+    body = joined(
+        [
+            element("a", "Skip to the result", href="#main", class_="skip"),
+            element("header", element("h1", title), lead),
+            element("nav", *contents, aria_label="Contents"),
+            element("main", *(section.render() for section in sections), id="main"),
+            Html(embed(list(documents))),
+            Html(f"<script>{script}</script>"),
+        ]
+    )
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+def _policy(style: str, script: str) -> str:
+    """Allow what is in the page and nothing else: no request, no other script, no form that is sent."""
+    return (
+        f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _digest(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+@cache
+def _shipped(name: str) -> str:
+    return files(__package__).joinpath("shell", name).read_text(encoding="utf-8")

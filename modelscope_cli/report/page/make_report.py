@@ -1,23 +1,72 @@
-"""`make_report`: pages of results that were kept."""
+"""The function `report`: pages of results, comparisons of two, and the index of a folder."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.listings import Page, ReportRecord
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.report import Page, ReportRecord
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.report import numbers
 from modelscope_cli.report.folder import check_file
-from modelscope_cli.report.json import DOCUMENT
+from modelscope_cli.report.formats import DOCUMENT
+from modelscope_cli.report.page.common import outcome
 from modelscope_cli.report.page.comparison import compare_page
-from modelscope_cli.report.page.index import INDEX, index_page
-from modelscope_cli.report.page.outcome import outcome
+from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
 from modelscope_cli.report.page.results import page_of, save_page
 from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
+
+INDEX = "index.html"
+
+
+def index_page(folder: Path, target: Path, pages: Sequence[Page], left_out: Sequence[str] = ()) -> str:
+    """Return a page that leads to the pages of a folder, by paths as seen from where it will lie.
+
+    Args:
+        left_out: what is wrong with results that have no page.
+    """
+    titles = ("result", "verdict", "command", "model", "size")
+    head = element(
+        "tr",
+        *(element("th", title, scope="col", class_="n" if title == "size" else None) for title in titles),
+    )
+    rows = [_row(page, target.parent) for page in pages]
+    body = element(
+        "table",
+        element("caption", f"{counted(len(pages), 'result')} in {folder}"),
+        element("thead", head),
+        element("tbody", *rows),
+        class_="rows",
+        id="results",
+    )
+    section = Section(
+        "results-section",
+        "Results",
+        joined(
+            [
+                element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"),
+                facts([("left out", words) for words in left_out]) if left_out else None,
+            ]
+        ),
+    )
+    return render_page(str(folder.absolute().name), element("p", "modelscope report"), [section], [])
+
+
+def _row(page: Page, here: Path) -> Html:
+    file = Path(page.file)
+    link = element("a", file.parent.name, href=quote(os.path.relpath(file, here)))
+    cells = (page.verdict, page.command, page.model)
+    size = element("td", numbers.memory(page.bytes))
+    return element(
+        "tr", element("th", link, scope="row"), *(element("td", cell, class_="l") for cell in cells), size
+    )
 
 
 def make_report(
@@ -84,7 +133,7 @@ def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progres
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder that a result lies in: images are taken from there, and never from where a file says."""
+    """Return the folder of a result: images are taken from there, and never from where a file says."""
     return result_file(path).parent
 
 
@@ -104,11 +153,7 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 
 
 def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
-    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others.
-
-    Raises:
-        CannotRunError: none can be read.
-    """
+    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others."""
     pages: list[Page] = []
     first: CannotRunError | None = None
     for folder in folders:

@@ -1,35 +1,34 @@
 """From a result to its page."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.restore import restore
-from modelscope_cli.records.shown import Shown
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
+from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.folder import write_text
-from modelscope_cli.report.json import DOCUMENT, render_json, strict
-from modelscope_cli.report.page.common import environment, glance
-from modelscope_cli.report.page.files import pictures_section
-from modelscope_cli.report.page.html import element
-from modelscope_cli.report.page.outcome import judged
-from modelscope_cli.report.page.page import render_page
-from modelscope_cli.report.page.pictures import Pictures
-from modelscope_cli.report.page.section import Section
+from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
+from modelscope_cli.report.page.common import environment, glance, images_section, judged
+from modelscope_cli.report.page.html import Section, element, render_page
+from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
+from modelscope_cli.report.sheet import Sheet
 
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
-_MOST_ROWS = 25_000  # of a page that nobody asked for; more would take longer than the command itself
+_MOST_ROWS = 25_000  # of a page that was not asked for; more would take longer than the command itself
 
 
 def page_of(record: Shown, folder: Path | None = None) -> str:
     """Return a result as one HTML file that needs nothing else.
 
     Args:
-        folder: where the pictures of the result are; None for the folder that the result names.
+        folder: where the images of the result are; None for the folder that the result names.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
@@ -41,21 +40,21 @@ def page_of_document(document: dict[str, Any], folder: Path | None = None) -> st
     """Return the page of a result that is there as a document, as `strict` leaves it; see `page_of`."""
     record = restore(document)
     own = views.page_of(record.command)
-    pictures = Pictures(folder or named_folder(record))
-    sections = own.sections(record, pictures) if own else sheet_sections(record, pictures)
+    embedded = EmbeddedImages(folder or named_folder(record))
+    sections = own.sections(record, embedded) if own else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}")
     return render_page(title, lead, [*sections, environment(record)], [document])
 
 
 def named_folder(record: Any) -> Path | None:
-    """Return the folder that a result says its pictures are in."""
+    """Return the folder that a result says its images are in."""
     out = getattr(record, "out_dir", None)
     return Path(out) if out else None
 
 
-def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
-    """Return the table of a result, what stands under it, and its pictures."""
+def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
+    """Return the table of a result, its facts, and its images."""
     sheet = views.whole_sheet_of(record)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
 
@@ -65,21 +64,18 @@ def sheet_sections(record: Shown, pictures: Pictures) -> list[Section]:
     body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
     return [
         glance(sheet, anchor, judged(record)),
-        *pictures_section(record, pictures),
+        *images_section(record, embedded),
         Section("table", "Table", body),
     ]
 
 
 def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
-    """Write the document of a result and its page into the folder in which its pictures are already.
+    """Write the document of a result and its page into the folder in which its images are already.
 
     A page that would be too large is left for `modelscope report`, and the file says so.
 
     Args:
         is_indented: the document; see `render_json`.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(views.whole_sheet_of(record).rows)
@@ -91,13 +87,17 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
     write_text(folder / PAGE, page)
 
 
-def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
-    """Write a page; return what there is to note of its size.
+def save_report(record: Shown, folder: Path, figures: Mapping[str, Any], tables: Mapping[str, Sheet]) -> None:
+    """Write figures and csv tables under their names, then the document and the page, which embeds the figures."""
+    for name, sheet in tables.items():
+        write_text(folder / name, render_csv(sheet))
+    for name, figure in figures.items():
+        save_figure(figure, folder / name)
+    save_result(record, folder)
 
-    Raises:
-        UsageError: it is larger than `REFUSED`, and nobody asked for a `large` one (exit 2).
-        CannotRunError: the file cannot be written (exit 4).
-    """
+
+def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
+    """Write a page; return what there is to note of its size."""
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)

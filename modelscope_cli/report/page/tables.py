@@ -1,16 +1,18 @@
-"""A sheet as a table of a page: every row is there, for the eye, Ctrl+F, the printer and a screen reader."""
+"""A sheet as a table of a page, with every row; and trees of layers that open and close."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
+from modelscope_cli.report.shades import Shade, levels
 from modelscope_cli.report.sheet import Column, Sheet
 
 _MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
 _LONG = 50  # letters of a name from which on it goes over several lines: its end is what tells it from others
 Extra = tuple[str, Callable[[Any], Html]]
-"""A column of pictures: its title, and what it shows of a row."""
+"""A column of images: its title, and what it shows of a row."""
 
 
 def table(
@@ -82,7 +84,7 @@ def _row(
     cells = [
         element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
         *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
-        *(element("td", picture(row), class_="l") for _, picture in extras),
+        *(element("td", image(row), class_="l") for _, image in extras),
     ]
     return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
 
@@ -127,3 +129,89 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     has_marks = any(sheet.is_bad(row) for row in sheet.rows)
     above = tools(name, has_marks=has_marks) if len(sheet.rows) > 8 else NOTHING
     return joined([above, table(sheet, name, caption, **how)])
+
+
+_DEEPEST = 40  # modules in one another; what is deeper is listed with its whole name
+
+
+@dataclass(slots=True)
+class _Node:
+    """A module: what it contains by name, and its own rows."""
+
+    inside: dict[str, "_Node"] = field(default_factory=dict)
+    rows: list[Any] = field(default_factory=list)
+
+    def all_rows(self) -> Iterator[Any]:
+        yield from self.rows
+        for node in self.inside.values():
+            yield from node.all_rows()
+
+
+def tree(
+    rows: Sequence[Any],
+    name: Callable[[Any], str],
+    anchor: Callable[[Any], str],
+    shades: Sequence[Shade],
+    is_bad: Callable[[Any], bool],
+) -> Html:
+    """Return nested lists; the script lets a person choose by which of the `shades` they are coloured."""
+    root = _Node()
+    for row in rows:
+        node = root
+        for part in name(row).split(".", _DEEPEST):
+            node = node.inside.setdefault(part, _Node())
+        node.rows.append(row)
+    look = _BranchLook(anchor, shades, [levels(rows, shade) for shade in shades], is_bad)
+    return joined([shade_chooser(shades), element("ul", *_children(root, look), class_="tree")])
+
+
+def shade_chooser(shades: Sequence[Shade]) -> Html:
+    """Return a choice of what colours the tree or graph behind it; the script shows it."""
+    options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
+    select = element("select", *options, name="shade", class_="shade")
+    return element("label", "colour by ", select, class_="tools", hidden=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _BranchLook:
+    anchor: Callable[[Any], str]
+    shades: Sequence[Shade]
+    levels: Sequence[dict[int, int]]
+    is_bad: Callable[[Any], bool]
+
+
+def _children(node: _Node, look: _BranchLook) -> Iterator[Html]:
+    for name, inner in map(_without_single_steps, node.inside.items()):
+        leaves = [_leaf(name, row, look) for row in inner.rows]
+        if not inner.inside:
+            yield from leaves
+            continue
+        found = sum(look.is_bad(row) for row in inner.all_rows())
+        n = sum(1 for _ in inner.all_rows())
+        words = element("span", f" {n}" + (f", {found} marked" if found else ""), class_="quiet")
+        summary = element("summary", shortened(name), words, class_="bad" if found else None)
+        inside = element("ul", *leaves, *_children(inner, look))
+        yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
+
+
+def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
+    """Go down to where there is a choice, or a row: `a.b.c` is one step if there is nothing else in `a` and `b`."""
+    name, node = named
+    while not node.rows and len(node.inside) == 1:
+        ((part, node),) = node.inside.items()
+        name = f"{name}.{part}"
+    return name, node
+
+
+def _leaf(name: str, row: Any, look: _BranchLook) -> Html:
+    """Say the value in words, so that the colour is not all there is."""
+    shade, level = look.shades[0], look.levels[0][id(row)]
+    chip = element("span", shade.words(row) or "–", class_=f"chip h{level}")
+    every = ";".join(
+        f"{level[id(row)]},{one.words(row) or '–'}"
+        for level, one in zip(look.levels, look.shades, strict=True)
+    )
+    link = element(
+        "a", shortened(name), href=f"#{look.anchor(row)}", class_="bad" if look.is_bad(row) else None
+    )
+    return element("li", link, chip, data_shades=every)

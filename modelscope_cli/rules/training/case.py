@@ -7,9 +7,8 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import Any, Protocol
 
-from modelscope_cli.records.birth import GRADIENT, Birth
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.optimizer_facts import OptimizerFacts
+from modelscope_cli.records.training_facts import GRADIENT, Birth, OptimizerFacts
 from modelscope_cli.records.watch import (
     Event,
     ScalarSeries,

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier
+from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterator
 
-from modelscope_cli.records.birth import LOSS, PARAMETER
 from modelscope_cli.records.check import ERROR, WARNING
+from modelscope_cli.records.training_facts import LOSS, PARAMETER
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
 from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of
 

@@ -15,7 +15,7 @@ from pathlib import PurePath
 from typing import Any
 
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.reference import Comparison, Deviation
+from modelscope_cli.records.training_facts import Comparison, Deviation
 from modelscope_cli.records.watch import (
     LayerSeries,
     Series,

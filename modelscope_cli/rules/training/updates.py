@@ -5,9 +5,8 @@ import statistics
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from modelscope_cli.records.birth import GRADIENT
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.gradient_scale import (
+from modelscope_cli.records.grads import (
     EXPLODING,
     EXPLODING_SOURCE,
     SCALE,
@@ -15,6 +14,7 @@ from modelscope_cli.records.gradient_scale import (
     VANISHING_SOURCE,
     is_judged,
 )
+from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.case import (
     LASTING,

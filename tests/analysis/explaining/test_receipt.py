@@ -24,7 +24,7 @@ from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_i
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.records.receipt import (
+from modelscope_cli.records.explain import (
     FAILED,
     FULL,
     MOST_HEAD,

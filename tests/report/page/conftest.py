@@ -16,7 +16,7 @@ def browser(tmp_path_factory):
 @pytest.fixture
 def shown(browser, tmp_path):
     """Open the page of a document."""
-    from modelscope_cli.records.restore import restore
+    from modelscope_cli.records.documents import restore
     from modelscope_cli.report.page.results import page_of
 
     def show(document, folder=None, **how):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.report.page import scales
-from modelscope_cli.report.page.charts import Line, Mark, bars, line_chart, spark
-from modelscope_cli.report.page.tree import tree
+from modelscope_cli.report.page import charts
+from modelscope_cli.report.page.charts import ChartMark, Line, bars, line_chart, spark
+from modelscope_cli.report.page.tables import tree
 from modelscope_cli.report.shades import Shade
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
@@ -19,7 +19,7 @@ ANY = st.one_of(st.none(), st.floats(), st.integers(-(10**6), 10**6).map(float))
 
 @given(st.lists(FLOATS, max_size=20), st.integers(2, 6))
 def test_a_linear_axis_holds_all_values_at_round_numbers(values, most):
-    scale = scales.linear(values, most)
+    scale = charts.linear(values, most)
     assert 2 <= len(scale.ticks) <= most + 3
     assert list(scale.ticks) == sorted(scale.ticks)
     assert all(0 <= scale.place(value) <= 1 for value in values)
@@ -29,7 +29,7 @@ def test_a_linear_axis_holds_all_values_at_round_numbers(values, most):
 
 @given(st.lists(FLOATS.map(abs), max_size=20))
 def test_a_logarithmic_axis_has_powers_of_ten(values):
-    scale = scales.logarithmic(values)
+    scale = charts.logarithmic(values)
     assert 2 <= len(scale.ticks) <= 7
     assert all(math.log10(tick) == pytest.approx(round(math.log10(tick)), abs=1e-9) for tick in scale.ticks)
     assert all(0 <= scale.place(value) <= 1 for value in values)
@@ -37,7 +37,7 @@ def test_a_logarithmic_axis_has_powers_of_ten(values):
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=20))
 def test_what_is_larger_stands_higher(values):
-    scale = scales.linear(values)
+    scale = charts.linear(values)
     places = [scale.place(value) for value in sorted(values)]
     assert places == sorted(places)
 
@@ -51,12 +51,12 @@ def test_what_is_larger_stands_higher(values):
     ],
 )
 def test_an_axis_a_person_would_have_drawn(values, ticks):
-    assert scales.linear(values).ticks == pytest.approx(ticks)
+    assert charts.linear(values).ticks == pytest.approx(ticks)
 
 
 @given(st.integers(0, 10**12))
 def test_steps_are_whole_and_reach_the_last(last):
-    ticks = scales.steps(last).ticks
+    ticks = charts.steps(last).ticks
     assert ticks[0] == 0
     assert ticks[-1] >= last
     assert all(tick == int(tick) for tick in ticks)
@@ -100,7 +100,7 @@ def test_a_line_stays_in_its_frame_and_breaks_where_a_number_is_missing(values):
 def test_a_line_goes_through_its_points():
     chart = line_chart("title", [Line("it", [0, 1, 2, 4], [0.0, 10.0, 10.0, 5.0])], height=100, last=4)
     (points,) = Points(chart).paths
-    across = scales.steps(4)
+    across = charts.steps(4)
     at = [(round(1000 * across.place(step)), y) for step, y in [(0, 100), (1, 0), (2, 0), (4, 50)]]
     assert [(x, y) for _, x, y in points] == at
 
@@ -119,7 +119,7 @@ def test_bars_are_as_high_as_their_logarithms(counts):
 
 
 def test_a_chart_says_its_numbers_and_leads_to_its_findings():
-    chart = line_chart("Loss", [Line("training", [0, 1], [2.5, 0.5])], [Mark(1, "MS705", "finding-0")])
+    chart = line_chart("Loss", [Line("training", [0, 1], [2.5, 0.5])], [ChartMark(1, "MS705", "finding-0")])
     assert 'aria-label="Loss. training: 2.5000 at first, 0.5000 at the end, from 0.5000 to 2.5000"' in chart
     assert '<a href="#finding-0"' in chart
 

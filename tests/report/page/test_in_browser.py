@@ -8,7 +8,7 @@ from made_trainings import HOSTILE, NAMES, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.restore import restore
+from modelscope_cli.records.documents import restore
 from modelscope_cli.report.page.comparison import compare_page
 
 LAYERS = "document.querySelectorAll('#layer-rows tbody tr[data-series]')"

@@ -12,12 +12,12 @@ from made_trainings import HOSTILE, finding, watch_document
 from samples_of_results import LINES
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.documents import restore
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.page_data import extract
-from modelscope_cli.records.restore import restore
-from modelscope_cli.report.page import page as page_file
+from modelscope_cli.report.page import html as page_file
+from modelscope_cli.report.page.common import PageOutcome, outcome
 from modelscope_cli.report.page.comparison import compare_page, pair_rows, paired
-from modelscope_cli.report.page.outcome import Outcome, outcome
 from modelscope_cli.report.page.results import page_of
 from modelscope_cli.report.reading import read
 from modelscope_cli.report.views import whole_sheet_of
@@ -134,9 +134,9 @@ def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
     verdicts = [training.verdict for training in record.trainings]
     assert outcome(record).kind == ("error" if "fault" in verdicts else "warning")
     sound = replace(record.trainings[0], verdict="nothing wrong", findings=())
-    assert outcome(replace(record, trainings=(sound, sound))) == Outcome("sound", "nothing wrong found")
+    assert outcome(replace(record, trainings=(sound, sound))) == PageOutcome("sound", "nothing wrong found")
     unknown = replace(sound, verdict="cannot tell", reason="too short")
-    assert outcome(replace(record, trainings=(sound, unknown))) == Outcome(
+    assert outcome(replace(record, trainings=(sound, unknown))) == PageOutcome(
         "warning", "cannot tell: too short"
     )
 

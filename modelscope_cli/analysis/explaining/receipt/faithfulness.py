@@ -31,7 +31,7 @@ from modelscope_cli.analysis.explaining.receipt.rankings import (
 )
 from modelscope_cli.analysis.explaining.receipt.road import impute
 from modelscope_cli.lean import without_dynamo
-from modelscope_cli.records.receipt import Curves
+from modelscope_cli.records.explain import Curves
 
 with without_dynamo():
     from torchvision.transforms.functional import gaussian_blur

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside
-from modelscope_cli.records.receipt import ClassEvidence, Outlier, Whereabouts
+from modelscope_cli.records.explain import ClassEvidence, Outlier, Whereabouts
 
 GRID = 32  # a class keeps a map of so many cells a side, whatever the size of the images
 N_OUTLIERS = 10

@@ -9,7 +9,7 @@ from statistics import fmean
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.receipt import (
+from modelscope_cli.records.explain import (
     FAILED,
     FIGURES,
     FULL,
@@ -25,9 +25,9 @@ from modelscope_cli.records.receipt import (
     OF_FULL,
     PASSED,
     QUICK,
-    Judgement,
     Receipt,
     RequirementMet,
+    TestJudgement,
 )
 
 REFERENCES = ("chance", "edges")
@@ -106,22 +106,22 @@ def together(receipt: Receipt, each: Sequence[Receipt]) -> Receipt:
     return _with(receipt, tuple(filter(None, map(_most, tests))), verdict)
 
 
-def _most(answers: Sequence[Judgement]) -> Judgement | None:
+def _most(answers: Sequence[TestJudgement]) -> TestJudgement | None:
     if not answers:
         return None
     counts = {answer: sum(one.answer == answer for one in answers) for answer in _ANSWERS}
     commonest = max(counts, key=lambda answer: counts[answer])
     reason = next((one.reason for one in answers if one.answer == commonest), "")
     not_made = counts[NOT_MADE] + counts[NOT_TESTED]
-    return Judgement(answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made)
+    return TestJudgement(answers[0].test, commonest, reason, counts[PASSED], counts[FAILED], not_made)
 
 
-def _answered(test: str, answer: str, reason: str = "") -> Judgement:
+def _answered(test: str, answer: str, reason: str = "") -> TestJudgement:
     n_not_made = int(answer in (NOT_MADE, NOT_TESTED))
-    return Judgement(test, answer, reason, int(answer == PASSED), int(answer == FAILED), n_not_made)
+    return TestJudgement(test, answer, reason, int(answer == PASSED), int(answer == FAILED), n_not_made)
 
 
-def _verdict(answers: Sequence[Judgement]) -> Judgement:
+def _verdict(answers: Sequence[TestJudgement]) -> TestJudgement:
     """Passed is what failed nothing, and was tested for luck, for what the model needs and for what it rests on."""
     failed = [one.reason for one in answers if one.answer == FAILED]
     if failed:
@@ -132,7 +132,7 @@ def _verdict(answers: Sequence[Judgement]) -> Judgement:
     return _answered(_VERDICT, NOT_TESTED, "; ".join(reasons))
 
 
-def _with(receipt: Receipt, tests: tuple[Judgement, ...], verdict: Judgement | None) -> Receipt:
+def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudgement | None) -> Receipt:
     failed = tuple(one.reason for one in tests if one.answer == FAILED)
     return replace(receipt, tests=tests, failed=failed, verdict=verdict)
 

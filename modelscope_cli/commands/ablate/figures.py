@@ -1,0 +1,291 @@
+"""What `ablate` draws, and the folder it leaves behind."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from modelscope_cli.commands.ablate.table import ablate_sheet, answer_of, picture_title, signed
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.ablate import AblateRecord, Ablation
+from modelscope_cli.records.naming import label_of
+from modelscope_cli.records.predict import Guess
+from modelscope_cli.report import gallery, image_tiles, numbers
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.folder import write_with
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
+from modelscope_cli.report.page import results
+from modelscope_cli.report.reading import RESULT_FILES
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+_MOST_PANELS = 8  # of channels
+_NAMED = 8  # longest bars of each panel
+
+
+def draw_ablation(record: AblateRecord) -> Any:
+    """Draw the rows in execution order; red where the answer changes, paler where only for some of the images."""
+    if any(row.channel is not None for row in record.rows):
+        return _draw_channels(record)
+    rows = sorted(record.rows, key=lambda row: row.order)
+    names = layer_names(map(label_of, rows))
+    figure, (upper, lower) = layer_panels(picture_title(record), [names], [3, 2], 7.2)
+    places = range(len(rows))
+    _bars(upper, places, rows, [row.target_logit_change for row in rows])
+    upper.say(f"change of the target's {record.score_name}")
+    _explain(upper, record)
+    if record.baseline.target_probability is None:
+        _bars(lower, places, rows, [row.output_l2 for row in rows])
+        lower.say("distance of the outputs (L2)")
+    else:
+        _draw_probabilities(lower, rows, record.baseline.target_probability)
+    return figure
+
+
+def _draw_probabilities(panel: Panel, rows: Sequence[Ablation], whole: float) -> None:
+    _bars(panel, range(len(rows)), rows, [row.target_probability for row in rows])
+    panel.level(whole, color=INK, lw=0.8, ls="--", label="whole model")
+    highest = max([whole, *(row.target_probability or 0.0 for row in rows)])
+    panel.limits(0, max(1.1 * highest, 1e-3))
+    panel.say("its probability")
+    panel.legend(ncols=3)
+
+
+def _draw_channels(record: AblateRecord) -> Any:
+    by_call: dict[tuple[int, str], list[Ablation]] = {}
+    for row in record.rows:
+        by_call.setdefault((row.order, label_of(row)), []).append(row)
+    calls = sorted(list(by_call)[:_MOST_PANELS])  # those with the largest effects
+    figure = new_figure(11.0, 1.4 + 2.3 * len(calls), picture_title(record))
+    panels = [Panel(axes, is_down=False) for axes in figure.subplots(len(calls), 1, squeeze=False)[:, 0]]
+    for panel, key in zip(panels, calls, strict=True):
+        rows, axes = by_call[key], panel.axes
+        _bars(panel, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
+        for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
+            if row.target_logit_change:
+                _name_channel(axes, row, row.target_logit_change)
+        axes.margins(y=0.18)
+        axes.set_xlim(-0.7, len(rows) - 0.3)
+        axes.set_ylabel(shortened(key[1]), fontsize=8)
+    panels[-1].axes.set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
+    _explain(panels[0], record)
+    return figure
+
+
+def _name_channel(axes: Any, row: Ablation, height: float) -> None:
+    text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
+    up = height > 0
+    axes.annotate(
+        text,
+        (row.channel, height),
+        xytext=(0, 3 if up else -3),
+        textcoords="offset points",
+        ha="center",
+        va="bottom" if up else "top",
+        fontsize=7,
+        color=INK,
+    )
+
+
+def _bars(
+    panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
+) -> None:
+    colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
+    known = [height or 0.0 for height in heights]
+    panel.bars(places, known, width=0.85, color=colours, edgecolor=colours, lw=0.4)
+    lost = [x for x, height in zip(places, heights, strict=True) if height is None]
+    if lost:
+        panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
+    panel.level(0, color=INK, lw=0.6)
+    panel.grid()
+
+
+def _mixed(fraction: float) -> tuple[float, float, float]:
+    """From the calm colour to the alarming one; a single changed answer already shows."""
+    from matplotlib.colors import to_rgb
+
+    share = 0.35 + 0.65 * fraction if fraction else 0.0
+    red, green, blue = (
+        (1 - share) * a + share * b for a, b in zip(to_rgb(LINE), to_rgb(ACCENT), strict=True)
+    )
+    return red, green, blue
+
+
+def _explain(panel: Panel, record: AblateRecord) -> None:
+    from matplotlib.patches import Patch
+
+    changed = (
+        "another prediction" if record.images == 1 else "another prediction; the redder, the more images"
+    )
+    patches = [Patch(color=LINE, label="the same prediction")]
+    if any(row.prediction_changed for row in record.rows):
+        patches.append(Patch(color=ACCENT, label=changed))
+    panel.legend(handles=[*patches, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+FIGURES = {"ablation": draw_ablation}
+
+
+COLUMNS, N_TILES = 4, 12  # the image is one of the tiles
+_SIDE, _GAP, _LINE, _FRAME = 232, 16, 18, 3  # pixels
+_CMAP = "viridis"
+_PAPER, _INK, _FAINT, _ALARM = (17, 19, 24), (236, 238, 242), (150, 156, 168), (255, 107, 120)
+# Of every call, by name and index: what it gave for the image, `(C, H, W)` maps or a `(C,)` vector.
+Maps = Mapping[tuple[str, int], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class _AblationTile:
+    """A small image with three lines under it."""
+
+    image: Image.Image
+    lines: tuple[str, str, str]
+    is_alarming: bool = False
+
+    def draw(self, sheet: Image.Image, x: int, y: int) -> None:
+        pen = ImageDraw.Draw(sheet)
+        if self.is_alarming:
+            pen.rectangle((x - _FRAME, y - _FRAME, x + _SIDE + _FRAME - 1, y + _SIDE + _FRAME - 1), _ALARM)
+            pen.rectangle((x, y, x + _SIDE - 1, y + _SIDE - 1), _PAPER)
+        centre = (x + (_SIDE - self.image.width) // 2, y + (_SIDE - self.image.height) // 2)
+        sheet.paste(self.image, centre)
+        colours = (_INK, _FAINT, _ALARM if self.is_alarming else _FAINT)
+        lines = (_end_of(plain(self.lines[0])), *(_start_of(plain(line)) for line in self.lines[1:]))
+        for i, (text, colour) in enumerate(zip(lines, colours, strict=True)):
+            pen.text((x, y + _SIDE + 6 + i * _LINE), text, fill=colour, font=_font())
+
+
+def rows_shown(record: AblateRecord) -> tuple[Ablation, ...]:
+    """Return the rows that get a tile: the largest effects."""
+    return record.rows[: N_TILES - 1]
+
+
+def save_contact_sheet(record: AblateRecord, input_image: Tensor, maps: Maps, path: Path) -> None:
+    """Draw the image with the whole model's answer, then a tile for each of `rows_shown`, framed in red where
+    the answer becomes another one.
+
+    A layer is shown by its liveliest channels, a channel laid over the image.
+
+    Args:
+        input_image: `(3, H, W)` uint8.
+    """
+    tiles = [_AblationTile(image_tiles.thumbnail(input_image, _SIDE), _whole_lines(record))]
+    for row in rows_shown(record):
+        image = _image(row, maps.get((row.name, row.call)), input_image)
+        tiles.append(_AblationTile(image, _lines(row, record), row.prediction_changed))
+    n_columns, n_rows = min(COLUMNS, len(tiles)), -(-len(tiles) // COLUMNS)
+    width, height = _SIDE + _GAP, _SIDE + 3 * _LINE + _GAP + 4
+    sheet = Image.new("RGB", (n_columns * width + _GAP, n_rows * height + _GAP), _PAPER)
+    for place, tile in enumerate(tiles):
+        tile.draw(sheet, _GAP + place % COLUMNS * width, _GAP + place // COLUMNS * height)
+    write_with(path, lambda beside: image_tiles.save_png(sheet, beside))
+
+
+def _whole_lines(record: AblateRecord) -> tuple[str, str, str]:
+    """Name the whole model, its number and its prediction: of the first image, where it is a row of scores."""
+    baseline = record.baseline
+    top = next((one.top for one in baseline.predictions), ())
+    if record.output != "classes":
+        said = _name(top[0]) if top else ""
+        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", said
+    (guess, *_) = top
+    said = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
+    return "the whole model", said, _name(guess)
+
+
+def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
+    name = label_of(row) + (f"   channel {row.channel}" if row.channel is not None else "")
+    share = "" if row.target_probability is None else numbers.percent(row.target_probability)
+    answer = answer_of(row)
+    said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
+    if row.changed_fraction is None:
+        said = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
+    elif record.output != "classes":
+        said = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
+    elif record.images > 1:
+        n_changed = round(row.changed_fraction * record.images)
+        said = (
+            f"{n_changed} of {record.images} change, most to {answer}"
+            if n_changed
+            else "no prediction changes"
+        )
+    change = f"change of the {record.score_name} {signed(row.target_logit_change)}"
+    return name, f"{change}   {share}".rstrip(), said
+
+
+def _name(guess: Guess) -> str:
+    return guess.label or str(guess.index)
+
+
+def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Image:
+    """Draw what a row took out: one channel over the image, or the liveliest channels of the layer."""
+    if maps is None or maps.numel() == 0:
+        return Image.new("RGB", (_SIDE, _SIDE), _PAPER)
+    if maps.ndim == 1:
+        return _vector(maps if row.channel is None else _only(maps, row.channel))
+    if row.channel is not None:
+        return image_tiles.overlay(maps[[row.channel]], input_image, _CMAP, _SIDE, "channel")
+    cells = gallery.tile(maps, gallery.MapLook("channel", _CMAP, None))
+    per_row = 3 if len(cells) > 4 else 2 if len(cells) > 1 else 1
+    side = (_SIDE + image_tiles.GAP) // per_row - image_tiles.GAP
+    return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, side), per_row), _CMAP).convert(
+        "RGB"
+    )
+
+
+def _only(vector: Tensor, channel: int) -> Tensor:
+    return torch.where(torch.arange(len(vector)) == channel, vector, 0)
+
+
+def _vector(vector: Tensor) -> Image.Image:
+    """Lay the values of a vector out as a square of small squares."""
+    n_columns = math.ceil(math.sqrt(len(vector)))
+    side = max((_SIDE + image_tiles.GAP) // n_columns - image_tiles.GAP, 1)
+    cells = gallery.vector_colours(vector)[:, None, None].expand(-1, side, side)
+    return _fitted(image_tiles.to_image(image_tiles.mosaic(cells, n_columns), _CMAP).convert("RGB"))
+
+
+def _fitted(image: Image.Image) -> Image.Image:
+    factor = _SIDE / max(image.size)
+    size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
+    return image.resize(size, Image.Resampling.NEAREST)
+
+
+def _start_of(text: str) -> str:
+    """As much of a line as fits from its start."""
+    fitting = next(n for n in range(len(text), -1, -1) if _font().getlength(text[:n] + "…") <= _SIDE)
+    return text if _font().getlength(text) <= _SIDE else text[:fitting] + "…"
+
+
+def _end_of(text: str) -> str:
+    """As much as fits up to its end, where a layer's name says most."""
+    return _start_of(text[::-1])[::-1]
+
+
+def _font() -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(13)
+
+
+__all__ = ["files_for", "rows_shown", "save_report"]
+PLOT, TABLE, CONTACT_SHEET = "ablation.png", "ablation.csv", "contact_sheet.png"
+
+
+def files_for(input_image: "Tensor | None") -> tuple[str, ...]:
+    """Name what `save_report` writes; the contact sheet only where there is an image."""
+    return (PLOT, *((CONTACT_SHEET,) if input_image is not None else ()), TABLE, *RESULT_FILES)
+
+
+def save_report(record: AblateRecord, stage: Path, input_image: "Tensor | None", maps: "Maps") -> None:
+    """Write `files_for(input_image)`: the chart, the contact sheet, the table, the record and its page."""
+    if input_image is not None:
+        save_contact_sheet(record, input_image, maps, stage / CONTACT_SHEET)
+    results.save_report(record, stage, {PLOT: draw_ablation(record)}, {TABLE: ablate_sheet(record)})

@@ -1,0 +1,100 @@
+"""The figure of `diff`."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.records.diff import Difference, DiffRecord
+from modelscope_cli.report.canvas import ACCENT, INK, LINE
+from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
+
+_FAINT = "#9fb3cf"
+
+
+def draw_divergence(record: DiffRecord) -> Any:
+    """Draw the relative L2 of every row in order on a logarithmic scale, with SQNR on the right: one is the other.
+
+    What is equal to the last bit, which such a scale has no place for, is on the lower edge. Below, 1 - cosine.
+    """
+    rows = record.rows
+    named = layer_names if record.layers is not None else parameter_names
+    figure, (upper, lower) = layer_panels(
+        _title(record), [named(row.label for row in rows)], [3, 1], 7.2, legend_lines=3
+    )
+    _draw_distance(upper, record)
+    _draw_angle(lower, rows)
+    return figure
+
+
+def _draw_distance(panel: Panel, record: DiffRecord) -> None:
+    rows = record.rows
+    distances = [row.rel_l2 for row in rows]
+    floor, top = _limits([*distances, record.tolerance], has_edge=not all(distances))
+    panel.scale("log")
+    panel.limits(floor, top)
+    heights = [math.nan if one is None else min(max(one, floor), top) for one in distances]
+    joined = [height if row.differing else math.nan for row, height in zip(rows, heights, strict=True)]
+    panel.plot(range(len(rows)), joined, "-", lw=1.0, color=_FAINT, zorder=1)
+    looks = (
+        ("beyond the tolerance", "o", LINE, LINE),
+        ("within the tolerance", "o", LINE, "white"),
+        ("equal to the last bit", "s", _FAINT, "white"),
+    )
+    kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
+    for kind, (name, marker, edge, face) in enumerate(looks):
+        places = [x for x, row in enumerate(rows) if kinds[x] == kind and row.rel_l2 is not None]
+        points = [heights[x] for x in places]
+        if places:
+            panel.plot(places, points, marker, ms=4, mec=edge, mfc=face, label=name, clip_on=False, zorder=2)
+    if record.tolerance > 0:
+        panel.level(record.tolerance, color=INK, lw=0.8, ls=":", label=f"tolerance {record.tolerance:g}")
+    apart = [x for x, row in enumerate(rows) if row.rel_l2 is None]
+    if apart:
+        words = "added, removed, reshaped"
+        panel.plot(apart, [floor] * len(apart), "x", ms=5, color=ACCENT, label=words, clip_on=False)
+    first = next((x for x, row in enumerate(rows) if row.label == record.first_divergence), None)
+    if first is not None and record.layers is not None:
+        panel.mark(first, color=ACCENT, lw=1.0, zorder=0, label=f"first divergence: {rows[first].label}")
+    panel.say("relative L2, |a - b| / |a|")
+    panel.grid()
+    panel.legend(ncols=5)
+    panel.other_scale(-20 * math.log10(floor), -20 * math.log10(top), "SQNR, dB")
+
+
+def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
+    # Below this a cosine in float64 says nothing; what is equal has none to show.
+    angles = [
+        max(1 - row.cosine, 1e-16) if row.cosine is not None and row.differing else math.nan for row in rows
+    ]
+    panel.scale("log")
+    panel.plot(range(len(rows)), angles, ".-", ms=4, lw=1.0, color=LINE)
+    drawn = [angle for angle in angles if angle > 0] or [1.0]
+    panel.limits(10 ** math.floor(math.log10(0.5 * min(drawn))), 10 ** math.ceil(math.log10(2 * max(drawn))))
+    panel.without_minor_numbers()
+    panel.say("1 - cosine")
+    panel.grid()
+
+
+def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:
+    """Return whole powers of ten around what can be drawn, with room for what is on the lower edge."""
+    drawn = [value for value in values if value and math.isfinite(value)] or [1.0]
+    low, high = math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn)) + 1e-9)
+    return 10.0 ** (low - has_edge), 10.0 ** max(high, low + 1)
+
+
+def _title(record: DiffRecord) -> str:
+    sides = (
+        (record.run.model, record.run.dtype, record.mode),
+        (record.b.model, record.b.dtype, record.b.mode),
+    )
+    texts = []
+    for model, dtype, mode in sides:
+        name = Path(model.name).name
+        weights = f", {model.weights.resolved} weights" if model.source != "file" else ""
+        texts.append(f"{name}{weights}" + (f", {dtype}, {mode} mode" if mode else ""))
+    return f"A: {texts[0]}\nB: {texts[1]}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+FIGURES = {"divergence": draw_divergence}

@@ -1,0 +1,265 @@
+"""What `explain` draws, and the folder it leaves behind."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from modelscope_cli.commands.explain.table import explain_sheet
+from modelscope_cli.records.explain import ExplainRecord, Receipt, Whereabouts
+from modelscope_cli.report import numbers
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.page import results
+from modelscope_cli.report.reading import RESULT_FILES
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+
+# In inches; at 130 dots the widest image has less than 2,000 pixels.
+_WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 15.0, 0.15, 0.12, 0.45, 0.3, 0.17
+_LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
+_KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and the gap between it and them
+_COLUMNS = 6  # of small maps under a large one
+_COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
+_SHOWN = 0.995  # of the values lie within the colours: a few pixels would leave all others pale
+_MOST_METHODS, _MOST_CLASSES = 12, 24
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """One image and what explains it.
+
+    Attributes:
+        name: of the image; said: what the model says of it, in words.
+        image: `(3, H, W)` uint8, as the model sees it.
+        maps: `(H, W)` float32 of each method, the winner first; receipts: of the same names.
+        units: what a map is in, `logits` or nothing, by method.
+    """
+
+    name: str
+    said: str
+    image: Tensor
+    maps: Mapping[str, Tensor]
+    receipts: Mapping[str, Receipt]
+    units: Mapping[str, str]
+
+    def size(self, width: float, most: float) -> tuple[float, float]:
+        """Return width and height of the image, fitted into so many inches; a very long one stays visible."""
+        height, long = self.image.shape[-2:]
+        scale = min(width / long, most / height)
+        return max(long * scale, 0.05), max(height * scale, 0.05)
+
+
+class _FigurePage:
+    """A figure whose axes stand at places in inches, from the upper left corner."""
+
+    def __init__(self, width: float, height: float, title: str) -> None:
+        self.width, self.height = width, height
+        self.figure = new_figure(width, height, title, is_laid_out=False)
+
+    def axes(self, left: float, top: float, width: float, height: float) -> Any:
+        return axes_at(self.figure, left, top, width, height)
+
+    def image(self, one: Explained, left: float, top: float, size: tuple[float, float], words: str) -> Any:
+        axes = self.axes(left, top, *size)
+        axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
+        _show(axes, one.image.permute(1, 2, 0).numpy())
+        return axes
+
+    def small(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
+        """A map; below it what its receipt says, in the warning colour where it failed a test."""
+        axes, receipt = self.axes(left, top, *size), one.receipts[method]
+        _overlay(axes, one.image, one.maps[method])
+        axes.set_title(_titled(method, receipt), loc="left", fontsize=9, color=INK, pad=3)
+        figures = {
+            **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
+            "ROAD": receipt.road,
+        }
+        said = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        axes.set_xlabel(said, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
+
+
+def _titled(method: str, receipt: Receipt) -> str:
+    return f"{method}: {receipt.verdict.answer}" if receipt.verdict is not None else method
+
+
+def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
+    """Draw one image large, its winner's map, its curves and the other maps; or several, a row an image."""
+    return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
+
+
+def _draw_one(one: Explained, title: str) -> "Figure":
+    winner, *others = list(one.maps)[:_MOST_METHODS]
+    receipt = one.receipts[winner]
+    width, height = one.size(_LARGE, 1.5 * _LARGE)
+    small = one.size((_WIDTH - 2 * _MARGIN) / _COLUMNS - _GAP, _LARGE)
+    row = _CAPTION + small[1] + _CAPTION
+    top = _HEAD + _CAPTION
+    below = top + max(height + _LINE * (len(receipt.failed) + 1), 2.8)
+    page = _FigurePage(_WIDTH, below + row * -(-len(others) // _COLUMNS), title)
+    page.image(one, _MARGIN, top, (width, height), f"{shortened(one.name)}: {one.said}")
+    left = _MARGIN + _LARGE + _GAP
+    axes = page.axes(left, top, width, height)
+    axes.set_title(_titled(winner, receipt), loc="left", fontsize=9, color=INK, pad=3)
+    axes.set_xlabel("\n".join(receipt.failed), loc="left", fontsize=8, color=ACCENT, labelpad=3)
+    drawn, is_clipped = _overlay(axes, one.image, one.maps[winner])
+    bar_axes = page.axes(left + width + _GAP, top, 0.16, max(height, 1.5))
+    bar = page.figure.colorbar(drawn, cax=bar_axes, extend="both" if is_clipped else "neither")
+    bar.set_label(f"{_AGAINST}  ←  {one.units.get(winner, '')}  →  {_FOR}", fontsize=8, color=INK)
+    bar.ax.tick_params(labelsize=8)
+    high = min(max(height, 1.9), 4.4) - _KEY
+    if receipt.insertion is not None or receipt.curves:
+        _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
+    for place, method in enumerate(others):
+        down, across = divmod(place, _COLUMNS)
+        left = _MARGIN + across * (_WIDTH - 2 * _MARGIN) / _COLUMNS
+        page.small(one, method, left, below + down * row + _CAPTION, small)
+    return page.figure
+
+
+def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
+    methods = list(explained[0].maps)[:_MOST_METHODS]
+    cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
+    sizes = [one.size(cell - _GAP, 2 * cell) for one in explained]
+    rows = [height + 2 * _LINE + _CAPTION for _, height in sizes]
+    page = _FigurePage(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
+    top = _HEAD
+    for one, size, row in zip(explained, sizes, rows, strict=True):
+        upper = top + 2 * _LINE
+        page.image(one, _MARGIN, upper, size, f"{shortened(one.name, 22)}\n{shortened(one.said, 22)}")
+        for place, method in enumerate(methods, 1):
+            if method in one.maps:
+                page.small(one, method, _MARGIN + place * cell, upper, size)
+        top += row
+    said = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
+    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, said, fontsize=8, color=INK)
+    return page.figure
+
+
+def _show(axes: Any, image: Any, **how: Any) -> Any:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    return axes.imshow(image, aspect="auto", **how)
+
+
+def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
+    """Lay a signed map over the gray image, colour symmetric about zero, as opaque as it is strong.
+
+    Returns:
+        What a colour bar is made of, and whether values lie beyond its ends.
+    """
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    height, width = image.shape[-2:]
+    gray = (image.float() * torch.tensor([0.299, 0.587, 0.114])[:, None, None]).sum(0) / 255
+    _show(axes, (0.2 + 0.75 * gray).numpy(), cmap="gray", vmin=0, vmax=1)
+    scores = torch.nan_to_num(scores.detach().float().cpu(), nan=0.0, posinf=0.0, neginf=0.0)
+    strength = scores.abs().flatten().sort().values
+    highest = strength[-1].item()
+    limit = strength[round(_SHOWN * (len(strength) - 1))].item() or highest or 1.0
+    mapped = ScalarMappable(Normalize(-limit, limit), _COLOURS)
+    colours = mapped.to_rgba(scores.numpy())
+    colours[..., 3] = 0.75 * (scores.abs() / limit).clamp(max=1).sqrt().numpy()
+    _show(axes, colours, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
+    return mapped, highest > 1.05 * limit
+
+
+def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
+    """What the model still says while the image is uncovered and covered in the map's order, a line a baseline."""
+    for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
+        ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
+        for values, colour, way in ways:
+            if values:
+                axes.plot(curve.shares, values, style, color=colour, lw=1.6, label=f"{way}, {curve.baseline}")
+    said = [
+        f"{way} {numbers.number(value)}, by chance {numbers.number(chance)}"
+        for way, value, chance in (
+            ("insertion", receipt.insertion, receipt.insertion_chance),
+            ("deletion", receipt.deletion, receipt.deletion_chance),
+        )
+        if value is not None
+    ]
+    axes.set_title("\n".join(said) or "no curves", loc="left", fontsize=9, color=INK, pad=3)
+    axes.set_xlim(0, 1)
+    axes.set_xlabel("share of the pixels, the strongest first", fontsize=8)
+    axes.set_ylabel("score of the model: 0 for blank, 1 for the image", fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(lw=0.4, alpha=0.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    if axes.lines:
+        below = {"loc": "upper left", "bbox_to_anchor": (0, -_KEY_ABOVE / height)}
+        axes.legend(**below, ncols=2, frameon=False, fontsize=7, borderaxespad=0.0)
+
+
+def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
+    """Draw for each class where its evidence is in the mean, the class whose evidence is most outside first.
+
+    All share one scale: 1 is an even spread. The dotted line is the border, the outer tenth of each side.
+    """
+    shown = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
+    side = 1.9
+    row = side + 2 * _LINE + _CAPTION
+    height = _HEAD + row * max(-(-len(shown) // _COLUMNS), 1)
+    page = _FigurePage(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
+    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in shown}
+    highest = max([1.0, *(cells.max().item() for cells in spread.values())])
+    drawn = None
+    for place, one in enumerate(shown):
+        down, across = divmod(place, _COLUMNS)
+        top = _HEAD + down * row + 2 * _LINE
+        axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)
+        how = {"cmap": "magma", "vmin": 0, "vmax": highest, "extent": (0, 1, 1, 0)}
+        drawn = _show(axes, spread[one.label].numpy(), **how)
+        axes.plot([0.1, 0.9, 0.9, 0.1, 0.1], [0.1, 0.1, 0.9, 0.9, 0.1], ":", color="white", lw=0.8)
+        heading = f"{shortened(one.label, 22)}, {numbers.count(one.images)} image{'s' * (one.images != 1)}"
+        said = f"{heading}\nborder {numbers.percent(one.border)}"
+        said += f", outside {numbers.percent(one.outside)}" if one.outside is not None else ""
+        axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
+    if drawn is not None:
+        bar_axes = page.axes(page.width - 0.75, _HEAD + 2 * _LINE, 0.14, side)
+        page.figure.colorbar(drawn, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
+        bar_axes.tick_params(labelsize=8)
+    return page.figure
+
+
+EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
+Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
+
+
+def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
+    """Name what `save_report` writes: the explanations only of images, the classes only of several."""
+    figures = (EXPLANATION,) if _seen(kept) else ()
+    return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
+
+
+def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
+    """Write `files_for(record, kept)`."""
+    heading = f"{record.run.model.heading}, why {record.target}"
+    figures = {EXPLANATION: draw_explanations(_seen(kept), heading)} if _seen(kept) else {}
+    if record.whereabouts is not None:
+        title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
+        figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
+    results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
+
+
+def _seen(kept: Kept) -> list[Explained]:
+    return [
+        Explained(
+            name=Path(one.name).name,
+            said=f"{one.words} {numbers.percent(one.probability)}",
+            image=one.picture,
+            maps={method: outcome.shown for method, outcome in one.outcomes.items()},
+            receipts={method: outcome.receipt for method, outcome in one.outcomes.items()},
+            units={method: outcome.units for method, outcome in one.outcomes.items()},
+        )
+        for one in kept
+        if one.picture is not None
+    ]

@@ -1,0 +1,146 @@
+"""The sheets of `featuremaps --top-images`, and the folder they are in."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw, ImageFont
+
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
+from modelscope_cli.records.naming import label_of
+from modelscope_cli.report import numbers
+from modelscope_cli.report.image_tiles import BACKGROUND_RGB, TEXT_RGB, save_png
+from modelscope_cli.report.labels import cut_in_the_middle, file_stems
+from modelscope_cli.report.page.results import save_result
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+CHANNELS_A_SHEET = 8
+SIDE = 96  # pixels of an image
+_GAP, _APART, _MARGIN = 6, 22, 14
+_SMALL, _MIDDLE, _LARGE = 11, 13, 16  # sizes of letters
+_DIM_RGB = (150, 156, 168)
+
+
+def draw_sheet(
+    title: str, rows: Sequence[ChannelImages], k: int, crops: Mapping[ChannelImage, Image.Image]
+) -> Image.Image:
+    """Draw some channels of one layer: what fires each most, in the middle and least, the strongest first; least,
+    the weakest first.
+
+    Args:
+        k: images in a group, for which there is room.
+        crops: what to show of each image.
+    """
+    across = math.ceil(math.sqrt(k))
+    group = (across * (SIDE + _GAP), 24 + -(-k // across) * (SIDE + 2 * _SMALL + 12))
+    block = (3 * group[0] + 2 * _APART, 30 + group[1])
+    n_columns = 2 if len(rows) > 1 and k <= 9 else 1
+    n_rows = -(-len(rows) // n_columns)
+    size = (
+        2 * _MARGIN + n_columns * block[0] + (n_columns - 1) * 2 * _APART,
+        2 * _MARGIN + 28 + n_rows * (block[1] + _APART) - _APART,
+    )
+    sheet = Image.new("RGB", size, BACKGROUND_RGB)
+    draw = ImageDraw.Draw(sheet)
+    _write(draw, (_MARGIN, _MARGIN), title, _LARGE, size[0] - 2 * _MARGIN)
+    for n, row in enumerate(rows):
+        left = _MARGIN + n % n_columns * (block[0] + 2 * _APART)
+        top = _MARGIN + 28 + n // n_columns * (block[1] + _APART)
+        _write(draw, (left, top), _heading(row), _LARGE - 1, block[0])
+        for words, images in row.groups:
+            _draw_group(sheet, (left, top + 26), words, images, across, crops)
+            left += group[0] + _APART
+    return sheet
+
+
+def _heading(row: ChannelImages) -> str:
+    parts = [f"channel {row.channel}", f"median {numbers.number(row.median)}"]
+    if row.above_half is not None:
+        parts.append(f"{numbers.percent(row.above_half)} of the images above half of the largest value")
+    return "   ".join(parts)
+
+
+def _draw_group(
+    sheet: Image.Image,
+    place: tuple[int, int],
+    words: str,
+    images: Sequence[ChannelImage],
+    across: int,
+    crops: Mapping[ChannelImage, Image.Image],
+) -> None:
+    draw = ImageDraw.Draw(sheet)
+    _write(draw, place, words, _MIDDLE, across * (SIDE + _GAP), _DIM_RGB)
+    for n, image in enumerate(images):
+        left = place[0] + n % across * (SIDE + _GAP)
+        top = place[1] + 22 + n // across * (SIDE + 2 * _SMALL + 12)
+        crop = crops[image]
+        sheet.paste(crop, (left + (SIDE - crop.width) // 2, top + (SIDE - crop.height) // 2))
+        _write(draw, (left, top + SIDE + 1), numbers.number(image.value) or str(image.value), _SMALL, SIDE)
+        file = image.image.replace("\\", "/").rpartition("/")[2]
+        _write(draw, (left, top + SIDE + _SMALL + 3), file, _SMALL, SIDE, _DIM_RGB)
+
+
+def _write(
+    draw: ImageDraw.ImageDraw,
+    place: tuple[int, int],
+    text: str,
+    size: int,
+    width: int,
+    colour: tuple[int, int, int] = TEXT_RGB,
+) -> None:
+    """Draw one line of text, cut in its middle where it is wider than `width` pixels."""
+    font = ImageFont.load_default(size)
+    is_short: Callable[[str], bool] = lambda cut: font.getlength(cut) <= width  # noqa: E731
+    draw.text(place, cut_in_the_middle(plain(text), is_short), fill=colour, font=font)
+
+
+def save_sheets(
+    record: FeatureMapsRecord,
+    stage: Path,
+    cut: "Callable[[FeatureMap, int], Mapping[ChannelImage, Image.Image]]",
+) -> FeatureMapsRecord:
+    """Write the sheets and the record; return the record with the names of its files.
+
+    Args:
+        cut: given a layer and the side in pixels, returns what to show of every image of its channels.
+    """
+    maps, channels = [], {key_of(row): row for row in record.channels}
+    for layer, stem in zip(record.maps, file_stems(record.maps), strict=True):
+        shown = [channels[*key_of(layer), channel] for channel in layer.shown]
+        crops = cut(layer, SIDE) if shown else {}
+        files = [f"{stem}{number}.png" for number in _numbers(len(shown))]
+        for file, rows in zip(files, _pages(shown), strict=True):
+            save_png(draw_sheet(_title(layer), rows, record.top_images, crops), stage / file)
+            channels |= {key_of(row): replace(row, file=file) for row in rows}
+        maps.append(replace(layer, file=files[0] if files else None))
+    record = replace(record, maps=tuple(maps), channels=tuple(channels.values()))
+    save_result(record, stage)
+    return record
+
+
+def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:
+    """Return what tells an output, or a channel of one, from all others."""
+    own = (row.name, row.call, row.output)
+    return (*own, row.channel) if isinstance(row, ChannelImages) else own
+
+
+def _pages(rows: Sequence[ChannelImages]) -> Iterable[Sequence[ChannelImages]]:
+    return [rows[start : start + CHANNELS_A_SHEET] for start in range(0, len(rows), CHANNELS_A_SHEET)]
+
+
+def _numbers(n_channels: int) -> Iterator[str]:
+    """Number the sheets of a layer, where there are several."""
+    n_sheets = -(-n_channels // CHANNELS_A_SHEET)
+    return (f"-{n + 1:02d}" if n_sheets > 1 else "" for n in range(n_sheets))
+
+
+def _title(layer: FeatureMap) -> str:
+    return (
+        f"{label_of(layer)}   {layer.type}   {len(layer.shown)} of {layer.channels} channels   {layer.note}"
+    )

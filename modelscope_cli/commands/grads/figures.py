@@ -1,0 +1,135 @@
+"""The figure of `grads`, and the folder it leaves behind."""
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.grads.table import grads_sheet
+from modelscope_cli.plain_text import markdown, plain
+from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
+from modelscope_cli.records.naming import label_of
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
+from modelscope_cli.report.folder import write_text
+from modelscope_cli.report.formats import render_markdown
+from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
+from modelscope_cli.report.page import results
+from modelscope_cli.report.reading import RESULT_FILES
+
+_NON_FINITE = "non-finite"
+_MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
+
+
+def draw_gradient_flow(record: GradsRecord) -> Any:
+    """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
+
+    Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
+    place for is on its edges: a gradient of exactly zero below, one with NaN or infinities above.
+    """
+    activations = [row for row in record.activations if _has_gradient(row)]
+    parameters = [row for row in record.parameters if _has_gradient(row)]
+    names = [layer_names(map(label_of, activations)), parameter_names(row.name for row in parameters)]
+    figure, (upper, lower) = layer_panels(_title(record), names, [1, 1], 8.4, legend_lines=3)
+    _draw(upper, activations, [True] * len(activations), AMBER)
+    upper.say("|gradient| at the output of each layer")
+    # Biases and scales live on another scale than weights: joined up, the line would only zigzag.
+    is_weight = [len(row.shape) > 1 for row in parameters]
+    _draw(lower, parameters, is_weight, LINE)
+    lower.say("|gradient| of each parameter")
+    at_output = record.totals.output_grad_norm
+    if at_output > 0:
+        upper.level(at_output, color=INK, lw=0.7, ls=":", label="at the model's output")
+        upper.legend(ncols=4)
+    return figure
+
+
+def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
+    return row.grad_norm is not None or row.mark == _NON_FINITE  # no norm where all of it is
+
+
+def _draw(
+    panel: Panel, rows: Sequence[ActivationGradient | ParameterGradient], is_joined: list[bool], colour: str
+) -> None:
+    norms = [math.nan if row.mark == _NON_FINITE else row.grad_norm or 0.0 for row in rows]
+    before = [row.norm_before_clip for row in rows]
+    positive = [
+        value for value in (*norms, *(b or 0.0 for b in before)) if value > 0 and math.isfinite(value)
+    ]
+    low, high = (min(positive), max(positive)) if positive else (1e-3, 1.0)
+    floor = low / 10 ** max(0.05 * math.log10(high / low), 0.3)
+    panel.scale("log")
+    ceiling = high * (high / floor) ** 0.06
+    panel.limits(floor, ceiling)
+    places = range(len(rows))
+    heights = [value if math.isnan(value) else max(value, floor) for value in norms]
+    if any(value is not None for value in before):
+        unclipped = [max(value or 0.0, floor) for value in before]
+        _line(panel, unclipped, is_joined, colour, 0.35, " before clipping")
+    _line(panel, heights, is_joined, colour, 1.0, "")
+    for mark, marker in _MARKERS.items():
+        marked = [x for x in places if rows[x].mark == mark]
+        if marked:
+            found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
+            panel.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
+    panel.grid()
+    if rows:
+        panel.legend(ncols=4)
+    else:
+        panel.axes.text(
+            0.5, 0.5, "no gradient arrived", ha="center", transform=panel.axes.transAxes, color=ACCENT
+        )
+
+
+def _line(
+    panel: Panel, heights: list[float], is_joined: list[bool], colour: str, alpha: float, suffix: str
+) -> None:
+    joined = [x for x, joins in enumerate(is_joined) if joins]
+    single = [x for x, joins in enumerate(is_joined) if not joins]
+    look: dict[str, Any] = {"color": colour, "alpha": alpha}
+    name = "weights" if single else "gradient"
+    panel.plot(joined, [heights[x] for x in joined], "o-", ms=3, lw=1.2, label=name + suffix, **look)
+    if single:
+        points = [heights[x] for x in single]
+        panel.plot(single, points, "o", ms=3.5, mfc="none", mew=0.8, label="biases, scales" + suffix, **look)
+
+
+def _title(record: GradsRecord) -> str:
+    loss = record.loss
+    return f"{record.run.model.heading}, {record.mode} mode: {loss.name} = {loss.value:.4g}"
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+FIGURES = {"flow": draw_gradient_flow}
+
+
+FIGURE = "gradient_flow.png"
+FILES = (*RESULT_FILES, "report.md", FIGURE, "parameters.csv", "activations.csv")
+
+
+def save_report(record: GradsRecord, stage: Path) -> None:
+    """Write `FILES` into a folder."""
+    write_text(stage / "report.md", _markdown(record))
+    tables = {f"{table}.csv": grads_sheet(record, table) for table in ("parameters", "activations")}
+    results.save_report(record, stage, {FIGURE: draw_gradient_flow(record)}, tables)
+
+
+def _markdown(record: GradsRecord) -> str:
+    """Everything on one page: what was run, the figure, what is troubled, and the tables."""
+    parameters = grads_sheet(record, "parameters")
+    troubled = replace(parameters, title="Troubled parameters", facts=())
+    troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))
+    parts = [
+        f"# Gradients of {markdown(Path(record.run.model.name).name)}",
+        f"    modelscope {plain(shlex.join(record.run.argv))}" if record.run.argv else "",
+        f"![Gradient flow]({FIGURE})",
+        render_markdown(troubled) if troubled.rows else "No parameter is marked.",
+        "## Parameters",
+        render_markdown(parameters),
+        "## Activations",
+        render_markdown(replace(grads_sheet(record, "activations"), facts=())),
+    ]
+    if record.batch_norm:
+        parts += ["## Batch norm", render_markdown(grads_sheet(record, "batch-norm"))]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"

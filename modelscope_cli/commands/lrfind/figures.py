@@ -1,0 +1,93 @@
+"""The curve of `lrfind`, and the folder it leaves behind."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+from modelscope_cli.commands.lrfind.table import WAYS, loss_at, rate
+from modelscope_cli.records.train import RECOMMENDED, LrfindRecord
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, tidy
+from modelscope_cli.report.page import results
+from modelscope_cli.report.reading import RESULT_FILES
+from modelscope_cli.report.training_panels import say_cut
+
+_MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
+
+
+def draw_range_test(record: LrfindRecord) -> Any:
+    """Draw the loss, faint, and the smoothed loss over the learning rate, with the suggestions on it.
+
+    The one that is recommended is filled; the others are hollow.
+    """
+    figure = new_figure(8.0, 4.6, _title(record))
+    axes = figure.subplots()
+    points = [
+        (lr, a, b)
+        for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True)
+        if a is not None and b is not None
+    ]
+    rates = [lr for lr, _, _ in points]
+    axes.plot(rates, [value for _, value, _ in points], color=LINE, lw=0.7, alpha=0.4, label="loss")
+    axes.plot(rates, [value for _, _, value in points], color=LINE, lw=1.8, label="smoothed")
+    _mark_suggestions(axes, record)
+    if record.sweep == "exponential":
+        axes.set_xscale("log")
+    _cut_rise(axes, [value for _, _, value in points], [value for _, value, _ in points])
+    tidy(axes)
+    axes.set_xlabel("learning rate" + (" (logarithmic)" if record.sweep == "exponential" else ""))
+    axes.set_ylabel("loss")
+    axes.legend(**ABOVE, ncols=3)
+    return figure
+
+
+def _title(record: LrfindRecord) -> str:
+    """Say in a sentence what to do, and why the sweep ended."""
+    best = record.suggestion.recommended
+    advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
+    reasons = {"diverged": "because the loss diverged", "the loss": f"because {record.stopped}"}
+    ended = next(
+        (said for start, said in reasons.items() if record.stopped.startswith(start)), f"at {record.stopped}"
+    )
+    return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
+
+
+def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:
+    for name in WAYS:
+        lr = getattr(record.suggestion, name)
+        if lr is None:
+            continue
+        is_best = name == RECOMMENDED
+        colour = ACCENT if is_best else INK
+        words = f"{name.replace('minimum', 'minimum / 10')}: {rate(lr)}" + (
+            ", recommended" if is_best else ""
+        )
+        look = {"ms": 9 if is_best else 6.5, "mec": colour, "mfc": colour if is_best else "white"}
+        axes.axvline(lr, color=colour, lw=1.2 if is_best else 0.7, ls="-" if is_best else ":", zorder=1)
+        height = loss_at(record, lr)
+        axes.plot([lr], [math.nan if height is None else height], _MARKERS[name], **look, label=words)
+
+
+def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
+    """Show as much above the start as below: the rise at the end needs no more. What is cut off is said."""
+    if not smoothed:
+        return
+    low, first = min(smoothed), smoothed[0]
+    room = max(first - low, 0.05 * abs(first))
+    bottom, top = min(low - 0.3 * room, max(min(raw), low - room)), first + room
+    axes.set_ylim(bottom, top)
+    if max(*smoothed, *raw) > top:
+        say_cut(axes, max(*smoothed, *raw))
+    if min(raw) < bottom:
+        say_cut(axes, min(raw), is_below=True)
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+FIGURES = {"range test": draw_range_test}
+
+
+FILES = ("lr.png", *RESULT_FILES)
+
+
+def save_report(record: LrfindRecord, stage: Path) -> None:
+    """Write the curve, the report and its page into a folder."""
+    results.save_report(record, stage, {"lr.png": draw_range_test(record)}, {})

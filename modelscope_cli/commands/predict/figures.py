@@ -1,0 +1,101 @@
+"""The figures of `predict --truth`, and the folder it leaves behind."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.commands.predict.table import predict_sheet, tables_of, truth_words
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
+from modelscope_cli.report import numbers
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.page import results
+from modelscope_cli.report.reading import RESULT_FILES
+from modelscope_cli.report.sheet import Sheet
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+_COLUMNS = 6
+
+
+def draw_reliability(record: PredictRecord) -> Any:
+    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has."""
+    truth = getattr(record, "truth", None)
+    if truth is None or truth.ece is None:
+        message = "predict draws a figure only with a truth of one class per image"
+        raise UsageError(message, "--truth folders")
+    figure = new_figure(6.4, 7.0, record.run.model.heading)
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    seen = [one for one in truth.bins if one.n]
+    middles = [(one.low + one.high) / 2 for one in seen]
+    width = 0.92 / BINS
+    upper.bar(middles, [one.accuracy for one in seen], width, color=LINE, label="accuracy")
+    confidences = [one.confidence for one in seen]
+    upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
+    upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
+    upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
+    upper.set_ylim(0, 1)
+    upper.set_ylabel("share of the images")
+    upper.legend(**ABOVE, ncols=3)
+    lower.bar(middles, [one.n for one in seen], width, color=LINE)
+    lower.set_ylabel("images")
+    lower.set_xlabel("confidence: score of the predicted class")
+    lower.set_xlim(0, 1)
+    return figure
+
+
+def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
+    """Draw the images with the highest score of a wrong class, the worst first, as the model saw them.
+
+    Args:
+        images: `(3, H, W)` uint8, one a mistake.
+    """
+    assert record.truth is not None
+    n_columns = min(_COLUMNS, len(images))
+    n_rows = -(-len(images) // n_columns)
+    figure = new_figure(
+        2.1 * n_columns + 0.4, 2.7 * n_rows + 0.5, f"{record.run.model.heading}: worst images"
+    )
+    cells = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
+    for axes in cells:
+        axes.set_axis_off()
+    for axes, mistake, image in zip(cells, record.truth.worst, images, strict=False):
+        axes.imshow(image.permute(1, 2, 0).numpy())
+        said = mistake.predicted_label or str(mistake.predicted)
+        lines = (
+            f"{shortened(said)} {numbers.percent(mistake.confidence)}",
+            f"is {shortened(truth_words(mistake))}",
+            shortened(mistake.image),
+        )
+        axes.set_title("\n".join(lines), fontsize=7, color=INK)
+    return figure
+
+
+# What `record.plot()` draws; the first where no other is asked for.
+FIGURES = {"reliability": draw_reliability}
+
+
+RELIABILITY, WORST = "reliability.png", "worst.png"
+
+
+def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[str, ...]:
+    """Name what `save_report` writes; without a truth the record and its page."""
+    if truth is None:
+        return RESULT_FILES
+    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
+    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
+
+
+def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:
+    """Write the tables, the figures, the record and its page."""
+    truth = record.truth
+    figures: dict[str, Any] = {}
+    tables: dict[str, Sheet] = {}
+    if truth is not None:
+        figures |= {RELIABILITY: draw_reliability(record)} if truth.ece is not None else {}
+        figures |= {WORST: draw_worst(record, images)} if images else {}
+        tables = {f"{table}.csv": predict_sheet(record, table) for table in tables_of(truth)}
+    results.save_report(record, stage, figures, tables)

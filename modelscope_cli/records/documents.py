@@ -1,0 +1,381 @@
+"""Documents and records: a document restored to its record, and the JSON Schema of each. Standard library only.
+
+A document may be anybody's file: every value is checked against the type of its field, so that a restored record is
+as valid as a fresh one. Keys that this version does not know are ignored, missing ones take their default. NaN and
+infinite numbers, which JSON lacks, are null in the document and NaN in the record.
+
+The schemas are of draft 2020-12. Objects are open: within one version of a document keys are only ever added.
+"""
+
+import dataclasses
+import inspect
+import math
+import re
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.records.display import Shown
+from modelscope_cli.records.run import Record, Run, key_of
+
+# The record of each schema, by its module and its name.
+RECORDS = {
+    "ablate": ("ablate", "AblateRecord"),
+    "attack": ("attack", "AttackRecord"),
+    "check": ("check", "CheckRecord"),
+    "diff": ("diff", "DiffRecord"),
+    "explain": ("explain", "ExplainRecord"),
+    "featuremaps": ("featuremaps", "FeatureMapsRecord"),
+    "grads": ("grads", "GradsRecord"),
+    "lrfind": ("train", "LrfindRecord"),
+    "models": ("listings", "Catalogue"),
+    "predict": ("predict", "PredictRecord"),
+    "predict-doctor": ("predict", "DoctorRecord"),
+    "prune": ("prune", "PruneRecord"),
+    "rules": ("check", "RuleList"),
+    "stats": ("stats", "StatsRecord"),
+    "summary": ("summary", "SummaryRecord"),
+    "train": ("train", "TrainRecord"),
+    "verify": ("certificate", "VerifyRecord"),
+    "watch": ("watch", "WatchRecord"),
+    "weights": ("weights", "WeightsRecord"),
+    "weights-scan": ("weights", "ScanRecord"),
+}
+
+
+class NotADocumentError(ValueError):
+    """What was read is not a document of ours; the message says where it is not."""
+
+
+def restore(document: Any) -> Shown:
+    """Return the record that a document was made of, of any command."""
+    if not isinstance(document, dict):
+        raise NotADocumentError("it is not an object")
+    kind = _kind(document.get("schema"))
+    values = _training(document) if kind.__name__ == "TrainRecord" else document
+    if issubclass(kind, Record):
+        fields = {**_read(kind, values, leaving=("run",)), "run": _run(document)}
+    else:
+        tool = _value(dict[str, str], document.get("tool"), "tool")
+        fields = {**_read(kind, {**values, "versions": tool}), "versions": tool}
+    return typing.cast(Shown, kind(**fields))
+
+
+def _kind(schema: Any) -> type[Any]:
+    family, _, rest = str(schema).partition("/")
+    name, _, version = rest.partition("/")
+    if family != "modelscope" or name not in RECORDS:
+        raise NotADocumentError(f"its schema is {schema!r}")
+    if version != "1":
+        raise NotADocumentError(f"its schema is {schema!r}, and this version reads modelscope/{name}/1")
+    module, record = RECORDS[name]
+    return typing.cast("type[Any]", getattr(import_module(f"modelscope_cli.records.{module}"), record))
+
+
+def _training(document: dict[str, Any]) -> dict[str, Any]:
+    """Of one training the keys stand in the document itself, of several under `variants`."""
+    variants = document.get("variants")
+    return {**document, "trainings": [{**document, "name": ""}] if variants is None else variants}
+
+
+def _run(document: dict[str, Any]) -> Run:
+    command = str(document["schema"]).split("/")[1]
+    seed = document.get("seed")
+    header = {**document, "command": command, "versions": document.get("tool"), "seed": seed or 0}
+    return Run(**_read(Run, header))
+
+
+def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the fields of a dataclass as they stand in a document."""
+    if not isinstance(values, Mapping):
+        raise NotADocumentError(f"{path or 'it'} is not an object")
+    read = {}
+    for name, hint, has_default in _fields(typing.cast("Hashable", kind)):
+        key = key_of(name)
+        if name in leaving or (key not in values and has_default):
+            continue
+        if key not in values:
+            raise NotADocumentError(f"it has no {path + key}")
+        read[name] = _value(hint, values[key], path + key)
+    return read
+
+
+@cache
+def _fields(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    hints = typing.get_type_hints(kind)
+    return tuple(
+        (field.name, hints[field.name], _has_default(field))
+        for field in dataclasses.fields(kind)
+        if field.init and field.repr
+    )
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _value(hint: Any, value: Any, path: str) -> Any:
+    """Return a value of a document as its field holds it."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if hint is float:
+        return _number(value, path)
+    if origin in (typing.Union, types.UnionType):
+        return _one_of(arguments, value, path)
+    if origin is tuple:
+        return _sequence(arguments, value, path)
+    if origin in (dict, Mapping):
+        if not isinstance(value, dict):
+            raise NotADocumentError(f"{path} is not an object")
+        return {key: _value(arguments[1], item, f"{path}.{key}") for key, item in value.items()}
+    if dataclasses.is_dataclass(hint):
+        kind = typing.cast("type[Any]", hint)
+        return kind(**_read(kind, value, f"{path}."))
+    # True is a whole number to Python, and a choice of a few words is a text.
+    if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
+        raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'what it stands for')}")
+    return value
+
+
+_WORDS = {int: "a whole number", str: "a text", bool: "true or false"}
+
+
+def _number(value: Any, path: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise NotADocumentError(f"{path} is not a number")
+    return value
+
+
+def _one_of(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
+    """Return what fits the first of several types; null only where a type says so."""
+    if value is None and types.NoneType in kinds:
+        return None
+    *others, last = (kind for kind in kinds if kind is not types.NoneType)
+    for kind in others:
+        try:
+            return _value(kind, value, path)
+        except NotADocumentError:
+            continue
+    return _value(last, value, path)
+
+
+def _sequence(kinds: tuple[Any, ...], values: Any, path: str) -> tuple[Any, ...]:
+    if not isinstance(values, list | tuple):
+        raise NotADocumentError(f"{path} is not a list")
+    if len(kinds) == 2 and kinds[1] is Ellipsis:
+        # Series hold very many numbers: one look at all of them instead of a call for each.
+        plain = _plain(kinds[0])
+        if plain and {type(item) for item in values} <= plain:
+            return tuple(values)
+        return tuple(_value(kinds[0], item, f"{path}[{n}]") for n, item in enumerate(values))
+    if len(kinds) != len(values):
+        raise NotADocumentError(f"{path} is not a list of {len(kinds)}")
+    pairs = zip(kinds, values, strict=True)
+    return tuple(_value(kind, item, f"{path}[{n}]") for n, (kind, item) in enumerate(pairs))
+
+
+def _plain(kind: Any) -> set[type]:
+    """Return the types of values that need no change; empty where every one has to be looked at."""
+    if kind in (int, str, bool):
+        return {kind}
+    if kind == float | None:
+        return {float, int, types.NoneType}
+    return {float, int} if kind is float else set()
+
+
+Schema = dict[str, Any]
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+# A report is a list of pages, and nothing to read back.
+_RECORDS = RECORDS | {"report": ("listings", "ReportRecord")}
+DOCUMENTS = tuple(sorted(_RECORDS))
+# Numbers that are not finite are null.
+_PLAIN: Mapping[Any, Schema] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": ["number", "null"]},
+    type(None): {"type": "null"},
+    Any: {},
+}
+
+
+def schema(document: str) -> Schema:
+    """Return the JSON Schema of the document of a command.
+
+    Args:
+        document: the name of a command; `predict-doctor` and `weights-scan` are of `--doctor` and `--scan`.
+
+    Raises:
+        UsageError: there is no such document (exit 2 on the command line).
+    """
+    if document not in _RECORDS:
+        near = nearest(document, DOCUMENTS)
+        message = f"there is no document '{document}'" + (f": {near}" if near else "")
+        raise UsageError(message, one_of(document, DOCUMENTS))
+    module, name = _RECORDS[document]
+    kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
+    return _Document(document, kind).schema()
+
+
+class _Document:
+    """One document while its schema is made; `kinds` are the records inside it."""
+
+    def __init__(self, name: str, kind: type[Any]) -> None:
+        self.name, self.kind = name, kind
+        self.kinds: dict[str, Schema] = {}
+
+    def schema(self) -> Schema:
+        own = self.record(self.kind)["properties"]
+        properties = {**self.header(own.pop("run", None)), **own}
+        properties.pop("versions", None)
+        made: Schema = {"type": "object", "properties": properties, "required": list(properties)}
+        if self.name in _EXCEPTIONS:
+            _EXCEPTIONS[self.name](self, made)
+        return {
+            "$schema": DIALECT,
+            "$id": f"modelscope/{self.name}/1",
+            "title": f"modelscope {self.name}",
+            "description": _about(self.kind),
+            **made,
+            "$defs": dict(sorted(self.kinds.items())),
+        }
+
+    def header(self, has_run: Schema | None) -> dict[str, Schema]:
+        """Return the keys that a document begins with; those of a run where one was made."""
+        strings = {"type": "object", "additionalProperties": {"type": "string"}}
+        first: dict[str, Schema] = {
+            "schema": {"const": f"modelscope/{self.name}/1"},
+            "tool": {"description": "versions of modelscope, Python, torch and torchvision", **strings},
+            "argv": {"description": "what was typed", "type": "array", "items": {"type": "string"}},
+        }
+        if has_run is None:
+            return first
+        run = self.record(Run)["properties"]
+        return first | {
+            key: run[key] for key in ("model", "input", "device", "dtype", "seed", "warnings", "elapsed_ms")
+        }
+
+    def record(self, kind: type[Any]) -> Schema:
+        """Return the schema of a record's fields, with what its docstring says of each."""
+        hints, about = get_type_hints(kind), _attributes(kind)
+        properties = {}
+        for field in dataclasses.fields(kind):
+            if field.repr:
+                said = {"description": about[field.name]} if field.name in about else {}
+                properties[key_of(field.name)] = {**said, **self.value(hints[field.name])}
+        return {
+            "type": "object",
+            "description": _about(kind),
+            "properties": properties,
+            "required": list(properties),
+        }
+
+    def value(self, hint: Any) -> Schema:
+        """Return the schema of what a field of this type holds."""
+        if hint in _PLAIN:
+            return dict(_PLAIN[hint])
+        if dataclasses.is_dataclass(hint):
+            return self.reference(hint)  # type: ignore[arg-type]
+        origin, inside = get_origin(hint), get_args(hint)
+        if origin in (Union, types.UnionType):
+            return _any_of([self.value(one) for one in inside])
+        if origin in (dict, Mapping):
+            return {"type": "object", "additionalProperties": self.value(inside[1])}
+        if origin is tuple and inside[-1] is not Ellipsis:
+            items = [self.value(one) for one in inside]
+            return {"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
+        if origin is tuple:
+            return {"type": "array", "items": self.value(inside[0])}
+        raise TypeError(f"a document cannot hold {hint}")
+
+    def reference(self, kind: type[Any]) -> Schema:
+        name = kind.__name__
+        if name not in self.kinds:
+            self.kinds[name] = {}  # it may hold itself
+            self.kinds[name] = self.record(kind)
+        return {"$ref": f"#/$defs/{name}"}
+
+
+def _any_of(choices: list[Schema]) -> Schema:
+    """Return a schema for any of these: a list of types where they are no more than that."""
+    if not all(set(choice) == {"type"} for choice in choices):
+        return {"anyOf": choices}
+    names: list[str] = []
+    for one in choices:
+        names += [one["type"]] if isinstance(one["type"], str) else one["type"]
+    unique = list(dict.fromkeys(names))
+    return {"type": unique if len(unique) > 1 else unique[0]}
+
+
+def _about(kind: type[Any]) -> str:
+    """Return what a record is, in the words of its docstring."""
+    doc = inspect.getdoc(kind) or ""
+    return " ".join(doc.partition("\nAttributes:")[0].split())
+
+
+def _attributes(kind: type[Any]) -> dict[str, str]:
+    """Return what the docstring of a record says of its fields."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        entries = re.split(r"\n    (?=\S)", (inspect.getdoc(base) or "").partition("Attributes:")[2])
+        for entry in entries:
+            names, _, meaning = " ".join(entry.split()).partition(": ")
+            found |= {name: meaning for name in names.split(", ") if meaning and name.isidentifier()}
+    return found
+
+
+def _one_kind_of_rows(document: _Document, made: Schema) -> None:
+    """Let `diff` have one of its lists: of models that were run, of weights, or of the numbers of two results."""
+    lists = ("layers", "tensors", "figures")
+    made["required"] = [key for key in made["required"] if key not in (*lists, "compared")]
+    made["oneOf"] = [{"required": [key]} for key in lists]
+
+
+def _no_seed(document: _Document, made: Schema) -> None:
+    """Let `watch` have none: the seed is the script's own affair."""
+    made["properties"]["seed"] = {"type": "null"}
+
+
+def _one_training_or_several(document: _Document, made: Schema) -> None:
+    """Let `train` have the keys of its one training, or all of them under `variants`."""
+    properties = made["properties"]
+    variants = properties.pop("trainings")
+    alone = {key: value for key, value in document.kinds["Training"]["properties"].items() if key != "name"}
+    made["properties"] = {**properties, **alone, "variants": variants}
+    made["required"] = [*(key for key in made["required"] if key != "trainings"), "findings"]
+    made["oneOf"] = [
+        {"required": [key for key in alone if key != "findings"]},
+        {"required": ["variants"]},
+    ]
+    finding = document.kinds["TrainingFinding"]["properties"]
+    finding["variant"] = {"description": "only of several trainings", "type": "string"}
+
+
+def _rules_alone(document: _Document, made: Schema) -> None:
+    """Leave out of a rule that is only listed whether it was judged."""
+    rule = document.kinds["RuleInfo"]
+    for key in ("judged", "reason"):
+        del rule["properties"][key]
+        rule["required"].remove(key)
+
+
+def _worst_file(document: _Document, made: Schema) -> None:
+    """Add what `weights --scan` says of all files together."""
+    made["properties"] |= {"rank": {"type": "string"}, "passed": {"type": "boolean"}}
+    made["required"] += ["rank", "passed"]
+
+
+_EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {
+    "diff": _one_kind_of_rows,
+    "rules": _rules_alone,
+    "train": _one_training_or_several,
+    "watch": _no_seed,
+    "weights-scan": _worst_file,
+}

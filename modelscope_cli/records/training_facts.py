@@ -1,0 +1,159 @@
+"""What is certain of a training: where values stop being finite, its optimizers, its ranks, a run beside it."""
+
+from dataclasses import dataclass
+
+from modelscope_cli.records.naming import label
+
+LOSS, INPUT, OUTPUT = "loss", "input", "output"
+BETWEEN, GRADIENT, PARAMETER = "between", "gradient", "parameter"
+"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The first non-finite value of a run.
+
+    Attributes:
+        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, and `PARAMETER`: the step has made it so.
+        name: of the layer or the parameter in the model; empty for the model itself, and for the loss.
+        call: which call of the layer.
+    """
+
+    what: str
+    step: int
+    model: str
+    name: str
+    call: int
+
+    @property
+    def words(self) -> str:
+        """Return it as a sentence: `conv2 is not finite`."""
+        name = label(self.name or self.model, self.call)
+        return {
+            LOSS: "the loss is not finite, though the output of every layer is",
+            INPUT: f"the input of {name} is not finite",
+            OUTPUT: f"{name} is not finite",
+            BETWEEN: f"what {name} computes between its layers is not finite",
+            GRADIENT: f"the gradient of {name} is not finite",
+            PARAMETER: f"{name} is not finite after step {self.step}, whose gradients were",
+        }[self.what]
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizerFacts:
+    """What is certain of one optimizer.
+
+    Attributes:
+        made: the line that made it; None where it was made before anybody looked.
+        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
+            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
+        held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
+        weight_decay: the highest of its groups.
+    """
+
+    optimizer: str
+    made: str | None
+    cycles: int
+    uncleared: int
+    emptied: int
+    held: int
+    strangers: int
+    maximizes: bool
+    scaled: int = 0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFacts:
+    """A schedule of the learning rate that knows how long it is.
+
+    Attributes:
+        made: the line that made it.
+        total: steps that it is made for; `used`: those that it was told of.
+        steps: those that its optimizer took.
+    """
+
+    schedule: str
+    optimizer: str
+    made: str | None
+    total: int
+    used: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Deviation:
+    """One way in which a run differs from the run that it is compared with.
+
+    Attributes:
+        kind: the link of the causal chain: `arguments`, `model`, `mode`, `optimizer`, `criterion`, `input`,
+            `parameter`, `loss`, `update` or `layer`.
+        where: the layer, parameter, optimizer or criterion; empty for the run as a whole.
+        step: the first recorded step that differs; None for what holds over the whole run.
+        here, reference: the two values, as printed.
+    """
+
+    kind: str
+    where: str
+    step: int | None
+    here: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A run beside one that was fine.
+
+    Attributes:
+        reference: the result that it is compared with, as typed.
+        equal_steps: steps, from the first, whose losses are equal to six digits; 0 where the runs began otherwise.
+        deviations: in the order of the causal chain, within a link by step.
+    """
+
+    reference: str
+    equal_steps: int
+    deviations: tuple[Deviation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """Ranks that hold different weights, where they should hold the same.
+
+    Attributes:
+        model, name: the first parameter that differs; `ranks`: those that are not as most, all without a majority.
+        step: the one that left the weights different, or before which they were written to.
+        after: the last that found them the same, where it is not known which one it was since; else None.
+        distance: by about which share of their size they differ at first, `last_distance` at the last record.
+        cure: what to do about it; `place`: the line it is about.
+    """
+
+    model: str
+    name: str
+    ranks: tuple[int, ...]
+    step: int
+    after: int | None
+    distance: float | None
+    last_distance: float | None
+    message: str
+    cure: str
+    place: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """Whether several ranks hold the same weights.
+
+    Attributes:
+        compared: parameters that are meant to be the same on every rank.
+        apart: those that nothing shows to be; `sharded`: those of which each rank holds a part.
+        is_averaged_rarely: the weights differ between steps at which they are averaged; `averaged_at`: one of them.
+        differs_by: no more than rounding; None for bits that are equal.
+    """
+
+    compared: int
+    apart: int
+    sharded: int
+    is_averaged_rarely: bool = False
+    averaged_at: int | None = None
+    differs_by: float | None = None
+    disagreement: Disagreement | None = None

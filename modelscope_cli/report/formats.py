@@ -1,0 +1,82 @@
+"""Formats for programs and for Markdown: strict JSON, tab- and comma-separated values, Markdown tables."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from modelscope_cli.plain_text import markdown, plain, plain_json, spreadsheet_cell
+from modelscope_cli.report.sheet import Sheet, Value
+
+DOCUMENT = "report.json"
+"""The name of a document in the folder of a result."""
+
+
+def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
+    """Return `document` as JSON that any parser takes; indented, or on one line."""
+    layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
+    return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
+
+
+def strict(value: Any) -> Any:
+    """Return `value` with null for what is not finite."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [item if type(item) is int else strict(item) for item in value]
+    return value
+
+
+def render_tsv(sheet: Sheet) -> str:
+    """Return the sheet with tabs between the cells; tabs and line ends inside a cell become spaces."""
+    lines = [[column.key for column in sheet.columns], *_cells(sheet)]
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
+def render_csv(sheet: Sheet) -> str:
+    """Return the sheet as RFC 4180 comma-separated values."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(column.key for column in sheet.columns)
+    writer.writerows(_cells(sheet, is_whole=True))
+    return text.getvalue()
+
+
+def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
+    """Yield the cells of each row, of which no text is a formula; `is_whole`: with its spaces as they are."""
+    for row in sheet.rows:
+        cells = []
+        for column in sheet.columns:
+            value = column.value(row)
+            cell = _cell(value) if is_whole else " ".join(_cell(value).split())
+            cells.append(spreadsheet_cell(cell) if isinstance(value, str) else cell)
+        yield cells
+
+
+def _cell(value: Value) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else plain(str(value))
+
+
+def render_markdown(sheet: Sheet) -> str:
+    """Return the sheet as a Markdown section: title, table, facts."""
+    columns = sheet.shown()
+    lines = [f"### {markdown(sheet.title)}", ""]
+    lines.append(_row(markdown(column.title) for column in columns))
+    lines.append(_row("---:" if column.is_number else ":---" for column in columns))
+    cells = zip(*(column.cells(sheet.rows) for column in columns), strict=True)
+    lines += [_row(map(markdown, row)) for row in cells]
+    if sheet.facts:
+        lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(cells: object) -> str:
+    return "| " + " | ".join(cells) + " |"  # type: ignore[arg-type]

@@ -1,0 +1,308 @@
+"""Figures along the depth of a model: the names of layers below them, and panels above one another."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import layer_of
+from modelscope_cli.report.canvas import ABOVE, INK, any_letters, axes_at, fitted, new_figure
+from modelscope_cli.report.labels import shortened
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+MOST_ACROSS = 40  # layers whose names can be read side by side
+POINTS = 8.2  # at 130 dots an inch a small letter is 8 pixels high
+ROW = 0.16  # inches from one name to the next
+GAP = 0.1  # inches between the blocks, the names and the figure
+FAINT = "#6b7385"
+BAND = "#f3f5f9"  # behind every second block
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """What a row is called, and the block of the network it belongs to; empty where there is none."""
+
+    text: str
+    block: str = ""
+
+    @property
+    def within(self) -> str:
+        """The name inside its block."""
+        return self.text.removeprefix(f"{self.block}.") if self.block else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class LayerGroup:
+    """Rows of one block that follow each other: the first, and one behind the last."""
+
+    block: str
+    start: int
+    stop: int
+
+
+def layer_names(labels: Iterable[str]) -> list[Name]:
+    """Return names of layers or of their calls with their blocks."""
+    return [Name(label, block_of(label)) for label in map(plain, labels)]
+
+
+def parameter_names(names: Iterable[str]) -> list[Name]:
+    """Return names of parameters with the blocks of the layers they belong to."""
+    return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
+
+
+def block_of(layer: str) -> str:
+    """Return the block of a layer: `layer1.0` of `layer1.0.conv1`, `features.2.0` of `features.2.0.block.1.0`.
+
+    That is its name up to the end of the first parts that are numbered; without any, all but the last part.
+    """
+    parts = layer.split(".")[:-1]
+    is_numbered = [any(mark.isdigit() for mark in part) for part in parts]
+    if True not in is_numbered:
+        return ".".join(parts)
+    end = is_numbered.index(True)
+    while end < len(parts) and is_numbered[end]:
+        end += 1
+    return ".".join(parts[:end])
+
+
+def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
+    """Return the runs of rows of one block, in order."""
+    starts = [i for i, name in enumerate(names) if i == 0 or name.block != names[i - 1].block]
+    return [
+        LayerGroup(names[start].block, start, stop)
+        for start, stop in zip(starts, [*starts[1:], len(names)], strict=True)
+    ]
+
+
+def room_for(figure: "Figure", names: Sequence[Name]) -> float:
+    """Return how many inches `write_names` needs on the left."""
+    texts, blocks = _written(names)
+    return _widest(figure, texts) + (_widest(figure, blocks) + GAP if blocks else 0.0) + 2.5 * GAP
+
+
+def write_names(axes: Any, names: Sequence[Name]) -> None:
+    """Write a name to the left of every row 0, 1, 2, ... of axes, and the blocks of a deep network before them."""
+    texts, _ = _written(names)
+    axes.set_yticks(range(len(names)), texts, fontsize=POINTS)
+    axes.tick_params(axis="y", length=0, pad=72 * GAP)
+    if len(names) <= MOST_ACROSS:
+        return
+    away = _widest(axes.figure, texts) + 2 * GAP
+    for group in groups_of(names):
+        axes.annotate(
+            shortened(group.block),
+            (0, group.start),
+            xytext=(-72 * away, 0),
+            xycoords=("axes fraction", "data"),
+            textcoords="offset points",
+            ha="right",
+            va="center_baseline",
+            fontsize=POINTS,
+            color=FAINT,
+            annotation_clip=False,
+        )
+
+
+def band_blocks(axes: Any, names: Sequence[Name]) -> None:
+    """Lay every second block on a darker ground."""
+    for group in groups_of(names)[1::2]:
+        axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
+
+
+def _written(names: Sequence[Name]) -> tuple[list[str], list[str]]:
+    """Return what is written of the names, and of the blocks before them."""
+    if len(names) <= MOST_ACROSS:
+        return [shortened(name.text) for name in names], []
+    return [shortened(name.within) for name in names], [shortened(group.block) for group in groups_of(names)]
+
+
+def _widest(figure: "Figure", texts: Iterable[str]) -> float:
+    from matplotlib.font_manager import FontProperties
+
+    renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # of Agg, which we set
+    font = FontProperties(size=POINTS)
+    with any_letters():
+        widths = [renderer.get_text_width_height_descent(plain(text), font, False)[0] for text in set(texts)]
+    return max(widths, default=0.0) / figure.dpi
+
+
+WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
+_LEAST, _SIDE = 8.0, 2.5  # inches of a figure from left to right, and of what is beside its layers
+_NAMES = 1.2  # inches for names below one of its panels; it grows by what they take more
+# Inches around the panels of a deep one, and from a panel up to what is above it.
+_TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
+_WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
+_BOTH_ENDS: dict[str, Any] = {"axis": "x", "top": True, "labeltop": True}
+
+
+class Panel:
+    """Axes of which one axis counts layers and the other one is a value."""
+
+    def __init__(self, axes: Any, is_down: bool) -> None:
+        self.axes = axes
+        self.is_down = is_down
+
+    def plot(self, places: Sequence[float], values: Sequence[float], *style: str, **look: Any) -> None:
+        """Draw a line or marks."""
+        self.axes.plot(*self._xy(places, values), *style, **look)
+
+    def bars(self, places: Sequence[float], values: Sequence[float], **look: Any) -> None:
+        """Draw bars that begin at 0; a layer has a width of 1."""
+        if self.is_down:
+            self.axes.barh(places, values, height=look.pop("width"), **look)
+        else:
+            self.axes.bar(places, values, **look)
+
+    def spread(self, places: Any, values: Any, by: Any, **look: Any) -> None:
+        """Draw points with a bar of `by` to each side."""
+        x, y = self._xy(places, values)
+        self.axes.errorbar(x, y, **({"xerr": by} if self.is_down else {"yerr": by}), **look)
+
+    def boxes(self, corners: Any, **look: Any) -> None:
+        """Draw filled polygons, `(n, 4, 2)` of place and value."""
+        from matplotlib.collections import PolyCollection
+
+        self.axes.add_collection(PolyCollection(corners[..., ::-1] if self.is_down else corners, **look))
+
+    def level(self, value: float, **look: Any) -> None:
+        """Draw a line at a value, through all layers."""
+        (self.axes.axvline if self.is_down else self.axes.axhline)(value, **look)
+
+    def mark(self, place: float, **look: Any) -> None:
+        """Draw a line at a layer, through all values."""
+        (self.axes.axhline if self.is_down else self.axes.axvline)(place, **look)
+
+    def scale(self, kind: str, **how: Any) -> None:
+        (self.axes.set_xscale if self.is_down else self.axes.set_yscale)(kind, **how)
+
+    def limits(self, low: float | None, high: float | None) -> None:
+        (self.axes.set_xlim if self.is_down else self.axes.set_ylim)(low, high)
+
+    def say(self, words: str) -> None:
+        """Name the value; of a tall panel above it too, where one begins to read."""
+        if not self.is_down:
+            self.axes.set_ylabel(words)
+            return
+        self.axes.set_xlabel(words)
+        self.axes.text(0, self._above(_WORDS), words, transform=self.axes.transAxes, color=INK)
+
+    def grid(self) -> None:
+        """Draw faint lines at the values, behind everything."""
+        self.axes.grid(axis="x" if self.is_down else "y", lw=0.4, alpha=0.5)
+        self.axes.set_axisbelow(True)
+
+    def without_minor_numbers(self) -> None:
+        (self.axes.xaxis if self.is_down else self.axes.yaxis).set_minor_formatter(lambda value, _: "")
+
+    def other_scale(self, low: float, high: float, words: str) -> None:
+        """Show a second unit: `low` and `high` stand where the limits of the value are."""
+        if self.is_down:
+            other = self.axes.twiny()
+            other.xaxis.set_ticks_position("bottom")
+            other.xaxis.set_label_position("bottom")
+            other.spines["bottom"].set_position(("outward", 36))
+            other.set_xlim(low, high)
+            other.set_xlabel(words)
+            self.axes.tick_params(**_BOTH_ENDS)  # another axis takes the upper end away
+        else:
+            other = self.axes.twinx()
+            other.set_ylim(low, high)
+            other.set_ylabel(words)
+
+    def legend(self, **more: Any) -> None:
+        """Explain the marks, where that covers nothing."""
+        if not self.is_down:
+            self.axes.legend(**ABOVE, **more)
+            return
+        place = {"loc": "lower left", "bbox_to_anchor": (0.0, self._above(_LEGEND)), "borderaxespad": 0.0}
+        handles = more.get("handles") or self.axes.get_legend_handles_labels()[0]
+        self.axes.legend(
+            **{**ABOVE, **place, **more, "ncols": _columns(len(handles))}, columnspacing=1.2, handlelength=1.6
+        )
+
+    def _above(self, inches: float) -> float:
+        """Return so far above the panel in shares of its height."""
+        return 1 + inches / (self.axes.get_position().height * self.axes.figure.get_figheight())
+
+    def _xy(self, places: Any, values: Any) -> tuple[Any, Any]:
+        return (values, places) if self.is_down else (places, values)
+
+
+def _columns(n: int) -> int:
+    return 2 if n > 2 else max(n, 1)
+
+
+def layer_panels(
+    title: str,
+    names: Sequence[Sequence[Name]],
+    ratios: Sequence[float],
+    height: float,
+    legend_lines: int = 2,
+) -> tuple["Figure", list[Panel]]:
+    """Return a figure of one panel for each of `ratios`, with the names of their layers.
+
+    Args:
+        names: of the layers, once for all panels, or once a panel.
+        ratios: heights of the panels, or their widths where layers go downwards.
+        height: inches of the figure where layers go from left to right.
+        legend_lines: how many lines of two the longest legend has where they go downwards.
+    """
+    longest = max((len(some) for some in names), default=0)
+    if longest > MOST_ACROSS:
+        return _downwards(title, names, ratios, legend_lines)
+    figure = new_figure(max(_LEAST, ROW * longest + _SIDE), height, title)
+    figure.set_figheight(height + sum(max(room_for(figure, some) - _NAMES, 0.0) for some in names))
+    rows = figure.subplots(len(ratios), 1, sharex=len(names) == 1, height_ratios=list(ratios), squeeze=False)
+    for axes, some in zip(rows[:, 0], _each(names, len(ratios)), strict=True):
+        texts = [shortened(name.text) for name in some or ()]
+        if some is not None:
+            axes.set_xticks(range(len(texts)), texts, rotation=90, fontsize=POINTS)
+        axes.set_xlim(-0.7, max(longest if some is None else len(texts), 1) - 0.3)
+    return figure, [Panel(axes, is_down=False) for axes in rows[:, 0]]
+
+
+def _each(names: Sequence[Sequence[Name]], n: int) -> list[Sequence[Name] | None]:
+    """Return the names written at each of the panels from left to right: where all share them, at the last."""
+    return list(names) if len(names) == n else [*[None] * (n - 1), names[0]]
+
+
+def _downwards(
+    title: str, names: Sequence[Sequence[Name]], ratios: Sequence[float], legend_lines: int
+) -> tuple["Figure", list[Panel]]:
+    longest = max(len(some) for some in names)
+    title = fitted(title, WIDTH)
+    head = _TITLE + _LINE * (title.count("\n") + legend_lines) + _LEGEND
+    whole = head + ROW * longest + _FOOT
+    figure = new_figure(WIDTH, whole, title, is_laid_out=False)
+    written = [*names, *[()] * (len(ratios) - len(names))]
+    rooms = [room_for(figure, some) if some else _BETWEEN for some in written]
+    free = WIDTH - sum(rooms) - _RIGHT - 0.1
+    panels = []
+    left = 0.1
+    for some, room, ratio in zip(written, rooms, ratios, strict=True):
+        rows = len(some or names[0])
+        width = free * ratio / sum(ratios)
+        left += room
+        axes = axes_at(figure, left, head, width, ROW * rows)
+        left += width
+        _prepare(axes, some, rows)
+        band_blocks(axes, some or names[0])
+        panels.append(Panel(axes, is_down=True))
+    return figure, panels
+
+
+def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
+    """The numbers of a tall panel stand above it, where one begins to read, and below.
+
+    Each is whole: a power of ten that all have in common would stand below only.
+    """
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    if names:
+        write_names(axes, names)
+    else:
+        axes.set_yticks([])
+    axes.set_ylim(rows - 0.4, -0.6)
+    axes.tick_params(**_BOTH_ENDS)

@@ -1,0 +1,405 @@
+"""Figures over the steps of a training: curves, heat maps, the key of the depth, marks of findings."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.records.naming import is_rectifier
+from modelscope_cli.records.watch import ScalarSeries, TrainingFinding, WatchedLayer, WatchedParameter
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, MISSING, axes_at
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.layer_axis import MOST_ACROSS, POINTS, ROW, Name, write_names
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+Row = WatchedLayer | WatchedParameter
+Read = Callable[[Any], Sequence[float | None]]
+_COLUMNS = 1200  # of a map of series; more would not be seen
+
+
+def floats(values: Sequence[float | None]) -> list[float]:
+    """Return a series as matplotlib draws it: with a gap where a number is missing."""
+    return [math.nan if value is None else value for value in values]
+
+
+def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
+    """Draw a series over steps; a number that is alone, of which a line would show nothing, is a dot."""
+    known = [False, *(value is not None and math.isfinite(value) for value in values), False]
+    alone = [n - 1 for n in range(1, len(known) - 1) if known[n] and not known[n - 1] and not known[n + 1]]
+    dots = {"marker": ".", "markevery": alone} if alone else {}
+    lines: list[Any] = axes.plot(step, floats(values), **dots, **look)
+    return lines
+
+
+def all_steps(rows: Sequence[Row]) -> list[int]:
+    """Return every step at which one of these was recorded."""
+    return sorted({step for row in rows for step in row.series.step})
+
+
+def rectifiers(layers: Sequence[WatchedLayer]) -> list[WatchedLayer]:
+    return [row for row in layers if is_rectifier(row.type)]
+
+
+def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
+    """Return the weights that were trained; biases and norms live on another scale, and are what is left."""
+    trained = [row for row in parameters if row.series.step]
+    return [row for row in trained if len(row.shape) > 1] or trained
+
+
+def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:
+    """Return one series of each row as `(rows, steps)`, NaN where a row has no number."""
+    import numpy as np
+
+    place = {step: i for i, step in enumerate(steps)}
+    grid = np.full((len(rows), len(steps)), math.nan)
+    for line, row in zip(grid, rows, strict=True):
+        line[[place[step] for step in row.series.step]] = floats(read(row.series))
+    return grid
+
+
+def draw_heat(axes: Any, grid: Any, steps: Sequence[int], **look: Any) -> Any:
+    """Draw `(rows, steps)` as colours over an axis that is linear in steps; return what a colour key is made of.
+
+    A recorded step reaches half-way to its neighbours: they are not evenly spaced.
+    """
+    import numpy as np
+
+    edges = _edges(steps)
+    middles = edges[0] + (edges[-1] - edges[0]) * (np.arange(_COLUMNS) + 0.5) / _COLUMNS
+    columns = np.clip(np.searchsorted(edges, middles, side="right") - 1, 0, len(steps) - 1)
+    bottom, top = (-0.5, len(grid) - 0.5) if look.get("origin") == "lower" else (len(grid) - 0.5, -0.5)
+    look["extent"] = (edges[0], edges[-1], bottom, top)
+    axes.set_facecolor(MISSING)
+    axes.set_xlabel("step")
+    whole_steps(axes)
+    return axes.imshow(grid[:, columns], aspect="auto", interpolation="nearest", **look)
+
+
+def step_limits(steps: Sequence[int]) -> tuple[float, float]:
+    """Return between what the axis of the steps runs."""
+    edges = _edges(steps)
+    return float(edges[0]), float(edges[-1])
+
+
+def _edges(steps: Sequence[int]) -> Any:
+    import numpy as np
+
+    at = np.asarray(steps, dtype=float)
+    return np.concatenate([[at[0] - 0.5], (at[:-1] + at[1:]) / 2, [at[-1] + 0.5]])
+
+
+def whole_steps(axes: Any) -> None:
+    """Name whole steps only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
+
+
+def smoothed(values: Sequence[float | None]) -> list[float | None]:
+    """Average exponentially with weight 0.9, corrected for the beginning."""
+    averages: list[float | None] = []
+    total = weight = 0.0
+    for value in values:
+        if value is None:
+            averages.append(None)
+            continue
+        total, weight = 0.9 * total + 0.1 * value, 0.9 * weight + 0.1
+        averages.append(total / weight)
+    return averages
+
+
+def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
+    """Draw the learning rate of the first group of every optimizer on a scale of its own, at the right.
+
+    Returns:
+        The lines, for a legend.
+    """
+    first = [one for one in rates if one.group == 0]
+    if not first:
+        return []
+    right = axes.twinx()
+    lines = []
+    for one in first:
+        label = "learning rate" + (f" of {one.optimizer}" if len(first) > 1 else "")
+        lines += plot_series(right, one.step, one.value, color=AMBER, lw=1.0, ls="--", label=label)
+    known = [value for one in first for value in one.value if value]
+    if known and max(known) > 100 * min(known):
+        right.set_yscale("log")
+    else:
+        right.set_ylim(bottom=0)
+    right.set_ylabel("learning rate", color=AMBER, fontsize=8)
+    right.tick_params(labelsize=7, labelcolor=AMBER)
+    right.spines[["top"]].set_visible(False)
+    return lines
+
+
+def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | None] = ()) -> None:
+    """Keep one enormous value from flattening everything else, and say what is cut off.
+
+    Args:
+        values: that say what is usual; `also`: that are drawn beside them.
+    """
+    known, others = _finite(values), _finite(also)
+    if not known:
+        return
+    usual = known[int(0.95 * (len(known) - 1))]
+    highest = max([*known, *others])
+    if highest > 8 * usual > 0:
+        axes.set_ylim(min(0.0, known[0]), 3 * usual)
+        say_cut(axes, highest)
+
+
+def _finite(values: Sequence[float | None]) -> list[float]:
+    return sorted(value for value in values if value is not None and math.isfinite(value))
+
+
+def say_cut(axes: Any, farthest: float, *, is_below: bool = False) -> None:
+    """Say that values lie above the upper edge, or below the lower one, and how far they go."""
+    words, place, side = ("down", 0.015, "bottom") if is_below else ("up", 0.985, "top")
+    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": side, "color": ACCENT}
+    look["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}  # lines run behind it
+    axes.annotate(f"cut off here: {words} to {farthest:.3g}", (0.99, place), fontsize=7.5, **look)
+
+
+ABOVE = 0.5  # inches over a map, for its title and the steps of a tall one
+KEY_ROOM = 0.75  # inches at its right, for the key of the colours
+_KEY, _KEY_HEIGHT, _KEY_GAP = 0.14, 4.0, 0.1
+_WIDE_ROW = 0.26  # where there are few
+
+
+def height_of(n: int) -> float:
+    """Return how many inches so many rows take."""
+    return n * (ROW if n > MOST_ACROSS else _WIDE_ROW)
+
+
+def draw_map(
+    figure: "Figure",
+    place: tuple[float, float, float],
+    grid: Any,
+    steps: Sequence[int],
+    names: Sequence[Name],
+    title: str,
+    **look: Any,
+) -> tuple[Any, Any]:
+    """Draw `(rows, steps)` with its upper left corner and width at `place`, in inches.
+
+    Args:
+        names: of the rows, written to the left of `place`; empty where a neighbour has them.
+
+    Returns:
+        Its axes, and what a colour key is made of.
+    """
+    left, top, width = place
+    axes = axes_at(figure, left, top, width, height_of(len(grid)))
+    image = draw_heat(axes, grid, steps, **look)
+    if len(grid) > MOST_ACROSS:  # one begins to read at the top
+        axes.tick_params(axis="x", top=True, labeltop=True)
+        title = f"{title}, over the steps" if title else "over the steps"
+    axes.set_title(title, fontsize=9, loc="left", color=INK)
+    if names:
+        write_names(axes, names)
+    else:
+        axes.set_yticks([])
+    return axes, image
+
+
+def draw_key(
+    figure: "Figure", left: float, top: float, n_rows: int, image: Any, label: str = "", **how: Any
+) -> Any:
+    """Draw the key of the colours, no taller than can be seen at a glance."""
+    axes = axes_at(figure, left + _KEY_GAP, top, _KEY, min(height_of(n_rows), _KEY_HEIGHT))
+    key = figure.colorbar(image, cax=axes, label=label, **how)
+    key.ax.tick_params(labelsize=POINTS)
+    return key
+
+
+def name_powers(key: Any, low: int, high: int) -> None:
+    """Name the colours of log10 of something, from 10^low to 10^high."""
+    powers = list(range(low, high + 1))
+    shown = powers[:: -(-len(powers) // 8)]
+    key.set_ticks(shown, labels=[f"1e{power}" for power in shown])
+
+
+_NAME = 0.2  # inches from a name to the next
+_DEPTH_KEY = 0.14
+
+
+@lru_cache(maxsize=1)
+def _colours() -> Any:
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
+
+
+def depth_colour(number: int, n: int) -> Any:
+    """Return the colour of layer `number` of `n`; the palest would be lost on white."""
+    return _colours()(number / max(n - 1, 1))
+
+
+def draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
+    """Draw which layer has which colour, at a left edge, an upper edge and a height in inches."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    left, top, height = place
+    axes = axes_at(figure, left, top, _DEPTH_KEY, height)
+    key = figure.colorbar(ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), _colours()), cax=axes)
+    stride = -(-len(labels) // max(int(height / _NAME), 1))
+    names = [shortened(label) for label in labels[::stride]]
+    key.set_ticks(list(range(0, len(labels), stride)), labels=names, fontsize=POINTS)
+    key.ax.invert_yaxis()
+
+
+def room_for_key(labels: Sequence[str]) -> float:
+    """Return about how many inches the key and the names take."""
+    return 0.3 + max((len(shortened(label)) for label in labels), default=0) * POINTS * 0.62 / 72
+
+
+_POINTS, _LEVEL = 7.5, 10  # of the letters, and from one level of codes to the next
+_LEVELS = 4
+_CODES = 2  # at one step, or behind one row; how many more are counted
+_APART = 0.15  # inches, around the codes behind a row
+_LETTER = 0.62 * _POINTS / 72  # inches, about
+
+
+def codes(findings: Iterable[TrainingFinding]) -> str:
+    """Return their codes, each once: `MS705 MS706 +2`."""
+    every = list(dict.fromkeys(finding.code for finding in findings))
+    more = len(every) - _CODES
+    return " ".join(every[:_CODES]) + (f" +{more}" if more > 0 else "")
+
+
+def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width: float) -> Any:
+    """Draw a dotted line through all panels at each step since when something is wrong; its codes stand on top.
+
+    Args:
+        panels: the uppermost first; the limits of their steps are set.
+        width: of the panels, in inches.
+
+    Returns:
+        One of the lines, for a legend; None where nothing was found.
+    """
+    by_step: dict[int, list[TrainingFinding]] = {}
+    for finding in findings:
+        if finding.since_step is not None:
+            by_step.setdefault(finding.since_step, []).append(finding)
+    steps = sorted(by_step)
+    texts = [codes(by_step[step]) for step in steps]
+    low, high = panels[0].get_xlim()
+    spans = [
+        _span(step, text, high, _LETTER * (high - low) / width)
+        for step, text in zip(steps, texts, strict=True)
+    ]
+    line = None
+    for step, text, span, level in zip(steps, texts, spans, _levels(spans), strict=True):
+        for axes in panels:
+            line = axes.axvline(
+                step, color=ACCENT, lw=0.8, ls=":", label="the step from which something is wrong"
+            )
+        if level is not None:
+            _write(panels[0], step, text, level, is_right=span[0] < step)
+    return line
+
+
+def n_levels(findings: Sequence[TrainingFinding]) -> int:
+    """Return how many levels of codes `mark_steps` may need."""
+    return min(_LEVELS, len({finding.since_step for finding in findings} - {None}))
+
+
+def _span(step: int, text: str, high: float, letter: float) -> tuple[float, float]:
+    """Return from where to where a text reaches: to the right of its step, at the right edge to the left."""
+    length = (len(text) + 1) * letter
+    return (step - length, step) if step + length > high else (step, step + length)
+
+
+def _levels(spans: Sequence[tuple[float, float]]) -> list[int | None]:
+    """Give each text the lowest level on which it meets no other; None where there is no room."""
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
+    found: list[int | None] = []
+    for start, end in spans:
+        level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
+        found.append(level)
+        if level is not None:
+            taken[level].append((start, end))
+    return found
+
+
+def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> None:
+    axes.annotate(
+        text,
+        (step, 1),
+        xycoords=("data", "axes fraction"),
+        xytext=(-2 if is_right else 2, 3 + _LEVEL * level),
+        textcoords="offset points",
+        ha="right" if is_right else "left",
+        va="bottom",
+        fontsize=_POINTS,
+        color=ACCENT,
+        annotation_clip=False,
+    )
+
+
+def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
+    """Return the findings of each layer or parameter, by its label."""
+    found: dict[str, list[TrainingFinding]] = {}
+    for finding in findings:
+        if finding.layer is not None:
+            found.setdefault(finding.layer, []).append(finding)
+    return found
+
+
+def mark_rows(
+    axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
+) -> None:
+    """On a map with a row a layer, draw a triangle at the step since when, and the codes at the right."""
+    for place, label in enumerate(labels):
+        found = findings.get(label, ())
+        if not found:
+            continue
+        since = [finding.since_step for finding in found if finding.since_step is not None]
+        if since:
+            look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
+            axes.plot([max(min(since), low)], [place], ">", **look)
+        axes.annotate(
+            codes(found),
+            (1, place),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="center_baseline",
+            fontsize=_POINTS,
+            color=ACCENT,
+            annotation_clip=False,
+        )
+
+
+def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:
+    """Return how many inches `mark_rows` needs at the right."""
+    longest = max((len(codes(findings[label])) for label in labels if label in findings), default=0)
+    return longest * _LETTER + (_APART if longest else 0.0)
+
+
+def explain_marks(
+    figure: Any, place: tuple[float, float], missing: str, marks: Sequence[Any], *, is_marked: bool
+) -> None:
+    """Write the legend of a page of heat maps at so many inches from the left and the top.
+
+    Args:
+        missing: what gray means; `marks`: of the maps' own.
+        is_marked: whether rows are marked with findings.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Patch(color=MISSING, label=missing), *marks]
+    if is_marked:
+        look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
+        handles.append(Line2D([], [], **look, label="the step from which something is wrong, and its code"))
+    width, height = figure.get_size_inches()
+    look = {"ncols": len(handles), "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
+    corner = (place[0] / width, 1 - place[1] / height)
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=corner, **look)
