@@ -66,7 +66,7 @@ class Cloud(nn.Module):
 
 
 def leak_of(model, x, targets):
-    return find_leak(WatchedModel("Net", weakref.ref(model), probe=x), targets)
+    return find_leak(WatchedModel("Net", weakref.ref(model), probe=x if isinstance(x, tuple) else (x,)), targets)
 
 
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])

@@ -51,8 +51,13 @@ def _floor(one: WatchedCriterion) -> str:
 
 
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """`nll_loss` of logits: it falls below zero without end."""
+    """`nll_loss` of logits, which falls below zero without end; or probabilities over something but the classes."""
     for one in _losses(case):
+        over = (one.made_by or "").partition(" over ")[2]
+        if over:
+            words = f"the probabilities that {one.name} is given sum to 1 over {over}, not over the classes"
+            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+            continue
         values = known(one.series.value)
         is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
         if is_bare and min(values) < 0 and not all(one.series.is_probability):
@@ -253,11 +258,13 @@ RULES = (
         code="MS738",
         name="logits-in-nll-loss",
         severity=ERROR,
-        sentence="nll_loss is given scores instead of logarithms of probabilities",
+        sentence="a criterion is given scores, or probabilities of something but the classes, for their logarithms",
         threshold=3,
-        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is never below",
+        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is never below; "
+        "and probabilities sum to 1 over the classes",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax before nll_loss",
+        hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the last "
+        "for ctc_loss",
         link=Link.WIRING,
         judge=logits_not_logarithms,
     ),
