@@ -219,7 +219,7 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"what {one.name} compares has nothing in common: over the samples of a batch the covariance of "
                 f"predictions and targets is {share:.2g} times the variance of the targets, and it does not grow"
             )
-            yield TrainingSighting(None, one.series.step[0], share, words, one.place)
+            yield TrainingSighting(None, one.series.step[third], share, words, one.place)
             return
 
 
@@ -263,7 +263,7 @@ RULES = (
         "measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn",
         hint="check that inputs and targets are of the same samples; in an autoencoder lower the weight of KL, or "
         "raise it slowly, and look for a detach before the decoder",
-        link=Link.STANDSTILL,
+        link=Link.LAYERS,
         judge=unrelated,
     ),
     TrainingRule(
