@@ -94,7 +94,7 @@ class WatchedModel:
     evaluated: list[int] = field(default_factory=lambda: [0, 0])
     loose_modes: tuple[str, ...] = ()
     outputs: list[Tensor] = field(default_factory=list)
-    probe: tuple[Tensor, ...] | None = None
+    probe: tuple[Any, ...] | None = None
     validated: list[Tensor] = field(default_factory=list)
     seen: Tensor | None = None
     n_seen: int = 0

@@ -52,13 +52,16 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
         model.probe = _first_batch(args, made)
 
 
-def _first_batch(args: Any, made: list[Tensor]) -> tuple[Tensor, ...] | None:
+def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
     """Return a few rows of the tensors that a model was given, None where there is anything else or too much."""
-    if len(made) != 1 or not all(isinstance(x, Tensor) and x.ndim > 1 and not is_sharded(x) for x in args):
+    given = [x for x in args if isinstance(x, Tensor)]
+    others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
+    if len(made) != 1 or not given or others or any(x.ndim < 2 or is_sharded(x) for x in given):
         return None
-    few = tuple(x.detach()[:_ROWS] for x in args)
-    is_small = len(few[0]) > 2 and sum(x.numel() for x in few) <= _MOST_VALUES
-    return tuple(x.clone() for x in few) if is_small and len({len(x) for x in args}) == 1 else None
+    is_small = len(given[0]) > 2 and sum(x[:_ROWS].numel() for x in given) <= _MOST_VALUES
+    if not is_small or len({len(x) for x in given}) > 1:
+        return None
+    return tuple(x.detach()[:_ROWS].clone() if isinstance(x, Tensor) else x for x in args)
 
 
 def find_leak(model: WatchedModel, targets: Tensor | None) -> str | None:
@@ -79,7 +82,7 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> str | None:
     if has_hooks or sum(p.numel() for p in parameters) > _MOST or any(map(is_sharded, parameters)):
         return None
     try:
-        with _untouched(given[0].device):
+        with _untouched(next(x.device for x in given if isinstance(x, Tensor))):
             leak = _leak_of(copy.deepcopy(root).eval(), given, targets)
     except Exception:
         return None
@@ -106,31 +109,34 @@ def _untouched(device: torch.device) -> Iterator[None]:
             numpy.set_state(numpys)
 
 
-def _leak_of(twin: nn.Module, given: tuple[Tensor, ...], targets: Tensor | None) -> str | None:
-    def run(given: tuple[Tensor, ...]) -> Tensor:
-        made = tensors_in(twin(*(x.clone() for x in given)))
+def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) -> str | None:
+    def run(given: tuple[Any, ...]) -> Tensor:
+        made = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in given)))
         return next(out for _, out in made if out.is_floating_point())
 
-    plain, rows = run(given), len(given[0])
+    batch = [(place, x) for place, x in enumerate(given) if isinstance(x, Tensor)]
+    plain, rows = run(given), len(batch[0][1])
     if not torch.equal(plain, run(given)) or len(plain) != rows:
         return None  # it is random, or remembers
     limit = _CHANGED * float(plain.std())
-    time = None
-    for place, x in enumerate(given):
-        time = _foretold(x, plain, targets)
-        if time is not None:
-            later = x.transpose(0, time).clone()
-            later[-1] = _others(later[-1], x)
-            changed = run((*given[:place], later.transpose(0, time), *given[place + 1 :]))
-            if float((changed - plain).transpose(0, time)[:-1].abs().max()) > limit:
-                return "its output at one place depends on what comes behind it, which is what it is to predict"
-            break
-    if time == 1 or (time is None and plain.ndim == 2 and _runs_over_rows(twin, given)):
+    told = [(place, x, *found) for place, x in batch if (found := _foretold(x, plain, targets)) is not None]
+    if len({behind for *_, behind in told}) > 1 or sum(not behind for *_, behind in told) == len(batch):
+        told = []  # as of what copies its input
+    for place, x, time, behind in told:
+        later = x.transpose(0, time).clone()
+        later[-1] = _others(later[-1], x)
+        changed = run((*given[:place], later.transpose(0, time), *given[place + 1 :]))
+        seen = (changed - plain).transpose(0, time)
+        if float(seen[: len(seen) - behind].abs().max()) > limit:
+            what = "what comes behind it, which is" if behind else "the target that it is given, which is"
+            return f"its output at one place depends on {what} what it is to predict"
+    is_in_rows = any(time == 1 and behind for *_, time, behind in told)
+    if is_in_rows or (not told and plain.ndim == 2 and _runs_over_rows(twin, given, rows)):
         for kept, like in ((slice(2), 1), (slice(-2, None), -2)):
-            others = tuple(x[like].expand_as(x).clone() for x in given)
-            for x, own in zip(others, given, strict=True):
-                x[kept] = own[kept]
-            if float((run(others) - plain)[kept].abs().max()) > limit:
+            others = [x[like].expand_as(x).clone() if isinstance(x, Tensor) else x for x in given]
+            for place, x in batch:
+                others[place][kept] = x[kept]
+            if float((run(tuple(others)) - plain)[kept].abs().max()) > limit:
                 return "its output for one sample depends on the other samples of the batch, in evaluation mode too"
     return None
 
@@ -143,13 +149,12 @@ def _others(last: Tensor, x: Tensor) -> Tensor:
     return torch.where(last == tokens[0], tokens[-1], tokens[0])
 
 
-def _runs_over_rows(twin: nn.Module, batch: tuple[Tensor, ...]) -> bool:
+def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
     """Tell whether a softmax, attention or recurrent layer runs over the rows of a batch.
 
     That a row depends on others is no mistake by itself: rows may be the points of a cloud, the nodes of a graph or
     the frames of a video.
     """
-    rows = len(batch[0])
     found: list[bool] = []
 
     def see(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
@@ -168,14 +173,14 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Tensor, ...]) -> bool:
         for module in twin.modules():
             if isinstance(module, _PLACES_FIRST):
                 stack.callback(module.register_forward_pre_hook(enter).remove)
-        twin(*(x.clone() for x in batch))
+        twin(*(x.clone() if isinstance(x, Tensor) else x for x in batch))
     return any(found)
 
 
-def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> int | None:
-    """Return the dimension of time, 1 or 0, where the target at each place is the next place of an input.
+def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
+    """Return the dimension of time, 1 or 0, and how far behind each place its target is in an input: 1, or 0 for there.
 
-    The input may be tokens, tokens as rows of zeros and a one, or numbers.
+    The input may be tokens, tokens as rows of zeros and a one, or numbers; what is to be told at once only tokens.
     """
     if targets is None or plain.ndim < 2 or x.shape[:2] != plain.shape[:2] or min(x.shape[:2]) < 2:
         return None
@@ -191,5 +196,5 @@ def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> int | None:
     for time in (1, 0):
         behind, before = told.transpose(0, time)[1:], wanted.transpose(0, time)[:-1]
         if torch.equal(before, behind) and not torch.equal(behind, told.transpose(0, time)[:-1]):
-            return time
-    return None
+            return time, 1
+    return (1, 0) if x.ndim == 2 and not x.is_floating_point() and torch.equal(told, wanted) else None

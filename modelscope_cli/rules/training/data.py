@@ -14,6 +14,7 @@ _SPARSE = (
 )
 _FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
+_MANY_VALUES = 32  # a channel
 _FAR = 3.0  # times the standard deviation: what no other set of images makes up for
 _WORSE = 1.5  # times the loss in training
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
@@ -84,7 +85,8 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
         step = next(
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
-        if step is not None and not one.type and not one.is_computed:  # else it is another model's affair
+        is_fed = any(model.model == one.model and model.is_fed for model in case.facts.models)
+        if step is not None and not one.type and not is_fed:  # else it is another model's affair, or its own
             words = f"NaN or infinite values enter {one.model} at step {step}"
             yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
@@ -95,7 +97,9 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.norm_values is None or one.steps_in_training < FEW_STEPS:
             continue
         values, batch = one.norm_values
-        if batch <= threshold or values <= threshold:
+        # Images may well be normalised one by one, unless what is validated is done with the statistics of all.
+        is_meant = values > _MANY_VALUES and case.progress.learns is True and not one.validated
+        if values <= threshold or (batch <= threshold and not is_meant):
             given = f"batches of {batch}, {values:,} values per channel"
             words = f"batch norm is given {given}: its statistics are noise"
             yield TrainingSighting(None, 0, batch, words, one.called)
