@@ -269,8 +269,8 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
 def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
     """Return the covariance of predictions and targets over the rows as a share of the variance of the targets.
 
-    It is 0 where what is predicted for a row has nothing to do with the target of that row, and about the share that
-    is explained where the mean squared error is least. None where the targets are not vectors of numbers.
+    It is 0 where what is predicted for a row has nothing to do with the target of that row, and the share that is
+    explained where the mean squared error is least. None where the targets are not vectors of numbers.
     """
     if x.shape != target.shape or x.ndim < 2 or len(x) < 2 or x[0].numel() < _VECTOR:
         return None
@@ -284,12 +284,14 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
             p = p.sigmoid()
         t = target.detach().float()
         off = t - t.mean(0, keepdim=True)
-        is_one = (t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))).all()  # as of patches: real, or made
+        is_one = (
+            t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
+        ).all()  # as of patches: real, or made
         return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
 
 
 def _misplaced(name: str, x: Tensor) -> str | None:
-    """Return `softmax over dimension 0` where the probabilities of a criterion sum to 1 over another than the classes.
+    """Return `softmax over dimension 0` where what a criterion is given sums to 1 over that one, not over classes.
 
     Certain: that they do so to a thousandth for every place, and not over the classes, is no accident.
     """

@@ -60,8 +60,8 @@ class WatchedModel:
         loose_modes: classes of layers that were in training mode then, and behave otherwise in evaluation mode.
         outputs: of each recorded pass in training mode: whether all rows of what it gave were the same though those
             of its input were not, the standard deviation over the rows, and that of their directions.
-        validated: mean and standard deviation of what it was given in evaluation mode without gradients, of the first
-            passes that were judged; `seen`: of the last such pass, and how many were looked at.
+        validated: mean and standard deviation of what it was given in evaluation mode without gradients, in the
+            first passes that were judged; `seen`: in the last that was not; `n_seen`: how many were looked at.
         is_fed: whether gradients go back through what it is given, to another model or to the data itself.
         is_only_fed: whether they do so, to another model, in every pass in training mode.
         probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.

@@ -197,7 +197,9 @@ class PassWatch:
         """Note that a module runs, and take in what the first one with weights is given."""
         model.ran.add(name)
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
-            self._guard.tell_once(DROPPED, f"{name or type(module).__name__} sets {module.p:.0%} of its input to 0")
+            self._guard.tell_once(
+                DROPPED, f"{name or type(module).__name__} sets {module.p:.0%} of its input to 0"
+            )
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         if not tensors:
             return

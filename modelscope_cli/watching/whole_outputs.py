@@ -46,7 +46,11 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
         flat = made[0].float().flatten(1)
         spread = flat.std(0, correction=0).mean()
         directions = functional.normalize(flat[:, :_MOST_WIDE], dim=1)
-        turn = (1 - directions.mean(0).norm() ** 2).clamp_min(0).sqrt() if flat.shape[1] >= _WIDE else spread + math.nan
+        turn = (
+            (1 - directions.mean(0).norm() ** 2).clamp_min(0).sqrt()
+            if flat.shape[1] >= _WIDE
+            else spread + math.nan
+        )
         model.outputs.append(torch.stack([alike.float(), spread, turn]))
     if model.probe is None and not model.step:
         model.probe = _first_batch(args, made)
@@ -178,7 +182,7 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
 
 
 def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
-    """Return the dimension of time, 1 or 0, and how far behind each place its target is in an input: 1, or 0 for there.
+    """Return the dimension of time, 1 or 0, and how far behind each place its target is in an input, 1 or 0.
 
     The input may be tokens, tokens as rows of zeros and a one, or numbers; what is to be told at once only tokens.
     """

@@ -58,10 +58,10 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     first = max(left, key=lambda one: len(one.shape) > 1)
     others = [one for one in left if one is not first]
-    share = _size(left) / max(_size([p for p in case.course.parameters if p.facts is not None]), 1)
-    words = (
-        f"it gets gradients, but no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
-    )
+    trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
+    share = _size(left) / max(_size(trainable), 1)
+    words = f"it gets gradients, but no optimizer holds it{case.beside(others)}"
+    words += f" ({share:.0%} of what can be trained)"
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
@@ -80,8 +80,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
     """Return the models in training mode of which no parameter changes, and which belong to what is trained.
 
-    One that judges what another gives is run on something else as well, such as what the other is to give; and one
-    whose input is what is optimised may be meant to stay as it is. A head is run on what the trained part gives only.
+    One that judges what another gives is run on something else as well, such as what the other is to give; and
+    one whose input is what is optimised may be meant to stay. A head is run on what a trained part gives only.
     """
     kept = {id(one) for one in left}
     changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}

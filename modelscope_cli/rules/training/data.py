@@ -4,6 +4,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
+from modelscope_cli.records.birth import INPUT
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.watch import DROPPED, SAME_DATA, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
@@ -85,8 +86,10 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
         step = next(
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
-        is_fed = any(model.model == one.model and model.is_fed for model in case.facts.models)
-        if step is not None and not one.type and not is_fed:  # else it is another model's affair, or its own
+        if step is not None and not one.type and not one.is_computed:  # else it is another model's affair
+            birth = case.born()
+            if birth is not None and birth.what != INPUT and birth.step <= step:
+                continue  # it is given what it gave itself
             words = f"NaN or infinite values enter {one.model} at step {step}"
             yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
@@ -134,7 +137,9 @@ def _does_worse(case: Case) -> bool:
         ends += [
             known(other.series.value)[-max(len(other.series.value) // 3, 1) :]
             for other in case.facts.criteria
-            if other.is_training and not one.is_training and (other.name, other.classes) == (one.name, one.classes)
+            if other.is_training
+            and not one.is_training
+            and (other.name, other.classes) == (one.name, one.classes)
         ]
         if len(ends) > 1 and all(ends) and statistics.fmean(ends[0]) > _WORSE * statistics.fmean(ends[1]) > 0:
             return True
@@ -158,8 +163,8 @@ RULES = (
         severity=WARNING,
         sentence="a model is validated on values of another scale than it is trained on, and does worse there",
         threshold=1.8,
-        measure="ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of what "
-        "the model is given; 3 for images that no criterion judges",
+        measure="ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of "
+        "what the model is given; 3 for images that no criterion judges",
         source="derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the "
         "figures of ImageNet",
         hint="prepare both sets by the same steps: scale, mean, standard deviation and order of channels",

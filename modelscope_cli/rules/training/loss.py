@@ -235,7 +235,10 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
         n, n_alike, *spreads = one.outputs
         if n < 2 * _RECORDS or n_alike == n or (main.has_been_negative and not floor) or main.start <= floor:
             continue
-        for what, first, last in (("standard deviation", *spreads[:2]), ("spread of directions", *spreads[2:])):
+        for what, first, last in (
+            ("standard deviation", *spreads[:2]),
+            ("spread of directions", *spreads[2:]),
+        ):
             if not 0 < last < threshold * first:
                 continue
             left = (main.end - floor) / (main.start - floor)
@@ -257,8 +260,8 @@ RULES = (
         severity=WARNING,
         sentence="what is predicted for a sample has nothing to do with its target",
         threshold=0.005,
-        measure="covariance of predictions and targets over a batch, as a share of the variance of the targets, two "
-        "standard errors added, in the last third of the records",
+        measure="covariance of predictions and targets over a batch, as a share of the variance of the targets, "
+        "two standard errors added, in the last third of the records",
         source="derived: 0 for a constant and for the targets of other samples, R2 at the least squared error; own "
         "measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn",
         hint="check that inputs and targets are of the same samples; in an autoencoder lower the weight of KL, or "
@@ -272,8 +275,8 @@ RULES = (
         severity=WARNING,
         sentence="a model maps all samples to one point, and that is what lowers the loss",
         threshold=0.2,
-        measure="spread of the outputs over a batch, or of their directions, at the end against that at first, where "
-        "the loss falls with its square",
+        measure="spread of the outputs over a batch, or of their directions, at the end against that at first, "
+        "where the loss falls with its square",
         source="Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth",
         hint="the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient "
         "and a predictor, or a term for the variance",

@@ -229,7 +229,9 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             for layer in case.course.layers
             if layer.model == last.model
         )  # another rule says why
-        yield TrainingSighting(last, 0, n, words, case.called(last.model), link=None if is_dead else Link.WIRING)
+        yield TrainingSighting(
+            last, 0, n, words, case.called(last.model), link=None if is_dead else Link.WIRING
+        )
 
 
 def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> bool:

@@ -208,10 +208,17 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
     """Batches each of which has labels of one class only, and not all of the same."""
     for one in losses:
         pure = [
-            share == 1 for share, rows in zip(one.series.commonest_label, one.series.rows, strict=True) if rows >= _MANY
+            share == 1
+            for share, rows in zip(one.series.commonest_label, one.series.rows, strict=True)
+            if rows >= _MANY
         ]
         most = one.commonest_label
-        if len(pure) >= _MANY and sum(pure) >= _NEARLY_ALL * len(pure) and most is not None and most < _NEARLY_ALL:
+        if (
+            len(pure) >= _MANY
+            and sum(pure) >= _NEARLY_ALL * len(pure)
+            and most is not None
+            and most < _NEARLY_ALL
+        ):
             words = f"all labels of a batch are of one class in {sum(pure)} of {len(pure)} recorded steps"
             yield TrainingSighting(None, one.series.step[0], most, f"{words}: the data is sorted", one.place)
             return
@@ -281,8 +288,8 @@ RULES = (
         severity=ERROR,
         sentence="a criterion is given scores, or probabilities of something but the classes, for their logarithms",
         threshold=3,
-        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is never below; "
-        "and probabilities sum to 1 over the classes",
+        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is never "
+        "below; and probabilities sum to 1 over the classes",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
         hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the last "
         "for ctc_loss",
