@@ -99,7 +99,7 @@ WHY = {
     "MS758": "the run ends at another learning rate than the one it was planned for",
     "MS759": "the loss is low for the wrong reason: in use the others, or the future, are not there",
     "MS760": "what the validation says is not about the model in use, and the best checkpoint is chosen by it",
-    "MS761": "hardly any of a sample reaches the layers behind it, and what does is scaled up as many times",
+    "MS764": "hardly any of a sample reaches the layers behind it, and what does is scaled up as many times",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

@@ -268,7 +268,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS761": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
+    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
 }
 
 

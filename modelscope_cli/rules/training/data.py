@@ -172,7 +172,7 @@ RULES = (
         judge=validated_otherwise,
     ),
     TrainingRule(
-        code="MS761",
+        code="MS764",
         name="dropout-of-nearly-everything",
         severity=WARNING,
         sentence="a dropout layer sets nearly all of its input to zero, and the training is not known to learn",

@@ -232,13 +232,11 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     # A sum of cosines that is to be large ends at -1.
     floor = -1.0 if main.has_been_negative and -1.001 < main.end < _NEARLY_ALIKE else 0.0
     for one in case.facts.models:
-        n, n_alike, *spreads = one.outputs
+        n, n_alike, *ends = one.outputs
         if n < 2 * _RECORDS or n_alike == n or (main.has_been_negative and not floor) or main.start <= floor:
             continue
-        for what, first, last in (
-            ("standard deviation", *spreads[:2]),
-            ("spread of directions", *spreads[2:]),
-        ):
+        for what, at in (("standard deviation", 0), ("spread of directions", 2)):
+            first, last = ends[at : at + 2]
             if not 0 < last < threshold * first:
                 continue
             left = (main.end - floor) / (main.start - floor)

@@ -288,11 +288,11 @@ RULES = (
         severity=ERROR,
         sentence="a criterion is given scores, or probabilities of something but the classes, for their logarithms",
         threshold=3,
-        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is "
-        "never below; and probabilities sum to 1 over the classes",
+        measure="recorded steps; the logarithm of a probability is not above zero, so this loss "
+        "is never below; and probabilities sum to 1 over the classes",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the last "
-        "for ctc_loss",
+        hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the "
+        "last for ctc_loss",
         link=Link.WIRING,
         judge=logits_not_logarithms,
     ),
