@@ -124,17 +124,18 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
         return None  # it is random, or remembers
     limit = _CHANGED * float(plain.std())
     told = [(place, x, *found) for place, x in batch if (found := _foretold(x, plain, targets)) is not None]
-    if len({behind for *_, behind in told}) > 1 or sum(not behind for *_, behind in told) == len(batch):
-        told = []  # as of what copies its input
+    if any(behind for *_, behind in told):
+        told = [one for one in told if one[-1]]
+    told = [one for one in told if one[-1] or one[0]]  # the first argument may be what is to be copied
     for place, x, time, behind in told:
         later = x.transpose(0, time).clone()
-        later[-1] = _others(later[-1], x)
+        later[-1] = _replaced(later[-1], x)
         changed = run((*given[:place], later.transpose(0, time), *given[place + 1 :]))
         seen = (changed - plain).transpose(0, time)
         if float(seen[: len(seen) - behind].abs().max()) > limit:
             what = "what comes behind it, which is" if behind else "the target that it is given, which is"
             return f"its output at one place depends on {what} what it is to predict"
-    is_in_rows = any(time == 1 and behind for *_, time, behind in told)
+    is_in_rows = any(time == 1 for *_, time, _ in told)
     if is_in_rows or (not told and plain.ndim == 2 and _runs_over_rows(twin, given, rows)):
         for kept, like in ((slice(2), 1), (slice(-2, None), -2)):
             others = [x[like].expand_as(x).clone() if isinstance(x, Tensor) else x for x in given]
@@ -145,7 +146,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
     return None
 
 
-def _others(last: Tensor, x: Tensor) -> Tensor:
+def _replaced(last: Tensor, x: Tensor) -> Tensor:
     """Return something else for each value, of the tokens that there are."""
     if x.is_floating_point():
         return last.roll(1, 0) + 1.0

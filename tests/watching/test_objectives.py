@@ -195,6 +195,7 @@ def test_places_that_see_what_they_are_to_tell(make, given, targets) -> None:
 def test_what_copies_its_input_may_see_it() -> None:
     model = nn.Sequential(nn.Embedding(7, 8), nn.Linear(8, 7))
     assert leak_of(model, TOKENS, TOKENS.flatten()) is None
+    assert leak_of(Forced(is_before=False), (TOKENS, TOKENS, True), TOKENS.flatten() * 0) is None
 
 
 def test_a_model_that_prints_fails_or_is_hooked_is_left_alone(capsys) -> None:

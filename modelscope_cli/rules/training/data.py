@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.birth import INPUT
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import DROPPED, SAME_DATA, WatchedInput
+from modelscope_cli.records.watch import DROPPED, SAME_DATA, WatchedCriterion, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
@@ -131,19 +131,17 @@ def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 
 def _does_worse(case: Case) -> bool:
-    """Tell whether a criterion is far higher in evaluation than in training, over the last third of both."""
-    for one in case.facts.criteria:
-        ends = [known(one.series.value)[-max(len(one.series.value) // 3, 1) :]]
-        ends += [
-            known(other.series.value)[-max(len(other.series.value) // 3, 1) :]
-            for other in case.facts.criteria
-            if other.is_training
-            and not one.is_training
-            and (other.name, other.classes) == (one.name, one.classes)
-        ]
-        if len(ends) > 1 and all(ends) and statistics.fmean(ends[0]) > _WORSE * statistics.fmean(ends[1]) > 0:
-            return True
-    return False
+    """Tell whether a criterion is far higher in evaluation than in training at the end."""
+    trained = {(one.name, one.classes): _end_of(one) for one in case.facts.criteria if one.is_training}
+    judged = [one for one in case.facts.criteria if not one.is_training]
+    ends = [(_end_of(one), trained.get((one.name, one.classes), math.inf)) for one in judged]
+    return any(end > _WORSE * own > 0 for end, own in ends)
+
+
+def _end_of(one: WatchedCriterion) -> float:
+    """Return the mean of the last third of a criterion's values; NaN without any."""
+    values = known(one.series.value)
+    return statistics.fmean(values[-max(len(values) // 3, 1) :]) if values else math.nan
 
 
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
