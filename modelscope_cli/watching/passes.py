@@ -26,7 +26,7 @@ from modelscope_cli.records.birth import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.records.watch import DROPPED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.criterion_modules import is_criterion
+from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
@@ -44,8 +44,7 @@ from modelscope_cli.watching.model_registry import (
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.saturation import count_saturated, dimension_of
-from modelscope_cli.watching.step_sums import StepSums
+from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
 from modelscope_cli.watching.whole_outputs import see_output
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
