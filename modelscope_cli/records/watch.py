@@ -179,6 +179,8 @@ class CriterionSeries:
         target_variance: of targets that are numbers.
         is_probability: every row of the input is one of probabilities; `is_positive`: nothing there is below zero.
         guessing: what the best constant prediction would cost; None where that is not known.
+        shared: covariance of predictions and targets over the rows as a share of the variance of the targets, where
+            those are vectors.
     """
 
     step: tuple[int, ...]
@@ -191,6 +193,7 @@ class CriterionSeries:
     is_probability: tuple[bool, ...]
     is_positive: tuple[bool, ...]
     guessing: Series = ()
+    shared: Series = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +203,8 @@ class WatchedCriterion:
     Attributes:
         is_training: a loss to train by; False for one that is only looked at, as in evaluation.
         classes: of the logits; None where it compares numbers.
-        made_by: what gave its input: softmax, relu, tanh, sigmoid; None for anything else.
+        made_by: what gave its input: softmax, relu, tanh, sigmoid; `softmax over dimension 0` where that is
+            not of the classes; None for anything else.
         shapes: of input and target where they differ and are broadcast.
         is_summed: the criterion is a sum over the batch.
         label_entropy: of the labels of all recorded steps, in nats, corrected for how few they are.
@@ -232,8 +236,10 @@ class ModelFacts:
         dtypes: of its layers' outputs; `has_trained`: whether it ran with gradients in training mode.
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
-            not; the standard deviation over the rows at first and at last.
-        is_fed: gradients go back through what it is given.
+            not; the standard deviation over the rows at first and at last; the same of their directions.
+        is_fed: gradients go back through what it is given; `is_only_fed`: in every pass, to another model.
+        validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
+            of what was given; of one pass that none judged where there is no other; empty without any.
     """
 
     model: str
@@ -247,8 +253,10 @@ class ModelFacts:
     has_trained: bool = True
     evaluated: tuple[int, int] = (0, 0)
     loose_modes: tuple[str, ...] = ()
-    outputs: tuple[float, ...] = (0, 0, 0.0, 0.0)
+    outputs: tuple[float, ...] = (0, 0, 0.0, 0.0, 0.0, 0.0)
     is_fed: bool = True
+    is_only_fed: bool = False
+    validated: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +309,10 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS = "leaks"
-"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, and outputs that
-depend on what they must not."""
+LEAKS, DROPPED = "leaks", "dropped"
+JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED})
+"""Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
+depend on what they must not, and dropout that leaves next to nothing."""
 
 
 @dataclass(frozen=True, slots=True)

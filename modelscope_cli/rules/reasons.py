@@ -94,9 +94,12 @@ WHY = {
     "MS747": "a part of the model stays as it was made, and the rest learns around it",
     "MS749": "the weight stays at its first values, whatever the loss of the rest does",
     "MS755": "nothing can be learnt from an input that has no way to the output",
+    "MS756": "it has learnt the mean of the targets at most, and nothing about the single sample",
     "MS757": "a loss of zero is reached by telling nothing apart, and what was to be embedded is lost",
     "MS758": "the run ends at another learning rate than the one it was planned for",
     "MS759": "the loss is low for the wrong reason: in use the others, or the future, are not there",
+    "MS760": "what the validation says is not about the model in use, and the best checkpoint is chosen by it",
+    "MS764": "hardly any of a sample reaches the layers behind it, and what does is scaled up as many times",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

@@ -9,15 +9,17 @@ import inspect
 import math
 import re
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
+from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import is_sharded
@@ -25,6 +27,7 @@ from modelscope_cli.watching.place import place_of_caller
 
 # What a criterion compares its input with: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
+ALIGNMENT = "alignment"  # a class for each step of time and sample, against a shorter sequence of classes
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -35,7 +38,11 @@ _KINDS = {
     "smooth_l1_loss": NUMBERS,
     "huber_loss": NUMBERS,
     "kl_div": DIVERGENCE,
+    "ctc_loss": ALIGNMENT,
 }
+_ARGUMENTS = ("input", "log_probs"), ("target", "targets")
+_CLASS_DIM = {"cross_entropy": 1, "nll_loss": 1, "ctc_loss": -1}
+_VECTOR = 4  # values of a target: fewer may be a reward, which is as good as random for long
 _PASSING = re.compile(
     r"(Unsafe)?(View|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Alias|T|Transpose|Permute|Expand)Backward\d"
 )
@@ -51,6 +58,8 @@ JOINED = "cat"
 _MOST_NODES = 8  # of views and casts between the criterion and what made its input
 _MOST_CLASSES = 4096  # more are not counted one by one
 _MOST_TARGETS = 1 << 14
+_MOST_SUMMED = 1 << 20  # values
+_SUM, _FAR_FROM = 1e-3, 0.1  # of a sum from 1: that of probabilities, and one that is no such sum
 _MOST_PENDING = 256  # calls in evaluation; then their sums are fetched after all
 
 
@@ -71,7 +80,8 @@ class CriterionSums:
         kind: what it compares its input with.
         is_logits: whether the input is, rather than probabilities.
         n_classes: of the logits; None where it compares numbers.
-        made_by: what gave the input, of `_MADE_BY`; None where it is anything else.
+        made_by: what gave the input, of `_MADE_BY`; None where it is anything else; `softmax over dimension 0`
+            where it sums to 1 over that one, and not over the classes.
         shapes: of input and target, where they differ and are broadcast.
         is_summed: whether the loss is a sum over the batch.
     """
@@ -83,18 +93,25 @@ class CriterionSums:
     shapes: tuple[tuple[int, ...], tuple[int, ...]] | None
     is_summed: bool
     _pending: list[Tensor] = field(default_factory=list)
-    _sums: list[float] = field(default_factory=lambda: [0.0] * 8)
+    _sums: list[float] = field(default_factory=lambda: [0.0] * 9)
     _is_labelled: bool = True
     _labels: Tensor | None = None
     _predictions: Tensor | None = None
 
     def add(
-        self, value: Tensor, x: Tensor, target: Tensor, ignored: int | None, guess: Tensor | None
+        self,
+        value: Tensor,
+        x: Tensor,
+        target: Tensor,
+        ignored: int | None,
+        guess: Tensor | None,
+        shared: Tensor | None = None,
     ) -> None:
         """Take in one call: its loss as a sum over the rows, and what it was computed from.
 
         Args:
             guess: what the best constant would cost; see `best_constant`.
+            shared: what prediction and target have in common; see `_shared`.
         """
         with torch.no_grad():
             x, target = x.detach(), target.detach()
@@ -110,6 +127,8 @@ class CriterionSums:
                 right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
                 known = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
+            if self.kind == ALIGNMENT:
+                variance = nothing + math.nan
             figures = [
                 value * rows,
                 rows,
@@ -117,6 +136,7 @@ class CriterionSums:
                 right,
                 variance * rows,
                 (nothing + math.nan if guess is None else guess) * rows,
+                (nothing + math.nan if shared is None else shared) * rows,
                 *_as_probabilities(x, self.kind),
             ]
             dtype = torch.float32 if x.device.type == "mps" else torch.float64
@@ -136,7 +156,7 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            value, rows, known, right, variance, guess, is_probability, lowest = one.tolist()
+            value, rows, known, right, variance, guess, shared, is_probability, lowest = one.tolist()
             self._is_labelled &= known == rows
             self._sums = [
                 self._sums[0] + value,
@@ -147,13 +167,14 @@ class CriterionSums:
                 self._sums[5] + (1 - is_probability),
                 min(self._sums[6], lowest),
                 self._sums[7] + guess,
+                self._sums[8] + shared,
             ]
         self._pending = []
 
     def row(self) -> "CriterionFigures":
         """Fetch the numbers."""
         self._fetch()
-        value, rows, known, right, variance, n_other, lowest, guess = self._sums
+        value, rows, known, right, variance, n_other, lowest, guess, shared = self._sums
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
@@ -167,6 +188,7 @@ class CriterionSums:
             is_probability=not n_other,
             is_positive=lowest >= 0,
             guessing=guess / rows if rows and math.isfinite(guess) else None,
+            shared=shared / rows if rows and math.isfinite(shared) else None,
         )
 
 
@@ -184,6 +206,7 @@ class CriterionFigures:
         is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
         is_positive: nothing in the input is below zero.
         guessing: what the best constant would cost, in the unit of the value; None where that is not known.
+        shared: covariance of predictions and targets over the rows, as a share of the variance of the targets.
     """
 
     value: float
@@ -195,6 +218,7 @@ class CriterionFigures:
     is_probability: bool
     is_positive: bool
     guessing: float | None
+    shared: float | None
 
     def to_list(self) -> list[float | int | bool | None]:
         """Return what goes into the log."""
@@ -244,6 +268,49 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
         return cost * n / (n - 1)
 
 
+def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
+    """Return the covariance of predictions and targets over the rows as a share of the variance of the targets.
+
+    It is 0 where what is predicted for a row has nothing to do with the target of that row, and the share that is
+    explained where the mean squared error is least. None where the targets are not vectors of numbers.
+    """
+    if x.shape != target.shape or x.ndim < 2 or len(x) < 2 or x[0].numel() < _VECTOR:
+        return None
+    with torch.no_grad():
+        p = x.detach().float()
+        if kind == DIVERGENCE:
+            p = p.exp()
+        elif kind == CLASSES:
+            p = p.softmax(1)
+        elif name.endswith("logits"):
+            p = p.sigmoid()
+        t = target.detach().float()
+        off = t - t.mean(0, keepdim=True)
+        is_one = (
+            t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
+        ).all()  # as of patches: real, or made
+        return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
+
+
+def _misplaced(name: str, x: Tensor) -> str | None:
+    """Return `softmax over dimension 0` where what a criterion is given sums to 1 over that one, not over classes.
+
+    Certain: that they do so to a thousandth for every place, and not over the classes, is no accident.
+    """
+    own = _CLASS_DIM.get(name)
+    if own is None or x.ndim < 2 or x.numel() > _MOST_SUMMED:
+        return None
+    own %= x.ndim
+    with torch.no_grad():
+        p = x.detach().float()
+        p = p if name == "cross_entropy" else p.exp()
+        if bool((p < 0).any()) or not bool(torch.isfinite(p).all()):
+            return None
+        off = [float((p.sum(dim) - 1).abs().max()) if x.shape[dim] > 1 else math.inf for dim in range(x.ndim)]
+    wrong = next((dim for dim in range(x.ndim) if off[dim] < _SUM), own)
+    return f"softmax over dimension {wrong}" if wrong != own and off[own] > _FAR_FROM else None
+
+
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
     found = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
     places = labels.clamp(0, n_classes - 1).reshape(-1)
@@ -263,6 +330,7 @@ class CriterionWatch:
         self.targets: Tensor | None = None  # the first, of classes; see `find_leak`
         self._training: dict[CriterionKey, CriterionSums] = {}
         self._evaluation: dict[CriterionKey, CriterionSums] = {}
+        self._misplaced: dict[CriterionKey, str | None] = {}
 
     def take(self, is_training: bool) -> dict[CriterionKey, CriterionSums]:
         """Return what was seen since the last time, and begin anew."""
@@ -283,7 +351,8 @@ class CriterionWatch:
             return
         if not torch.is_grad_enabled():
             self._evaluated()
-        if is_training and self.targets is None and not target.is_floating_point():
+        is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
+        if is_training and is_first and _KINDS[name] != ALIGNMENT:
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         held = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
@@ -294,11 +363,11 @@ class CriterionWatch:
         reduction = options.get("reduction", "mean")
         sums = held.get(key)
         if sums is None:
-            shapes = None
-            if kind != CLASSES and x.shape != target.shape:
+            shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
+            if kind not in (CLASSES, ALIGNMENT) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             sums = held[key] = CriterionSums(
-                kind, name.endswith("logits"), n_classes, _made_by(x), shapes, reduction == "sum"
+                kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum"
             )
         if sums.n_classes != n_classes:
             return  # another model's, at the same line
@@ -307,7 +376,15 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        sums.add(mean, x, target, options.get("ignore_index", -100), _best_constant(name, target, options))
+        shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
+        sums.add(
+            mean, x, target, options.get("ignore_index", -100), _best_constant(name, target, options), shared
+        )
+
+    def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:
+        if key not in self._misplaced:  # once is enough
+            self._misplaced[key] = _misplaced(key.name, x) if key.is_training else None
+        return self._misplaced[key]
 
 
 def _made_by(x: Tensor) -> str | None:
@@ -356,7 +433,8 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
     def look(value: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             given = signature.bind(*args, **kwargs).arguments
-            see(name, given.get("input"), given.get("target"), value, given)
+            x, target = (given.get(one, given.get(other)) for one, other in _ARGUMENTS)
+            see(name, x, target, value, given)
 
     def criterion(*args: Any, **kwargs: Any) -> Any:
         value = original(*args, **kwargs)
@@ -366,3 +444,36 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
     left_alone_by_compiler(criterion, with_callees=False)
     known = types.FunctionType(criterion.__code__, original.__globals__, name, None, criterion.__closure__)
     return functools.wraps(original)(known)
+
+
+def is_criterion(module: nn.Module, output: Any) -> bool:
+    """Tell a loss from a layer by what one call returned: numbers without an axis, made of what a model computed.
+
+    A model that returns its own loss makes it of its own parameters; a head that does so has layers that are
+    trained. Neither is a criterion. Parameters that it has itself, such as the weights of its terms, do not matter.
+    """
+    if any(kind.__module__ == "torch.nn.modules.loss" for kind in type(module).__mro__):
+        return True  # also one that leaves the mean to the script
+    if isinstance(output, Tensor) and output.ndim:
+        return False
+    made = [tensor for _, tensor in tensors_in(output)]
+    if not made or any(tensor.ndim for tensor in made):
+        return False
+    is_head = any(parameter.requires_grad for child in module.children() for parameter in child.parameters())
+    return not is_head and any(_is_made_of_others(tensor, module) for tensor in made)
+
+
+def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
+    """Tell whether parameters that are not the module's own had a part in it."""
+    own = {id(parameter) for parameter in module.parameters()}
+    nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
+    seen = set(nodes)
+    while nodes:
+        node = nodes.popleft()
+        leaf = getattr(node, "variable", None)
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
+            return True
+        inputs = {other for other, _ in node.next_functions if other is not None} - seen
+        seen |= inputs
+        nodes.extend(inputs)
+    return False

@@ -29,6 +29,8 @@ _WRAPPERS = {
     "TrainingTask": "trainable_module",  # of timm
 }
 
+MOST_SEEN = 64  # passes without gradients, whose input is looked at
+
 CallKey = tuple[str, int]  # a layer's name, and which of its calls
 
 
@@ -57,9 +59,12 @@ class WatchedModel:
         evaluated: how often a criterion judged it without gradients, in training mode and in evaluation mode.
         loose_modes: classes of layers that were in training mode then, and behave otherwise in evaluation mode.
         outputs: of each recorded pass in training mode: whether all rows of what it gave were the same though those
-            of its input were not, and the standard deviation over the rows.
+            of its input were not, the standard deviation over the rows, and that of their directions.
+        validated: mean and standard deviation of what it was given in evaluation mode without gradients, in the
+            first passes that were judged; `seen`: in the last that was not; `n_seen`: how many were looked at.
         is_fed: whether gradients go back through what it is given, to another model or to the data itself.
-        probe: a few rows of its first batch, for `find_leak`; None where it is given anything else.
+        is_only_fed: whether they do so, to another model, in every pass in training mode.
+        probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.
     """
 
     label: str
@@ -89,8 +94,12 @@ class WatchedModel:
     evaluated: list[int] = field(default_factory=lambda: [0, 0])
     loose_modes: tuple[str, ...] = ()
     outputs: list[Tensor] = field(default_factory=list)
-    probe: Tensor | None = None
+    probe: tuple[Any, ...] | None = None
+    validated: list[Tensor] = field(default_factory=list)
+    seen: Tensor | None = None
+    n_seen: int = 0
     is_fed: bool = False
+    is_only_fed: bool = True
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -111,8 +120,18 @@ class WatchedModel:
     def count_evaluation(self, is_training: bool) -> None:
         """Note that a criterion judged what it gave without gradients."""
         self.evaluated[not is_training] += 1
+        if self.seen is not None:
+            self.validated.append(self.seen)
+            self.seen = None
         if is_training and self.evaluated[0] == 1:
             self.loose_modes = _modal(self.root(), is_training=True)
+
+    def see_validated(self, x: Tensor) -> None:
+        """Note what it is given in evaluation mode without gradients, in the first passes."""
+        self.n_seen += 1
+        if x.numel() > 1:
+            std, mean = torch.std_mean(x.detach().float(), correction=0)
+            self.seen = torch.stack([mean, std])
 
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
@@ -133,22 +152,28 @@ class WatchedModel:
             "evaluated": self.evaluated,
             "loose_modes": self.loose_modes,
             "outputs": self._output_figures(),
+            "validated": self._validated_figures(),
             "is_fed": self.is_fed,
+            "is_only_fed": self.is_fed and self.is_only_fed,
         }
 
+    def _validated_figures(self) -> list[float]:
+        """Return the median mean and standard deviation of what was judged, or else of the last that was seen."""
+        seen = self.validated or ([self.seen] if self.seen is not None else [])
+        if not seen:
+            return []
+        mean, std = torch.stack([one.cpu() for one in seen]).median(0).values.tolist()
+        return [len(self.validated), mean, std]
+
     def _output_figures(self) -> list[float]:
-        """Return how many passes there were, in how many all rows were alike, the spread at first and last."""
+        """Return how many passes there were, in how many all rows were alike, both spreads at first and last."""
         if not self.outputs:
-            return [0, 0, 0.0, 0.0]
-        self.outputs = [torch.cat([one.cpu().reshape(-1, 2) for one in self.outputs])]
-        alike, spread = self.outputs[0].T
-        few = max(min(len(spread) // 4, 8), 1)
-        return [
-            len(alike),
-            int(alike.sum()),
-            float(spread[:few].median()),
-            float(spread[-few:].median()),
-        ]
+            return [0, 0, *[0.0] * 4]
+        self.outputs = [torch.cat([one.cpu().reshape(-1, 3) for one in self.outputs])]
+        alike, *spreads = self.outputs[0].T
+        few = max(min(len(alike) // 4, 8), 1)
+        ends = [float(part.median()) for one in spreads for part in (one[:few], one[-few:])]
+        return [len(alike), int(alike.sum()), *ends]
 
     def means(self, name: str, is_innermost: bool) -> bool:
         return is_innermost if self.wanted is None else name in self.wanted

@@ -24,14 +24,16 @@ from modelscope_cli.hooks.torch_private import (
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
+from modelscope_cli.records.watch import DROPPED
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.criterion_modules import is_criterion
+from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_registry import (
+    MOST_SEEN,
     CallKey,
     ModelRegistry,
     WatchedModel,
@@ -39,13 +41,14 @@ from modelscope_cli.watching.model_registry import (
     kind_of,
     peel,
 )
+from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.saturation import count_saturated, dimension_of
-from modelscope_cli.watching.step_sums import StepSums
+from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
 from modelscope_cli.watching.whole_outputs import see_output
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
+_NEARLY_ALL = 0.9  # of what enters a dropout
 _MOST_SPREADS = 4  # passes to one step, whose outputs are compared row by row
 _MOST_EVALUATED = (
     16  # the same in evaluation mode: most such passes are no training where nobody said no_grad
@@ -124,7 +127,7 @@ class PassWatch:
         if not now.open:
             self._settle()
             can_look_between = self._functional.begin()
-            flagged, is_recorded = self._begin_pass(module)
+            flagged, is_recorded = self._begin_pass(module, args)
             model = flagged if is_recorded else None
             now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
             now.is_training = peel(module).training
@@ -146,7 +149,7 @@ class PassWatch:
         found = self._registry.find_in(model, module)
         return found[1] if found is not None and found[0] is model else None
 
-    def _begin_pass(self, module: nn.Module) -> tuple[WatchedModel | None, bool]:
+    def _begin_pass(self, module: nn.Module, args: Any) -> tuple[WatchedModel | None, bool]:
         """Return the model that begins to run as it is trained, None for any other pass; and whether to record."""
         root = peel(module)
         found = self._registry.find(root)
@@ -158,8 +161,13 @@ class PassWatch:
             return None, False
         if not torch.is_grad_enabled():
             model.has_run_without_gradients = True
+            model.is_only_fed &= not root.training
             model.called = model.called or place_of_caller()
             self._evaluated = model, root.training
+            if not root.training and model.has_been_trained and model.n_seen < MOST_SEEN:
+                x = next((x for _, x in tensors_in(args) if x.is_floating_point() and not x.is_meta), None)
+                if x is not None and not is_sharded(x):
+                    model.see_validated(x)
             return None, False
         model.has_run = True
         if self._losses.is_reevaluated or is_transformed():
@@ -180,12 +188,17 @@ class PassWatch:
         """Take in what the model itself is given."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         model.is_fed |= any(x.requires_grad for x in tensors)
+        model.is_only_fed &= any(x.grad_fn is not None for x in tensors)
         for place, x in enumerate(tensors):
             self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
 
     def _look_at_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
         """Note that a module runs, and take in what the first one with weights is given."""
         model.ran.add(name)
+        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
+            self._guard.tell_once(
+                DROPPED, f"{name or type(module).__name__} sets {module.p:.0%} of its input to 0"
+            )
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         if not tensors:
             return

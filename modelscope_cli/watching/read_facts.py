@@ -97,8 +97,8 @@ def _input(seen: Described) -> WatchedInput:
 
 
 def _criterion(seen: Described) -> WatchedCriterion:
-    columns = columns_of(seen.rows, 9)
-    value, rows, right, labels, guess, variance, is_probability, is_positive, guessing = columns
+    columns = columns_of(seen.rows, 10)
+    value, rows, right, labels, guess, variance, is_probability, is_positive, guessing, shared = columns
     counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
     together = sum(map(Counter, counts), Counter[int]())
     name, place, is_training = seen.key
@@ -124,6 +124,7 @@ def _criterion(seen: Described) -> WatchedCriterion:
             is_probability=is_probability,
             is_positive=is_positive,
             guessing=_numbers(guessing),
+            shared=_numbers(shared),
         ),
     )
 

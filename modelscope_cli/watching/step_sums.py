@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
@@ -14,6 +15,8 @@ from modelscope_cli.watching.channel_death import pack
 from modelscope_cli.watching.magnitudes import count_magnitudes
 from modelscope_cli.watching.parameters import norm_of
 
+_FLAT = 0.99  # of the way to the end: the slope of tanh is 0.02 there, that of a sigmoid 0.01
+_CERTAIN = 0.999  # of a softmax: its gradient is at most a thousandth of what comes in
 _MOST_PENDING = 16  # passes; then there is one transfer after all
 _WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
 
@@ -86,3 +89,43 @@ class Sums:
         values = [*numbers, first, list(self.counts[first:last])]
         more = [pack(m.alive), self.saturated]
         return values if more == [None, None] else values + more
+
+
+def _tanh(x: Tensor) -> Tensor:
+    return x.abs() > _FLAT
+
+
+def _sigmoid(x: Tensor) -> Tensor:
+    return (x - 0.5).abs() > _FLAT - 0.5
+
+
+_ELEMENTWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "Tanh": _tanh,
+    "F.tanh": _tanh,
+    "Sigmoid": _sigmoid,
+    "F.sigmoid": _sigmoid,
+    "Hardsigmoid": _sigmoid,
+    "F.hardsigmoid": _sigmoid,
+}
+_ROWWISE = {"Softmax": False, "F.softmax": False, "LogSoftmax": True, "F.log_softmax": True}
+
+
+def dimension_of(module: nn.Module) -> int | None:
+    """Return along which dimension a module is a softmax."""
+    dim = getattr(module, "dim", None)
+    return dim if isinstance(dim, int) else None
+
+
+def count_saturated(type: str, x: Tensor, dim: int | None) -> tuple[Tensor, int] | None:
+    """Return how many values, or rows of a softmax along `dim`, are saturated, and of how many; None for others.
+
+    The first number stays on the device.
+    """
+    x = x.detach()
+    if type in _ELEMENTWISE:
+        return torch.count_nonzero(_ELEMENTWISE[type](x)), x.numel()
+    if type in _ROWWISE and x.numel() and dim is not None:
+        highest = x.amax(dim)
+        highest = highest.exp() if _ROWWISE[type] else highest
+        return torch.count_nonzero(highest > _CERTAIN), highest.numel()
+    return None

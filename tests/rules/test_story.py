@@ -89,7 +89,7 @@ def test_two_mistakes_of_which_neither_explains_the_other_both_stand() -> None:
     ("harmless", "facts"),
     [
         ("MS718", {"models": (model(evaluation_since=0, frozen_modes=("Dropout",)),)}),
-        ("MS732", {"models": (model(norm_values=(64, 1)),)}),
+        ("MS732", {"models": (model(norm_values=(1, 2)),)}),
     ],
 )
 def test_what_is_wrong_but_harmless_explains_nothing(harmless: str, facts) -> None:
@@ -186,6 +186,10 @@ CANNOT_TELL = {
     ),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
+    "a loss at what guessing costs": (
+        {"loss": (loss(NOISY),), "criteria": (criterion(value=NOISY, accuracy=(None,) * N),)},
+        "where guessing costs",
+    ),
     "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),
     "a falling loss of which the predictions are no better than a guess": (
         {"criteria": (criterion(accuracy=(0.1,) * N),)},

@@ -39,6 +39,7 @@ from modelscope_cli.records.training_facts import (
 )
 from modelscope_cli.records.watch import (
     BROADCAST,
+    DROPPED,
     FAULT,
     LEAKS,
     SAME_DATA,
@@ -214,7 +215,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS729": (with_facts(was_alike=True, is_alike=True, start_rms=0.0), 0, "fc.weight"),
     "MS730": (with_layer(kind="Tanh", saturated_fraction=from_step(0.1, 0.9)), SINCE, "relu"),
     "MS731": (with_layer(dead_fraction=from_step(0.0, 0.6)), SINCE, "relu"),
-    "MS732": (training(models=(model(norm_values=(64, 1)),)), 0, None),
+    "MS732": (training(models=(model(norm_values=(1, 2)),)), 0, None),
     "MS733": (
         replace(
             with_weight(False, grad_norm=from_step(0.1, math.inf)),
@@ -253,13 +254,27 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS747": (with_weight(False, update_ratio=(0.0,) * N), 0, "fc.weight"),
     "MS749": (with_weight(False, grad_norm=(0.0,) * N), 0, "fc.weight"),
     "MS755": (training(models=(model(outputs=(9, 9, 0.0, 0.0)),)), 0, None),
+    "MS756": (
+        training(steps=3 * N, criteria=(criterion("mse_loss", shared=(0.0,) * N, accuracy=(None,) * N),)),
+        20,
+        None,
+    ),
     "MS757": (
-        training(loss=(loss(VANISHING),), criteria=(), models=(model(outputs=(N, 0, 1.0, 0.1)),)),
+        training(loss=(loss(VANISHING),), criteria=(), models=(model(outputs=(N, 0, 1.0, 0.1, 1.0, 1.0)),)),
         None,
         None,
     ),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
+    "MS760": (
+        training(
+            criteria=(criterion(), criterion(is_training=False, value=FLAT)),
+            models=(model(validated=(9, 100.0, 50.0)),),
+        ),
+        None,
+        None,
+    ),
+    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
 }
 
 
@@ -299,6 +314,18 @@ HEALTHY: dict[str, WatchRecord] = {
     ),
     "a weight that is normalised after each step": with_weight(False, weight_norm=(4.0,) * N),
     "a zero gradient in the first steps": with_weight(False, grad_norm=from_step(0.0, 0.1)),
+    "predictions that share little with their targets, and ever more": training(
+        steps=3 * N,
+        criteria=(criterion("mse_loss", shared=tuple(1e-4 * i for i in range(N)), accuracy=(None,) * N),),
+    ),
+    "validation of another contrast, as good as the training": training(
+        criteria=(criterion(), criterion(is_training=False)), models=(model(validated=(9, 0.5, 0.5)),)
+    ),
+    "images of one sample a batch, never validated": training(models=(model(norm_values=(64, 1)),)),
+    "much dropout where it learns": training(events=(event(DROPPED, "1 sets 95% of its input to 0"),)),
+    "a schedule that wakes a group later": training(
+        lr=(loss((0.1,) * N), replace(loss(from_step(0.0, 0.1)), group=1))
+    ),
     "the same output in the first pass": training(models=(model(outputs=(9, 1, 0.0, 1.0)),)),
     "a schedule by epochs": training(
         schedules=(ScheduleFacts("CosineAnnealingLR", "SGD", "a.py:6", 3, 3, N),)

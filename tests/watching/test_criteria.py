@@ -2,6 +2,7 @@
 
 import math
 
+import numpy
 import pytest
 import torch
 from tolerance import close
@@ -71,7 +72,7 @@ WAYS = {
 
 
 def test_every_criterion_is_tried() -> None:
-    assert set(MODULES) == set(_KINDS)
+    assert {*MODULES, "ctc_loss"} == set(_KINDS)  # the last takes lengths too, and is tried below
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -327,3 +328,57 @@ def test_odd_shapes_end_nothing(recorded, x):
 
     record = recorded(lambda: train(loss))
     assert len(record.loss[0].value) == STEPS
+
+
+@pytest.mark.parametrize(
+    ("name", "dim", "made_by"),
+    [
+        ("ctc_loss", 2, "log_softmax"),
+        ("ctc_loss", 0, "softmax over dimension 0"),
+        ("ctc_loss", 1, "softmax over dimension 1"),
+        ("nll_loss", 1, "log_softmax"),
+        ("nll_loss", 0, "softmax over dimension 0"),
+        ("cross_entropy", 0, "softmax over dimension 0"),
+        ("cross_entropy", 1, "softmax"),
+    ],
+)
+def test_probabilities_of_something_but_the_classes_are_told(recorded, name, dim, made_by) -> None:
+    def loss(logits):
+        if name == "ctc_loss":
+            scores = logits.view(6, 2, CLASSES).log_softmax(dim)
+            return F.ctc_loss(
+                scores, torch.ones(2, 3, dtype=torch.long), torch.full((2,), 6), torch.full((2,), 3)
+            )
+        scores = logits.softmax(dim) if name == "cross_entropy" else logits.log_softmax(dim)
+        return getattr(F, name)(scores, torch.arange(N) % CLASSES)
+
+    record = recorded(lambda: train(loss))
+    (seen,) = record.facts.criteria
+    assert (seen.name, seen.made_by) == (name, made_by)
+    is_told = any(one.code == "MS738" for one in record.findings)
+    assert is_told == ("over" in made_by)
+
+
+def test_probabilities_are_no_logarithms(recorded) -> None:
+    def loss(logits):
+        return F.kl_div(logits.softmax(1), torch.full((N, CLASSES), 1 / CLASSES), reduction="batchmean")
+
+    assert "MS738" in [one.code for one in recorded(lambda: train(loss)).findings]
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits", "kl_div", "cross_entropy"])
+def test_what_predictions_share_with_targets_is_their_covariance(recorded, name) -> None:
+    seen, targets = [], torch.rand(N, CLASSES, generator=torch.Generator().manual_seed(1)).softmax(1)
+
+    def loss(logits):
+        seen.append(logits.detach())
+        return getattr(F, name)(logits.log_softmax(1) if name == "kl_div" else logits, targets)
+
+    record = recorded(lambda: train(loss))
+    change = {"mse_loss": lambda x: x, "binary_cross_entropy_with_logits": torch.sigmoid}
+    given = [change.get(name, lambda x: x.softmax(1))(x).numpy() for x in seen]
+    t = targets.numpy()
+    both = [
+        sum(numpy.cov(p[:, k], t[:, k])[0, 1] for k in range(CLASSES)) / t.var(0, ddof=1).sum() for p in given
+    ]
+    assert record.facts.criteria[0].series.shared == close(both)

@@ -66,7 +66,9 @@ class Cloud(nn.Module):
 
 
 def leak_of(model, x, targets):
-    return find_leak(WatchedModel("Net", weakref.ref(model), probe=x), targets)
+    return find_leak(
+        WatchedModel("Net", weakref.ref(model), probe=x if isinstance(x, tuple) else (x,)), targets
+    )
 
 
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
@@ -116,6 +118,84 @@ def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
     assert before[1:] == after[1:]
     assert (found is None) == (leaks is None)
     assert (leaks or "") in (found or "")
+
+
+class Forecast(nn.Module):
+    """The next value of a series at each place, by a convolution that sees the past, or both sides."""
+
+    def __init__(self, padding: tuple[int, int]):
+        super().__init__()
+        self.over, self.padding = nn.Conv1d(1, 1, 3), padding
+
+    def forward(self, x):
+        return self.over(functional.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
+
+
+class TimeFirst(nn.Module):
+    def __init__(self, is_masked: bool):
+        super().__init__()
+        self.embedding, self.is_masked = nn.Embedding(7, 8), is_masked
+        self.over, self.head = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0), nn.Linear(8, 7)
+
+    def forward(self, x):
+        mask = nn.Transformer.generate_square_subsequent_mask(len(x)) if self.is_masked else None
+        return self.head(self.over(self.embedding(x), mask))
+
+
+class OneHot(nn.Module):
+    def __init__(self, is_both: bool):
+        super().__init__()
+        self.over, self.head = nn.GRU(7, 4, batch_first=True, bidirectional=is_both), nn.LazyLinear(7)
+
+    def forward(self, x):
+        return self.head(self.over(x)[0])
+
+
+class Forced(nn.Module):
+    """A decoder that is given its target, and reads the token before each place, or the one there."""
+
+    def __init__(self, is_before: bool):
+        super().__init__()
+        self.embedding, self.cell, self.head = (
+            nn.Embedding(8, 8),
+            nn.GRU(8, 8, batch_first=True),
+            nn.Linear(8, 8),
+        )
+        self.is_before = is_before
+
+    def forward(self, memory, tokens, is_forced):
+        read = functional.pad(tokens[:, :-1], (1, 0), value=7) if self.is_before else tokens
+        return self.head(self.cell(self.embedding(read), memory[None])[0])
+
+
+SERIES = torch.linspace(0, 3, 48).sin().view(4, 12, 1)
+TOKENS = torch.randint(7, (6, 8), generator=torch.Generator().manual_seed(3))
+HOT = functional.one_hot(TOKENS, 7).float()
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "targets"),
+    [
+        (lambda is_sick: Forecast((1, 1) if is_sick else (2, 0)), SERIES[:, :-1], SERIES[:, 1:]),
+        (lambda is_sick: TimeFirst(not is_sick), TOKENS[:-1], TOKENS[1:]),
+        (OneHot, HOT[:, :-1], TOKENS[:, 1:]),
+        (lambda is_sick: Forced(not is_sick), (torch.randn(6, 8), TOKENS, True), TOKENS),
+    ],
+    ids=["numbers", "time first", "one-hot", "a target that is given"],
+)
+def test_places_that_see_what_they_are_to_tell(make, given, targets) -> None:
+    torch.manual_seed(0)
+    for is_sick in (True, False):
+        model = make(is_sick)
+        model(*(given if isinstance(given, tuple) else (given,)))
+        assert (leak_of(model, given, targets.flatten()) is not None) == is_sick
+        assert leak_of(model, given, targets.flatten() * 0 + 1) is None
+
+
+def test_what_copies_its_input_may_see_it() -> None:
+    model = nn.Sequential(nn.Embedding(7, 8), nn.Linear(8, 7))
+    assert leak_of(model, TOKENS, TOKENS.flatten()) is None
+    assert leak_of(Forced(is_before=False), (TOKENS, TOKENS, True), TOKENS.flatten() * 0) is None
 
 
 def test_a_model_that_prints_fails_or_is_hooked_is_left_alone(capsys) -> None:
@@ -268,3 +348,69 @@ def test_outputs_that_are_not_finite_are_read_back(recorded) -> None:
         train(lambda x: model(x / 0), model.parameters())
 
     assert "MS728" in codes(recorded(script))
+
+
+@pytest.mark.parametrize("what", ["all held", "head left out", "judged by another"])
+def test_a_head_that_only_a_trained_part_feeds_is_to_be_held(recorded, what) -> None:
+    def script():
+        body, head = nn.Linear(6, 6), nn.Linear(6, 3)
+        x, y = torch.randn(16, 6), torch.randint(3, (16,))
+        held = [*body.parameters(), *(head.parameters() if what == "all held" else ())]
+        optimizer = torch.optim.SGD(held, lr=0.1)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(head(body(x)), y)
+            if what == "judged by another":  # what it is run on as well is not of the trained part
+                loss = functional.mse_loss(head(body(x)), head(x).detach())
+            loss.backward()
+            optimizer.step()
+
+    assert ("MS712" in codes(recorded(script))) == (what == "head left out")
+
+
+@pytest.mark.parametrize("scale", [1.0, 255.0])
+def test_validation_of_other_values(recorded, scale) -> None:
+    def script():
+        torch.manual_seed(0)
+        model = nn.Linear(8, 4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        for _ in range(60):
+            x = torch.randn(64, 8)
+            optimizer.zero_grad()
+            functional.cross_entropy(model.train()(x), x[:, :4].argmax(1)).backward()
+            optimizer.step()
+            with torch.no_grad():
+                functional.cross_entropy(
+                    model.eval()(scale * x + scale - 1),
+                    x[:, 4:].argmax(1) if scale > 1 else x[:, :4].argmax(1),
+                )
+
+    assert ("MS760" in codes(recorded(script))) == (scale > 1)
+
+
+def test_dropout_of_nearly_everything_is_noted_once(recorded) -> None:
+    def script():
+        model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.95), nn.Dropout(0.5), nn.Linear(8, 3))
+        train(model, model.parameters())
+
+    (event,) = recorded(script).events
+    assert (event.kind, event.message) == ("dropped", "1 sets 95% of its input to 0")
+
+
+@pytest.mark.parametrize("is_collapsing", [False, True])
+def test_directions_that_become_one(recorded, is_collapsing) -> None:
+    def script():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 16))
+        optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+        for _ in range(120):
+            x = torch.randn(32, 16)
+            u, v = (functional.normalize(model(x + 0.3 * torch.randn_like(x)), dim=1) for _ in range(2))
+            loss = 1 - (u * v).sum(1).mean()
+            if not is_collapsing:
+                loss = loss + torch.pdist(u).square().mul(-2).exp().mean().log()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    assert ("MS757" in codes(recorded(script))) == is_collapsing

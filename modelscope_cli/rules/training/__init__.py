@@ -104,4 +104,7 @@ def _why_unknown(case: Case) -> str | None:
             "and nothing is known to hold it against: neither what guessing costs nor how often it is right"
         )
         return None if case.progress.is_measured else f"{what}, {unmeasured}"
+    chance = case.progress.chance
+    if chance is not None and main.n:
+        what += f", where guessing costs {chance:.3g}"
     return f"{what}, which could be noise alone" if main.n else what

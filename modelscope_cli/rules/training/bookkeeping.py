@@ -58,10 +58,10 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     first = max(left, key=lambda one: len(one.shape) > 1)
     others = [one for one in left if one is not first]
-    share = _size(left) / max(_size([p for p in case.course.parameters if p.facts is not None]), 1)
-    words = (
-        f"it gets gradients, but no optimizer holds it{case.beside(others)} ({share:.0%} of the parameters)"
-    )
+    trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
+    share = _size(left) / max(_size(trainable), 1)
+    words = f"it gets gradients, but no optimizer holds it{case.beside(others)}"
+    words += f" ({share:.0%} of what can be trained)"
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
@@ -70,20 +70,27 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place, severity = strangers.made, ERROR
     else:
         place = case.facts.optimizers[0].made
-        severity = ERROR if is_beside or first.model in whole else WARNING
+        is_meant = any(one.model == first.model and one.is_fed for one in case.facts.models)
+        severity = ERROR if is_beside or (first.model in whole and not is_meant) else WARNING
         if first.model in whole:
             words += f"; nothing of {first.model} is ever changed"
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
 
 
 def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
-    """Return the models in training mode of which no parameter changes, and which nothing that is trained feeds.
+    """Return the models in training mode of which no parameter changes, and which belong to what is trained.
 
-    One that judges what another gives, or whose input is what is optimised, may be meant to stay as it is.
+    One that judges what another gives is run on something else as well, such as what the other is to give; and
+    one whose input is what is optimised may be meant to stay. A head is run on what a trained part gives only.
     """
     kept = {id(one) for one in left}
     changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}
-    return {one.model for one in case.facts.models if one.has_trained and not one.is_fed} - changing
+    belonging = {
+        one.model
+        for one in case.facts.models
+        if one.has_trained and (not one.is_fed or (one.is_only_fed and changing - {one.model}))
+    }
+    return belonging - changing
 
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:

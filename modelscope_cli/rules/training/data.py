@@ -1,9 +1,12 @@
 """MS726 to MS734: what enters the model, in batches and over ranks."""
 
+import math
+import statistics
 from collections.abc import Iterator
 
+from modelscope_cli.records.birth import INPUT
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import SAME_DATA, WatchedInput
+from modelscope_cli.records.watch import DROPPED, SAME_DATA, WatchedCriterion, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
@@ -12,6 +15,9 @@ _SPARSE = (
 )
 _FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
+_MANY_VALUES = 32  # a channel
+_FAR = 3.0  # times the standard deviation: what no other set of images makes up for
+_WORSE = 1.5  # times the loss in training
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
 
 
@@ -81,6 +87,9 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
         if step is not None and not one.type and not one.is_computed:  # else it is another model's affair
+            birth = case.born()
+            if birth is not None and birth.what != INPUT and birth.step <= step:
+                continue  # it is given what it gave itself
             words = f"NaN or infinite values enter {one.model} at step {step}"
             yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
@@ -91,10 +100,54 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.norm_values is None or one.steps_in_training < FEW_STEPS:
             continue
         values, batch = one.norm_values
-        if batch <= threshold or values <= threshold:
+        # Images may well be normalised one by one, unless what is validated is done with the statistics of all.
+        is_meant = values > _MANY_VALUES and case.progress.learns is True and not one.validated
+        if values <= threshold or (batch <= threshold and not is_meant):
             given = f"batches of {batch}, {values:,} values per channel"
             words = f"batch norm is given {given}: its statistics are noise"
             yield TrainingSighting(None, 0, batch, words, one.called)
+
+
+def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model that is given values of another scale where it is validated, and does worse there."""
+    for model in case.facts.models:
+        given = next((one for one in _entering(case) if one.model == model.model and not one.type), None)
+        if not model.validated or given is None or case.fails or given.is_computed:
+            continue
+        n_judged, mean, std = model.validated
+        means, stds = known(given.series.mean), known(given.series.std)
+        if not stds or not (own := statistics.median(stds)) or not math.isfinite(mean + std):
+            continue
+        own_mean = statistics.median(means)
+        ratio = max(std / own, own / std) if std else math.inf
+        away = max(ratio, 1 + abs(mean - own_mean) / own)
+        is_image = len(given.shape) == 4 and given.shape[1] in _IMAGE_CHANNELS
+        if away > threshold and (_does_worse(case) if n_judged else is_image and away > _FAR):
+            words = (
+                f"{model.model} is validated on values with a mean of {mean:.3g} and a standard deviation of "
+                f"{std:.3g}, and trained on values with {own_mean:.3g} and {own:.3g}"
+            )
+            yield TrainingSighting(None, None, away, words, model.called)
+
+
+def _does_worse(case: Case) -> bool:
+    """Tell whether a criterion is far higher in evaluation than in training at the end."""
+    trained = {(one.name, one.classes): _end_of(one) for one in case.facts.criteria if one.is_training}
+    judged = [one for one in case.facts.criteria if not one.is_training]
+    ends = [(_end_of(one), trained.get((one.name, one.classes), math.inf)) for one in judged]
+    return any(end > _WORSE * own > 0 for end, own in ends)
+
+
+def _end_of(one: WatchedCriterion) -> float:
+    """Return the mean of the last third of a criterion's values; NaN without any."""
+    values = known(one.series.value)
+    return statistics.fmean(values[-max(len(values) // 3, 1) :]) if values else math.nan
+
+
+def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Dropout that leaves next to nothing, in a training that is not known to learn."""
+    if case.progress.learns is not True:
+        yield from case.told(DROPPED)
 
 
 def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -102,6 +155,32 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 RULES = (
+    TrainingRule(
+        code="MS760",
+        name="validated-on-other-values",
+        severity=WARNING,
+        sentence="a model is validated on values of another scale than it is trained on, and does worse there",
+        threshold=1.8,
+        measure="ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of "
+        "what the model is given; 3 for images that no criterion judges",
+        source="derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the "
+        "figures of ImageNet",
+        hint="prepare both sets by the same steps: scale, mean, standard deviation and order of channels",
+        link=Link.DATA,
+        judge=validated_otherwise,
+    ),
+    TrainingRule(
+        code="MS764",
+        name="dropout-of-nearly-everything",
+        severity=WARNING,
+        sentence="a dropout layer sets nearly all of its input to zero, and the training is not known to learn",
+        threshold=0.9,
+        measure="p of the layer",
+        source="Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9",
+        hint="p is the share that is set to 0: lower it",
+        link=Link.INITIALISATION,
+        judge=dropped,
+    ),
     TrainingRule(
         code="MS726",
         name="input-not-normalised-in-training",

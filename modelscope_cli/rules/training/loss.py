@@ -1,6 +1,7 @@
 """MS701, MS704, MS733, MS735, MS736 and MS742: the loss as a whole."""
 
 import math
+import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
@@ -16,7 +17,9 @@ _BETTER = 0.1  # of what guessing gets wrong
 _HALFWAY = 0.5  # of the way from guessing to being always right
 _RECORDS = 5  # in a third of the run
 _ALIKE = 4.0  # times
+_GROWS = 4.0  # times
 _VANISHED = 0.05  # of the loss at first
+_NEARLY_ALIKE = -0.9  # of a loss that is minus a cosine
 _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
@@ -199,37 +202,79 @@ def _error(right: float, least: float, rows: int) -> float:
     return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
 
 
+def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """What is predicted for a sample has nothing to do with its target, and does not come to have."""
+    for one in case.facts.criteria:
+        shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
+        third = len(shares) // 3
+        if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
+            continue
+        highest = [
+            statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)
+            for part in (shares[third : 2 * third], shares[-third:])
+        ]
+        if highest[1] < threshold and highest[0] < _GROWS * threshold:
+            share = statistics.fmean(shares[-third:])
+            words = (
+                f"what {one.name} compares has nothing in common: over the samples of a batch the covariance of "
+                f"predictions and targets is {share:.2g} times the variance of the targets, and it does not grow"
+            )
+            yield TrainingSighting(None, one.series.step[third], share, words, one.place)
+            return
+
+
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """What a model gives for different samples becomes one point, and the loss falls with it."""
     main = case.progress.main
     judged = {one.name for one in case.facts.criteria if one.is_training} - {"cross_entropy"}
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return
+    # A sum of cosines that is to be large ends at -1.
+    floor = -1.0 if main.has_been_negative and -1.001 < main.end < _NEARLY_ALIKE else 0.0
     for one in case.facts.models:
-        n, n_alike, first, last = one.outputs
-        if n < 2 * _RECORDS or n_alike == n or not 0 < last < threshold * first or main.has_been_negative:
+        n, n_alike, *ends = one.outputs
+        if n < 2 * _RECORDS or n_alike == n or (main.has_been_negative and not floor) or main.start <= floor:
             continue
-        left = (
-            main.end / main.start / (last / first) ** 2
-        )  # squared distances shrink as the square of the spread
-        if main.end < _VANISHED * main.start and 1 / _ALIKE < left < _ALIKE:
-            words = (
-                f"what {one.model} gives for the samples of a batch has become one point: its standard deviation "
-                f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
-                f"{main.start:.2g} to {main.end:.2g}"
-            )
-            yield TrainingSighting(None, None, last / first, words, one.called)
+        for what, at in (("standard deviation", 0), ("spread of directions", 2)):
+            first, last = ends[at : at + 2]
+            if not 0 < last < threshold * first:
+                continue
+            left = (main.end - floor) / (main.start - floor)
+            # Squared distances, and one minus the cosine, shrink as the square of the spread.
+            if left < _VANISHED and 1 / _ALIKE < left / (last / first) ** 2 < _ALIKE:
+                words = (
+                    f"what {one.model} gives for the samples of a batch has become one point: its {what} "
+                    f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
+                    f"{main.start:.2g} to {main.end:.2g}"
+                )
+                yield TrainingSighting(None, None, last / first, words, one.called)
+                break
 
 
 RULES = (
+    TrainingRule(
+        code="MS756",
+        name="predictions-unrelated-to-targets",
+        severity=WARNING,
+        sentence="what is predicted for a sample has nothing to do with its target",
+        threshold=0.005,
+        measure="covariance of predictions and targets over a batch, as a share of the variance of the targets, "
+        "two standard errors added, in the last third of the records",
+        source="derived: 0 for a constant and for the targets of other samples, R2 at the least squared error; own "
+        "measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn",
+        hint="check that inputs and targets are of the same samples; in an autoencoder lower the weight of KL, or "
+        "raise it slowly, and look for a detach before the decoder",
+        link=Link.LAYERS,
+        judge=unrelated,
+    ),
     TrainingRule(
         code="MS757",
         name="embeddings-collapse",
         severity=WARNING,
         sentence="a model maps all samples to one point, and that is what lowers the loss",
         threshold=0.2,
-        measure="standard deviation of the output over a batch, at the end against that at first, where the loss "
-        "falls with its square",
+        measure="spread of the outputs over a batch, or of their directions, at the end against that at first, "
+        "where the loss falls with its square",
         source="Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth",
         hint="the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient "
         "and a predictor, or a term for the variance",

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.case import (
     FEW_STEPS,
@@ -40,7 +40,12 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         place = optimizer.made if optimizer else None
         if peak == 0:
             yield TrainingSighting(None, 0, 0.0, f"the learning rate of {label} is 0 in every step", place)
-        elif share > threshold and gone[-1] and _has_more_to_learn(case):
+            continue
+        idle = [str(number) for number, (_, own) in enumerate(groups) if not any(own)]
+        if idle:
+            words = f"the learning rate of group {some(idle)} of {label} is 0 in every step"
+            yield TrainingSighting(None, 0, 0.0, f"{words}: what it holds stays as it is", place)
+        if share > threshold and gone[-1] and _has_more_to_learn(case):
             since = steps[gone.index(True)]
             words = (
                 f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is a hundredth of "

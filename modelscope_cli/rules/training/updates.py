@@ -23,11 +23,13 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
+    known,
     lasting,
     share_of_steps,
 )
 
 _OFTEN = 0.25  # of the steps
+_ALL_OF_IT = 0.99  # of an output, that is zero
 _WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
@@ -221,7 +223,15 @@ def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         *others, last = rows
         n = len(last.series.step)
         words = f"its gradient is exactly zero in all {n} recorded steps{case.beside(others)}"
-        yield TrainingSighting(last, 0, n, words, case.called(last.model))
+        is_dead = any(
+            (known(layer.series.zero_fraction)[-1:] or [0.0])[0] > _ALL_OF_IT
+            or (known(layer.series.saturated_fraction or ())[-1:] or [0.0])[0] > _OFTEN
+            for layer in case.course.layers
+            if layer.model == last.model
+        )  # another rule says why
+        yield TrainingSighting(
+            last, 0, n, words, case.called(last.model), link=None if is_dead else Link.WIRING
+        )
 
 
 def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> bool:

@@ -16,6 +16,8 @@ _NEARLY_NOTHING = 0.5  # of what guessing between all classes costs
 _WITHOUT_END = (
     20.0  # times its first size: a likelihood or a reward may be below zero, and does not fall so far
 )
+_MANY = 8  # rows of a batch, that are all of one class by chance once in 128 times at most; steps
+_NEARLY_ALL = 0.9  # of the steps; of the labels
 _LESS = 0.05  # times the criterion's mean over its rows
 _MORE = 1.5  # times the criterion's mean over its rows; a script may well divide a sum by them
 
@@ -51,8 +53,17 @@ def _floor(one: WatchedCriterion) -> str:
 
 
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """`nll_loss` of logits: it falls below zero without end."""
+    """`nll_loss` of logits, which falls below zero without end; or probabilities over something but the classes."""
     for one in _losses(case):
+        over = (one.made_by or "").partition(" over ")[2]
+        if over:
+            words = f"the probabilities that {one.name} is given sum to 1 over {over}, not over the classes"
+            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+            continue
+        if one.name == "kl_div" and len(one.series.step) >= threshold and all(one.series.is_positive):
+            words = "kl_div is given probabilities, but expects their logarithms, which are never above zero"
+            yield TrainingSighting(None, one.series.step[0], None, words, one.place)
+            continue
         values = known(one.series.value)
         is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
         if is_bare and min(values) < 0 and not all(one.series.is_probability):
@@ -173,8 +184,10 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Every label is the same, and the loss goes to zero with nothing learnt."""
+    """Every label is the same, and the loss goes to zero with nothing learnt; or every label of a batch."""
     losses = _losses(case)
+    if not case.progress.is_adversarial:
+        yield from _sorted(losses)
     main = case.progress.main
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
         return  # adversaries are told one label at a time, and so are the parts of many a loss
@@ -189,6 +202,26 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if variances and max(variances) < _NO_VARIANCE and len(variances) == len(one.series.step):
         words = f"all the targets of {one.name} are the same number: there is nothing to tell apart"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
+
+
+def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
+    """Batches each of which has labels of one class only, and not all of the same."""
+    for one in losses:
+        pure = [
+            share == 1
+            for share, rows in zip(one.series.commonest_label, one.series.rows, strict=True)
+            if rows >= _MANY
+        ]
+        most = one.commonest_label
+        if (
+            len(pure) >= _MANY
+            and sum(pure) >= _NEARLY_ALL * len(pure)
+            and most is not None
+            and most < _NEARLY_ALL
+        ):
+            words = f"all labels of a batch are of one class in {sum(pure)} of {len(pure)} recorded steps"
+            yield TrainingSighting(None, one.series.step[0], most, f"{words}: the data is sorted", one.place)
+            return
 
 
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -253,11 +286,13 @@ RULES = (
         code="MS738",
         name="logits-in-nll-loss",
         severity=ERROR,
-        sentence="nll_loss is given scores instead of logarithms of probabilities",
+        sentence="a criterion is given scores, or probabilities of something but the classes, for their logarithms",
         threshold=3,
-        measure="recorded steps; the logarithm of a probability is never above zero, so this loss is never below",
+        measure="recorded steps; the logarithm of a probability is not above zero, so this loss "
+        "is never below; and probabilities sum to 1 over the classes",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax before nll_loss",
+        hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the "
+        "last for ctc_loss",
         link=Link.WIRING,
         judge=logits_not_logarithms,
     ),
