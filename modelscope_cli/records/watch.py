@@ -237,6 +237,8 @@ class ModelFacts:
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
             not; the standard deviation over the rows at first and at last.
         is_fed: gradients go back through what it is given.
+        copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
+            (a backward pass in between), losses without gradients, whether its class says that it is an average.
     """
 
     model: str
@@ -252,6 +254,7 @@ class ModelFacts:
     loose_modes: tuple[str, ...] = ()
     outputs: tuple[float, ...] = (0, 0, 0.0, 0.0)
     is_fed: bool = True
+    copies: tuple[tuple[str, int, int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,8 @@ class WatchedModel:
         outputs: of each recorded pass in training mode: whether all rows of what it gave were the same though those
             of its input were not, and the standard deviation over the rows.
         is_fed: whether gradients go back through what it is given, to another model or to the data itself.
+        is_average: its class, or what wraps it, says that it averages another model.
+        n_looked: times it ran without gradients, a backward pass in between; `looked_at`: passes before the last.
         probe: a few rows of its first batch, for `find_leak`; None where it is given anything else.
     """
 
@@ -91,6 +93,10 @@ class WatchedModel:
     outputs: list[Tensor] = field(default_factory=list)
     probe: Tensor | None = None
     is_fed: bool = False
+    is_average: bool = False
+    n_looked: int = 0
+    looked_at: int = -1
+    copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -114,6 +120,12 @@ class WatchedModel:
         if is_training and self.evaluated[0] == 1:
             self.loose_modes = _modal(self.root(), is_training=True)
 
+    def look(self, n_backward: int) -> None:
+        """Note that it runs without gradients, after so many backward passes of the training."""
+        self.has_run_without_gradients = True
+        self.n_looked += self.looked_at != n_backward
+        self.looked_at = n_backward
+
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
         return self.sums if self.passes[0] else self.eval_sums
@@ -134,6 +146,7 @@ class WatchedModel:
             "loose_modes": self.loose_modes,
             "outputs": self._output_figures(),
             "is_fed": self.is_fed,
+            "copies": [(label, *seen) for label, seen in self.copies.items()],
         }
 
     def _output_figures(self) -> list[float]:
@@ -183,6 +196,12 @@ def peel(module: nn.Module) -> nn.Module:
     while (inside := _inside(module)) is not None:
         module = inside[1]
     return module
+
+
+def is_average(module: nn.Module) -> bool:
+    """Tell whether the class of a module says that it averages another: `AveragedModel`, `ModelEmaV3`."""
+    name = type(module).__name__
+    return name == "AveragedModel" or "EMA" in name or "Ema" in name
 
 
 def kind_of(module: nn.Module) -> str:

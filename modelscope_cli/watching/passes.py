@@ -35,6 +35,7 @@ from modelscope_cli.watching.model_registry import (
     CallKey,
     ModelRegistry,
     WatchedModel,
+    is_average,
     is_wrapper,
     kind_of,
     peel,
@@ -157,7 +158,8 @@ class PassWatch:
         if model is None:
             return None, False
         if not torch.is_grad_enabled():
-            model.has_run_without_gradients = True
+            model.look(self._losses.n_backward)
+            model.is_average |= is_average(module)
             model.called = model.called or place_of_caller()
             self._evaluated = model, root.training
             return None, False

@@ -19,14 +19,18 @@ _LIBRARIES = tuple(
 )
 
 
-def place_of_caller() -> str | None:
-    """Return the innermost line that is no library's, the outermost one of any file where every line is."""
+def frame_of_caller() -> FrameType | None:
+    """Return the innermost frame that is not a library's; None where every one is."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if _is_own(frame.f_code.co_filename):
-            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    while frame is not None and not _is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
+
+
+def place_of_caller() -> str | None:
+    """Return the innermost line that is not a library's; None where every one is."""
+    frame = frame_of_caller()
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else None
 
 
 @lru_cache(maxsize=4096)

@@ -233,6 +233,9 @@ class Watcher:
     def _write_facts(self) -> None:
         """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""
         recorder = self.recorder
+        for model in recorder.registry.models:
+            if model.has_been_trained:
+                recorder.bookkeeper.note_copies(model)
         parameters = [
             (model.label, name, list(parameter.shape), *astuple(facts))
             for model, name, parameter, facts in recorder.bookkeeper.facts()
