@@ -119,12 +119,9 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
-    if (
-        learns is False
-        and not is_adversarial
-        and (_is_too_soon(courses[0]) or _may_wander(courses[0], facts))
-    ):
-        learns = None
+    if learns is False and not is_adversarial:
+        (course,) = courses
+        learns = None if _is_too_soon(course) or (may_wander(facts) and not course.has_broken) else False
     return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
 
 
@@ -133,10 +130,10 @@ def _is_too_soon(course: LossCourse) -> bool:
     return course.n < _PATIENCE and not (course.has_broken or course.has_risen)
 
 
-def _may_wander(course: LossCourse, facts: TrainingFacts) -> bool:
-    """Tell whether the loss may be an energy that is sampled, as of tensors of no module by no known criterion."""
+def may_wander(facts: TrainingFacts) -> bool:
+    """Tell whether the loss may be an energy that is sampled: of tensors of no module, by no known criterion."""
     is_bare = {one.model for one in facts.models} == {"Tensors"}
-    return is_bare and not any(one.is_training for one in facts.criteria) and not course.has_broken
+    return is_bare and not any(one.is_training for one in facts.criteria)
 
 
 def _learns(
