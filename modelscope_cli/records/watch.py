@@ -307,9 +307,9 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS = "leaks"
+LEAKS, REPEATS = "leaks", "repeats"
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, and outputs that
-depend on what they must not."""
+depend on what they must not, and workers that draw the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True)

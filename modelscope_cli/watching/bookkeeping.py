@@ -110,20 +110,20 @@ class Cycle:
         self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
         if not self._probes:
             self._choose_probes()
-        if self.made is not None and self._n_own == 1 and (held := self._held()):
+        if self.made is not None and self._n_own == 1 and (held := self.held()):
             self._first = weakref.ref(held[0]), sample_of(held[0], _SAMPLE).clone(), bool(self._averages())
 
     def compare_gradients(self, norms: list[float | None]) -> None:
         """Take the norms at a recorded step; the gradients are compared only where these are the same."""
         found: list[Tensor] = []
         if norms == self._gradients[0] and any(norms):
-            found = [sample_of(p.grad, _SAMPLE).clone() for p in self._held() if p.grad is not None]
+            found = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
         is_same = bool(found) and _are_same(self._gradients[1], found)
         self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, found)
 
     def goes_on_as(self, other: "Cycle") -> bool:
         """Take the place of an optimizer that was made anew, at the same line and for the same parameters."""
-        held = other._held()
+        held = other.held()
         if self._first is None or not held or self._first[0]() is not held[0]:
             return False
         _, sample, has_averages = self._first
@@ -134,12 +134,12 @@ class Cycle:
     def _is_looking(self) -> bool:
         return bool(self._probes) and self.n < _CYCLES
 
-    def _held(self) -> list[Tensor]:
+    def held(self) -> list[Tensor]:
         optimizer = self.optimizer()
         return [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
 
     def _choose_probes(self) -> None:
-        held = self._held()
+        held = self.held()
         moved = [p for p in held if p.grad is not None] or [p for p in held if p.requires_grad]
         places = {round(i * (len(moved) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if moved else set()
         self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
@@ -233,7 +233,7 @@ class Bookkeeper:
         sequential = SequentialLR.__init__  # which does not call the other
 
         @functools.wraps(sequential)
-        def noted_sequence(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
+        def noted_sequence(schedule: SequentialLR, *args: Any, **kwargs: Any) -> None:
             sequential(schedule, *args, **kwargs)
             guard(self._scheduled, schedule)
 
@@ -332,15 +332,13 @@ class Bookkeeper:
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
 
+    def held(self) -> list[Tensor]:
+        """Return the parameters of every optimizer that is still there."""
+        return [p for cycle in self._cycles.values() for p in cycle.held()]
+
     def waiting(self) -> list[Tensor]:
         """Return the parameters of every optimizer that was made, is still there and never stepped."""
-        return [
-            p
-            for cycle in self._cycles.values()
-            if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
-            for group in optimizer.param_groups
-            for p in group["params"]
-        ]
+        return [p for cycle in self._cycles.values() if not cycle.n_steps for p in cycle.held()]
 
     def idle(self) -> list[tuple[str, str | None]]:
         """Return class and line of every optimizer that was made, is still there and never stepped."""

@@ -71,11 +71,12 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
         return None
     sharded = {key for rank in ranks for key in rank.sharded}
     keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
-    several = [copies for key in keys if len((copies := _copies(key, ranks)).members) > 1]
+    several = [copies for key in keys for copies in _copies(key, ranks) if len(copies.members) > 1]
     certain = [copies for copies in several if copies.is_meant()]
     certain = certain or [one for one in several if _has_scaled_gradients(one, several)]
     meant = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
-    facts = RankFacts(len(meant), len(several) - len(meant), len(sharded))
+    compared = {copies.key for copies in meant}
+    facts = RankFacts(len(compared), len({copies.key for copies in several} - compared), len(sharded))
     breaches = [found for copies in meant if (found := _first_breach(copies))]
     breaches = breaches or list(_late_breaches(meant))
     if not breaches:
@@ -131,17 +132,20 @@ def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
     """Tell whether every rank holds all of a model: by DistributedDataParallel, or the same bits at all times."""
-    copies = [_copies(key, ranks) for key in ranks[0].weights if key[0] == model]
+    copies = [one for key in ranks[0].weights if key[0] == model for one in _copies(key, ranks)]
     return bool(copies) and all(
         all(one.origins) or all(len(set(one.checksums(step))) == 1 for step in one.common()) for one in copies
     )
 
 
-def _copies(key: Key, ranks: "Sequence[RankLog]") -> Replicas:
-    """Return the ranks that hold a parameter; of several groups, those of the first one."""
+def _copies(key: Key, ranks: "Sequence[RankLog]") -> list[Replicas]:
+    """Return the ranks that hold a parameter, by the groups in which it is averaged; all where none is known."""
     held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
-    group = next((group for rank in held.values() if (group := rank.origins.get(key, {}).get("group"))), held)
-    return Replicas(key, {number: rank for number, rank in held.items() if number in group})
+    groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in held.items()}
+    known = dict.fromkeys(group for group in groups.values() if group) or {tuple(held): None}
+    return [
+        Replicas(key, {number: rank for number, rank in held.items() if number in group}) for group in known
+    ]
 
 
 def _first_breach(copies: Replicas) -> Breach | None:

@@ -100,12 +100,12 @@ def cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str |
     copies, step = breach.copies, breach.culprit
     members, origins = copies.members, copies.origins
     made = next((origin.get("made") for origin in origins if origin), None)
-    is_parallel = all(origins)
+    is_parallel = all(origin and not origin.get("by_hand") for origin in origins)
     if breach.step == 0:
         words = "they differ before the first step"
         if is_parallel:
             return f"{words}, so they were changed behind DistributedDataParallel", _MAKE_LAST, made
-        return f"{words}, and only the gradients are averaged", _BROADCAST, None
+        return f"{words}, and only the gradients are averaged", _BROADCAST, made
     if breach.is_between:
         return f"they are written to between steps {step} and {step + 1}, by no optimizer", _WRITE_ALIKE, None
     if is_parallel:
@@ -137,7 +137,7 @@ def cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str |
     if len(set(rates.values())) > 1:
         words = " and ".join(f"{rate[0]:g} on rank {n}" for n, rate in rates.items() if rate)
         return f"the learning rate is {words}", "use the same schedule and options on every rank", None
-    return (*_gradient_cause(breach, meant), None)
+    return (*_gradient_cause(breach, meant), None if is_parallel else made)
 
 
 def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str]:
@@ -170,7 +170,7 @@ def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str
         words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
         return f"{words}: its norm is {each}", "average the gradient of every parameter"
     words = f"that of {other[0][0].key[1]} is {each}"
-    if all(breach.copies.origins):
+    if all(origin and not origin.get("by_hand") for origin in breach.copies.origins):
         return f"the gradients are changed on one rank only once they are averaged: {words}", _CLIP_ALIKE
     return f"the gradients that the steps are made of differ: {words}", _AVERAGE
 

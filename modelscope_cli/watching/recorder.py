@@ -22,7 +22,7 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.birth import Birth
-from modelscope_cli.records.watch import LEAKS
+from modelscope_cli.records.watch import LEAKS, REPEATS
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -39,6 +39,7 @@ from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
+from modelscope_cli.watching.workers import WorkerWatch
 
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -116,6 +117,7 @@ class Recorder:
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
+        self._workers = WorkerWatch()
         self._is_told = False  # of steps, by an optimizer of torch's
 
     @contextmanager
@@ -137,11 +139,13 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            stack.enter_context(self._workers.installed(lambda: self._guard.is_open))
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
             self.settle()
+            self._guard(self._look_at_workers)
 
     def _expect_optimizers(self) -> None:
         """Know the optimizers that were made before anybody looked, so that one that never steps can be told."""
@@ -208,6 +212,10 @@ class Recorder:
                     self._guard.tell_once(LEAKS, leak)
         finally:
             self._passes.is_blind = False
+
+    def _look_at_workers(self) -> None:
+        if (repeated := self._workers.take()) is not None:
+            self._guard.tell_once(REPEATS, repeated)
 
     def _is_due(self, clock: Clock) -> bool:
         return clock.is_due or is_recorded(clock.step, self._every)
@@ -384,6 +392,8 @@ class Recorder:
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
 
     def _look_at_gradients(self) -> None:
+        if self.replicas is not None:
+            self.replicas.see_gradients(self.bookkeeper)
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
         for model in self.registry.models:
             root = model.root()
@@ -412,6 +422,8 @@ class Recorder:
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
         self._tell_birth(clock, models, report.loss)
+        if watch is not None:
+            self._look_at_workers()
         if watch is not None and clock.step == 0:
             self._name_owners(optimizer)
         clock.step += 1

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
+from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
 from modelscope_cli.watching.place import place_of_caller
@@ -23,6 +25,7 @@ from modelscope_cli.watching.place import place_of_caller
 _COLUMNS = 1024  # sums that stand for a large parameter
 _FEW = 16  # values of a parameter that are looked at in every step
 _MOST = 256  # parameters of an optimizer of which they are
+_FIRST = 8  # steps, before which it is seen whose gradients a script reduces by itself
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
@@ -79,6 +82,11 @@ class ReplicaWatch:
         self._passes = [0, 0]
         self._open: _Open | None = None
         self._last: dict[str, dict[int, Tensor]] = {}  # by the label of the optimizer
+        # Of parameters whose gradients a script reduces by itself, by their ids: the line that does, and the ranks.
+        self._reduced: dict[int, tuple[weakref.ref[Tensor], str | None, list[int]]] = {}
+        self._held: dict[int, Tensor] = {}  # parameters, by the address of their gradient
+        self._n_steps = 0
+        self._has_news = False
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -91,8 +99,37 @@ class ReplicaWatch:
             original(module, *args, **kwargs)
             guard(self._made, module)
 
-        with replaced((kind, "__init__", noted)):
+        reduce = torch.distributed.all_reduce
+
+        @functools.wraps(reduce)
+        def noted_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._n_steps < _FIRST and not torch.compiler.is_compiling():
+                group = kwargs.get("group", args[1] if len(args) > 1 else None)
+                guard(self._see_reduced, tensor, group)
+            return reduce(tensor, *args, **kwargs)
+
+        left_alone_by_compiler(noted_reduce, with_callees=False)
+        with replaced((kind, "__init__", noted), (torch.distributed, "all_reduce", noted_reduce)):
             yield
+
+    def _see_reduced(self, tensor: Tensor, group: Any) -> None:
+        parameter = self._held.get(tensor.data_ptr())
+        if parameter is not None and parameter.grad is not None and parameter.grad.shape == tensor.shape:
+            ranks = torch.distributed.get_process_group_ranks(group or torch.distributed.group.WORLD)
+            self._has_news |= id(parameter) not in self._reduced
+            self._reduced[id(parameter)] = weakref.ref(parameter), place_of_caller(), ranks
+
+    def take_news(self) -> bool:
+        """Tell, once, whether more is known of how parameters are averaged."""
+        has_news, self._has_news = self._has_news, False
+        return has_news
+
+    def see_gradients(self, bookkeeper: Bookkeeper) -> None:
+        """Note, behind one of the first backward passes, where the gradients are."""
+        is_early = self._n_steps < _FIRST
+        self._held = (
+            {p.grad.data_ptr(): p for p in bookkeeper.held() if p.grad is not None} if is_early else {}
+        )
 
     def _made(self, module: Any) -> None:
         ignored = module.parameters_to_ignore
@@ -123,6 +160,7 @@ class ReplicaWatch:
         if found is None:
             return None
         values = self._last[label] = _few_of(_held(optimizer))
+        self._n_steps += 1
         averaged, alone = self._passes
         passes = averaged, alone, bool(found.weights) and self._has_lost_hooks()
         return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
@@ -149,6 +187,9 @@ class ReplicaWatch:
                 "made": one.made,
                 "local": any("localSGD" in hook for hook in hooks),
             }
+        found, made, group = self._reduced.get(id(parameter), (None, None, []))
+        if found is not None and found() is parameter:
+            return {"averaged": True, "group": group, "made": made, "by_hand": True}
         return {}
 
 

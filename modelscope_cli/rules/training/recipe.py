@@ -49,11 +49,11 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"its highest or less in {share:.0%} of the steps"
             )
             yield TrainingSighting(None, since, share, words, place)
-        elif len(rates) == 1 and (since := _zero_since(groups)) is not None:
-            share = (case.course.steps - since) / case.course.steps
-            if share >= _WASTED and case.course.steps - since >= MIN_STEPS:
-                words = f"the learning rate of {label} is 0 since step {since}: {share:.0%} of all steps do nothing"
-                yield TrainingSighting(None, since, share, words, place)
+        elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
+            share = (case.course.steps - zero) / case.course.steps
+            if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
+                words = f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps do nothing"
+                yield TrainingSighting(None, zero, share, words, place)
 
 
 def _zero_since(groups: Sequence[tuple[tuple[int, ...], list[float]]]) -> int | None:
