@@ -92,10 +92,14 @@ WHY = {
     "MS745": "each step is as many times too large, often 65,536 times",
     "MS746": "each rank trains a model of its own, and what is saved is only one of them",
     "MS747": "a part of the model stays as it was made, and the rest learns around it",
+    "MS748": "a share of the augmentation is not there: several samples get the same, in each worker or epoch",
     "MS749": "the weight stays at its first values, whatever the loss of the rest does",
     "MS755": "nothing can be learnt from an input that has no way to the output",
     "MS757": "a loss of zero is reached by telling nothing apart, and what was to be embedded is lost",
     "MS758": "the run ends at another learning rate than the one it was planned for",
+    "MS761": "momentum and Adam's averages smooth nothing, and Adam's steps are those of a sign",
+    "MS762": "the steps do not follow the data: what is learnt is one batch, or nothing",
+    "MS763": "what is validated and kept is the model before its training",
     "MS759": "the loss is low for the wrong reason: in use the others, or the future, are not there",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
