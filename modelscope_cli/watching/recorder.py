@@ -408,11 +408,13 @@ class Recorder:
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)
         now = time.perf_counter()
+        rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
+        clock.rates = rates or clock.rates  # one that is compiled may be gone by now
         report = StepReport(
             optimizer=clock.label,
             step=clock.step,
             loss=self.losses.take(),
-            lr=[float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group],
+            lr=clock.rates,
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )

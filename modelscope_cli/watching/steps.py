@@ -82,6 +82,7 @@ class Clock:
     ended: float = 0.0
     is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
     was_finite: bool = True
+    rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:

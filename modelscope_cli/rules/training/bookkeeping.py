@@ -1,4 +1,4 @@
-"""MS711 to MS717, MS737, MS745, MS761, MS763: who steps, holds, clears and follows. Certain after a few steps."""
+"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: who steps, holds, clears and follows. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -240,6 +240,14 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 yield TrainingSighting(None, 0, n_runs, words, one.called)
 
 
+def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    found = case.facts.ranks.disagreement if case.facts.ranks is not None else None
+    if found is not None:
+        place = found.model, found.name
+        row = next((one for one in case.course.parameters if (one.model, one.name) == place), None)
+        yield TrainingSighting(row, found.step, found.distance, found.message, found.place, hint=found.cure)
+
+
 RULES = (
     TrainingRule(
         code="MS711",
@@ -374,5 +382,17 @@ RULES = (
         "the model itself where no average is wanted",
         link=Link.BOOKKEEPING,
         judge=left_behind,
+    ),
+    TrainingRule(
+        code="MS746",
+        name="ranks-disagree",
+        severity=ERROR,
+        sentence="several ranks that should hold the same weights hold different ones",
+        threshold=1e-6,
+        measure="by which share of their size the weights of two ranks differ",
+        source="certain: DistributedDataParallel, or averaged gradients, keep every copy the same to the last bit",
+        hint="treat weights, gradients and steps alike on every rank",
+        link=Link.BOOKKEEPING,
+        judge=ranks_disagree,
     ),
 )
