@@ -5,9 +5,10 @@ compared with what is there when the next pass begins: where a parameter is anot
 module runs, the parameters are the leaves of the graph of the loss.
 """
 
+import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, ModuleType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,11 +17,11 @@ from torch import Tensor, nn
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import StepWatch, norm_of, sample_of
+from modelscope_cli.watching.place import walk_named
 
 INFERRED = "inferred"
 _MOST_NODES = 4096  # of a graph whose leaves are looked for
-_MOST_PARTS = 256  # of a list or an object in which their names are
-_DEPTH = 3
+_DEPTH = 3  # of lists and objects in which their names are
 _ANOTHER = 0.5  # of its size; a leaf that changed by more is other data, not what a step made of the old one
 
 
@@ -29,7 +30,11 @@ class Tensors(nn.Module):
 
     def __init__(self, leaves: Sequence[Tensor], frame: FrameType | None) -> None:
         super().__init__()
-        names = _names_in(frame, leaves)
+        names: dict[int, str] = {}
+        with contextlib.suppress(
+            Exception
+        ):  # what variables hold may do anything when it is asked for its parts
+            names = _names_in(frame, leaves)
         self.replace({names.get(id(leaf), f"tensor{i}"): leaf for i, leaf in enumerate(leaves)})
 
     def replace(self, leaves: dict[str, Tensor]) -> None:
@@ -72,34 +77,17 @@ def graph_leaves(loss: Any) -> list[Tensor]:
 
 
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
-    """Return what a function calls tensors, by their ids: `w`, `layers[0].w`, `params['w']`."""
-    wanted, found = set(map(id, leaves)), dict[int, str]()
-
-    def look(name: str, value: Any, depth: int) -> None:
+    """Return what a function calls tensors, by their ids: `w`, or `params[0]` where not each has a plain name."""
+    wanted, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
+    variables = [*frame.f_locals.items(), *frame.f_globals.items()] if frame is not None else []
+    roots = [
+        (name, value) for name, value in variables if name[:2] != "__" and not hasattr(value, "__code__")
+    ]
+    for depth, name, value in walk_named(roots, _DEPTH):
         if id(value) in wanted:
-            found.setdefault(id(value), name)
-        elif not depth or isinstance(value, (Tensor, ModuleType, type)):
-            return
-        elif isinstance(value, (list, tuple)):
-            for place, part in enumerate(value[:_MOST_PARTS]):
-                look(f"{name}[{place}]", part, depth - 1)
-        elif isinstance(value, dict):
-            for key, part in list(value.items())[:_MOST_PARTS]:
-                look(f"{name}[{key!r}]" if isinstance(key, str) else name, part, depth - 1)
-        else:
-            for key, part in list(getattr(value, "__dict__", {}).items())[:_MOST_PARTS]:
-                look(f"{name}.{key}", part, depth - 1)
-
-    scopes = (frame.f_locals, frame.f_globals) if frame is not None else ()
-    for depth in range(_DEPTH):  # `w` rather than `params[0]`, but where each has such a name
-        shallow, found = found, {}
-        for name, value in [pair for scope in scopes for pair in list(scope.items())]:
-            if not name.startswith("__"):
-                look(name, value, depth)
-        if len(found) == len(wanted):
-            return found
-        found = {**found, **shallow}
-    return found
+            named[depth].setdefault(id(value), name)
+    whole = next((found for found in named if len(found) == len(wanted)), None)
+    return whole or {key: name for found in reversed(named) for key, name in found.items()}
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class

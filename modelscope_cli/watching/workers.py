@@ -23,10 +23,11 @@ from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
 
 from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.place import walk_named
 
 _BATCHES = 4  # of each worker that are looked at
 _MOST_WORKERS = 64
-_MOST_OBJECTS, _MOST_GENERATORS, _DEPTH = 512, 8, 5
+_MOST_GENERATORS, _DEPTH = 8, 5  # of a data set, and how deep in it
 
 
 class WorkerWatch:
@@ -139,34 +140,8 @@ def _find_generators(dataset: Any) -> Iterator[tuple[str, Any]]:
     if (numpy := sys.modules.get("numpy")) is not None:
         yield "numpy.random", numpy.random.get_state.__self__
         kinds += (numpy.random.Generator, numpy.random.RandomState)
-    waiting, seen, n = [("dataset", dataset, 0)], set[int](), 0
-    while waiting and len(seen) < _MOST_OBJECTS and n < _MOST_GENERATORS:
-        name, value, depth = waiting.pop(0)
-        if id(value) in seen or isinstance(value, (str, bytes, int, float, torch.Tensor, type)):
-            continue
-        seen.add(id(value))
-        if isinstance(value, kinds):
-            n += 1
-            yield name, value
-        elif depth < _DEPTH:
-            waiting += [(part, inner, depth + 1) for part, inner in _parts_of(name, value)]
-
-
-def _parts_of(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, (list, tuple)):
-        yield from ((f"{name}[{place}]", part) for place, part in enumerate(value[:16]))
-    elif isinstance(value, dict):
-        yield from ((f"{name}[{key!r}]", part) for key, part in list(value.items())[:16])
-    elif (code := getattr(value, "__code__", None)) is not None:
-        known = getattr(value, "__globals__", {})
-        yield from ((part, known[part]) for part in code.co_names if part in known)
-        cells = zip(code.co_freevars, getattr(value, "__closure__", None) or (), strict=True)
-        yield from ((part, cell.cell_contents) for part, cell in cells)
-    else:
-        yield from ((f"{name}.{key}", part) for key, part in getattr(value, "__dict__", {}).items())
-        for method in ("__getitem__", "__call__", "forward"):
-            if (function := getattr(type(value), method, None)) is not None:
-                yield f"{name}.{method}", function
+    found = {id(value): (name, value) for _, name, value in walk_named([("dataset", dataset)], _DEPTH)}
+    yield from [pair for pair in found.values() if isinstance(pair[1], kinds)][:_MOST_GENERATORS]
 
 
 def _state_of(generator: Any) -> int:
