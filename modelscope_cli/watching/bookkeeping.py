@@ -63,7 +63,7 @@ class Cycle:
     _has_gradient: bool = False
     _left: list[float] = field(default_factory=list)  # norms of the gradients behind the last backward pass
     _scale: float = 1.0
-    _found: list[Tensor] | None = None  # the averages before the last recorded step
+    _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
     _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
     _n_own: int = 0  # steps of the present one of several optimizers made at one line
     # Of the first step of its present one: a parameter, what became of it, and whether there are averages.
@@ -85,10 +85,12 @@ class Cycle:
 
     def before_step(self, is_recorded: bool = False) -> None:
         self._has_closure = not self._n_backward
-        if is_recorded and self._probes and self._is_moved():
+        if is_recorded and (gradient := self._gradient_seen()) is not None:
             found = self._averages()
-            is_same = self._found is not None and _are_same(self._found, found)
-            self.stale, self._found = self.stale + 1 if is_same else 0, found
+            # A gradient that is always the same leaves momentum where it is.
+            before = self._found or [gradient]
+            is_same = _are_same(before[1:], found) and not torch.equal(before[0], gradient)
+            self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *found]
         if self._is_looking() and self._n_backward:
             norms = self._norms()
             self.n += 1
@@ -152,14 +154,13 @@ class Cycle:
         alive = [p for probe in self._probes if (p := probe()) is not None]
         return [float(norm_of(p.grad)) for p in alive if p.grad is not None]
 
-    def _is_moved(self) -> bool:
-        """Tell whether the gradient of the parameter whose averages are looked at is seen to be other than zero."""
-        parameter = self._probes[-1]()
-        return (
-            parameter is not None
-            and parameter.grad is not None
-            and bool(sample_of(parameter.grad, _SAMPLE).any())
-        )
+    def _gradient_seen(self) -> Tensor | None:
+        """Return a sample of the gradient of the parameter whose averages are looked at; None where it is zero."""
+        parameter = self._probes[-1]() if self._probes else None
+        if parameter is None or parameter.grad is None:
+            return None
+        sample = sample_of(parameter.grad, _SAMPLE).clone()
+        return sample if sample.any() else None
 
     def _averages(self) -> list[Tensor]:
         """Return a sample of what the optimizer remembers of a parameter between its steps, by torch's names."""
