@@ -113,6 +113,10 @@ class Progress:
 def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts) -> Progress:
     """Return how a training went."""
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
+    if (
+        max((one.n for one in courses), default=0) >= MIN_STEPS
+    ):  # SAM's first change of the weights is no optimizer
+        courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
     classes = [one for one in facts.criteria if one.is_training and one.classes]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
