@@ -62,6 +62,7 @@ class Cycle:
     _has_closure: bool = False
     _has_gradient: bool = False
     _left: list[float] = field(default_factory=list)  # norms of the gradients behind the last backward pass
+    _before: list[float] = field(default_factory=list)  # the same before it
     _scale: float = 1.0
     _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
     _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
@@ -71,7 +72,7 @@ class Cycle:
 
     def before_backward(self) -> None:
         if self._is_looking():
-            norms = self._norms()
+            norms = self._before = self._norms()
             is_inferred = not isinstance(
                 self.optimizer(), Optimizer
             )  # only what is left as it is is not cleared
@@ -79,9 +80,10 @@ class Cycle:
 
     def after_backward(self, scale: float) -> None:
         if self._is_looking():
-            self._n_backward += 1
-            self._left, self._scale = self._norms(), scale
-            self._has_gradient = any(self._left)
+            norms = self._norms()
+            if norms != self._before:  # else it was that of another model
+                self._n_backward += 1
+                self._left, self._scale, self._has_gradient = norms, scale, any(norms)
 
     def before_step(self, is_recorded: bool = False) -> None:
         self._has_closure = not self._n_backward

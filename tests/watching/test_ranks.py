@@ -289,7 +289,7 @@ def test_every_group_of_ranks_is_compared_within_itself():
             rank.origins[key]["group"] = [0, 1] if number < 2 else [2, 3]
             for step in range(N):  # each group has a model of its own, and rank 3 leaves that of rank 2
                 is_odd = number == 3 and step > 3
-                    rows[step] = 100 * step + (number >= 2) + is_odd, 0.5 + 0.1 * is_odd, 1.0
+                rows[step] = 100 * step + (number >= 2) + is_odd, 0.5 + 0.1 * is_odd, 1.0
     found = compare_weights(ranks)
     assert (found.compared, found.disagreement.ranks) == (3, (2, 3))
 
