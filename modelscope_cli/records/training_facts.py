@@ -49,6 +49,9 @@ class OptimizerFacts:
             were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
         held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
         weight_decay: the highest of its groups.
+        stale: the last recorded steps before which its averages and counters were the same, though it stepped.
+        remade: steps, each by an optimizer that was made for it, behind another that took only one.
+        repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
     """
 
     optimizer: str
@@ -61,6 +64,9 @@ class OptimizerFacts:
     maximizes: bool
     scaled: int = 0
     weight_decay: float = 0.0
+    stale: int = 0
+    remade: int = 0
+    repeated: int = 0
 
 
 @dataclass(frozen=True, slots=True)

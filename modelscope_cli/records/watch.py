@@ -240,6 +240,8 @@ class ModelFacts:
         is_fed: gradients go back through what it is given; `is_only_fed`: in every pass, to another model.
         validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
             of what was given; of one pass that none judged where there is no other; empty without any.
+        copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
+            (a backward pass in between), losses without gradients, whether its class says that it is an average.
     """
 
     model: str
@@ -257,6 +259,7 @@ class ModelFacts:
     is_fed: bool = True
     is_only_fed: bool = False
     validated: tuple[float, ...] = ()
+    copies: tuple[tuple[str, int, int, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +312,10 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS, DROPPED = "leaks", "dropped"
-JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED})
+LEAKS, DROPPED, REPEATS = "leaks", "dropped", "repeats"
+JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS})
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
-depend on what they must not, and dropout that leaves next to nothing."""
+depend on what they must not, dropout that leaves next to nothing, and workers that draw the same random numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import ParameterFacts
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of, sample_of
+from modelscope_cli.watching.parameters import Stepper, held_here, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import place_of_caller
 
 # From step to step: so many of the first are looked at, for reading a gradient waits for the device.
@@ -24,81 +24,175 @@ _CYCLES = 16
 _LENGTHS = "total_steps", "T_max", "total_iters"  # of a schedule, as torch's call it
 _PROBES = 4  # parameters of an optimizer that stand for all of them
 _SAMPLE = 64  # elements of a parameter that show whether anybody changes it
+_AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
+COUNTED = "uncleared", "emptied", "scaled", "stale", "remade", "repeated"
 _MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows
 
 
 @dataclass(slots=True)
 class Cycle:
-    """What happened to the gradients of one optimizer since its last step.
+    """What happened to the gradients of one optimizer, or of what stands in for one, since its last step.
 
     Attributes:
         made: the line that made it; None where it was made before anybody looked.
         n: cycles that were looked at, with a backward pass in them.
-        uncleared: those in which the gradients of the step before were never cleared.
+        uncleared: those in which the gradients of the step before were never cleared; of a step that evaluates a
+            closure several times, those of the evaluation before.
         emptied: those in which there were gradients after the backward pass, and none at the step.
         scaled: those whose loss a gradient scaler had enlarged, and whose gradients nobody has touched since.
+        stale: the last recorded steps before which its averages and counters were the same, though it stepped.
+        remade: steps by an optimizer with averages that was made for them, behind another that took only one.
+        repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
     """
 
-    optimizer: "weakref.ref[Optimizer]"
+    optimizer: "weakref.ref[Stepper]"
     made: str | None = None
     n: int = 0
     uncleared: int = 0
     emptied: int = 0
     scaled: int = 0
+    stale: int = 0
+    remade: int = 0
+    repeated: int = 0
     n_steps: int = 0
     _probes: list["weakref.ref[Tensor]"] = field(default_factory=list)
     _n_backward: int = 0
-    _was_clear: bool = False
+    _n_clear: int = 0
+    _n_evaluated: int = 0
+    _has_closure: bool = False
     _has_gradient: bool = False
-    _scaled: list[float] = field(default_factory=list)  # norms of gradients, where a scaler enlarged the loss
+    _left: list[float] = field(default_factory=list)  # norms of the gradients behind the last backward pass
+    _before: list[float] = field(default_factory=list)  # the same before it
+    _scale: float = 1.0
+    _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
+    _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
+    _n_own: int = 0  # steps of the present one of several optimizers made at one line
+    # Of the first step of its present one: a parameter, what became of it, and whether there are averages.
+    _first: tuple["weakref.ref[Tensor]", Tensor, bool] | None = None
 
     def before_backward(self) -> None:
-        if self._is_looking() and not self._was_clear:
-            self._was_clear = not self._any_gradient()
+        if self._is_looking():
+            norms = self._before = self._norms()
+            is_inferred = not isinstance(
+                self.optimizer(), Optimizer
+            )  # only what is left as it is is not cleared
+            self._n_clear += not any(norms) or (is_inferred and norms != self._left)
 
     def after_backward(self, scale: float) -> None:
         if self._is_looking():
-            self._n_backward += 1
-            self._has_gradient = self._any_gradient()
-            self._scaled = self._norms() if scale != 1 else []
+            norms = self._norms()
+            if norms != self._before:  # else it was that of another model
+                self._n_backward += 1
+                self._left, self._scale, self._has_gradient = norms, scale, any(norms)
 
-    def before_step(self) -> None:
+    def before_step(self, is_recorded: bool = False) -> None:
+        self._has_closure = not self._n_backward
+        if is_recorded and (gradient := self._gradient_seen()) is not None:
+            found = self._averages()
+            # A gradient that is always the same leaves momentum where it is.
+            before = self._found or [gradient]
+            is_same = _are_same(before[1:], found) and not torch.equal(before[0], gradient)
+            self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *found]
         if self._is_looking() and self._n_backward:
+            norms = self._norms()
             self.n += 1
-            self.uncleared += not self._was_clear
-            self.emptied += self._has_gradient and not self._any_gradient()
-            self.scaled += any(self._scaled) and self._is_untouched()
+            self.uncleared += not self._n_clear
+            if isinstance(self.optimizer(), Optimizer):  # what is inferred is seen later
+                self.emptied += self._has_gradient and not any(norms)
+                self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
     def after_step(self) -> None:
-        self.n_steps += 1
-        self._n_backward, self._was_clear, self._has_gradient = 0, False, False
+        if self._found is not None and not self._averages():
+            self._found = None  # it has none
+        evaluated = self._count_evaluations()
+        if self._is_looking() and self._has_closure and self._n_backward:
+            self.n += 1
+            # One that is cleared clears before each evaluation.
+            n = evaluated - self._n_evaluated
+            self.uncleared += not self._n_clear or (n > 1 and 2 * self._n_clear <= n)
+        self.n_steps, self._n_own, self._n_evaluated = self.n_steps + 1, self._n_own + 1, evaluated
+        self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
         if not self._probes:
             self._choose_probes()
+        if self.made is not None and self._n_own == 1 and (held := self.held()):
+            self._first = weakref.ref(held[0]), sample_of(held[0], _SAMPLE).clone(), bool(self._averages())
+
+    def compare_gradients(self, norms: list[float | None]) -> None:
+        """Take the norms at a recorded step; the gradients are compared only where these are the same."""
+        found: list[Tensor] = []
+        if norms == self._gradients[0] and any(norms):
+            found = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
+        is_same = bool(found) and _are_same(self._gradients[1], found)
+        self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, found)
+
+    def goes_on_as(self, other: "Cycle") -> bool:
+        """Take the place of an optimizer that was made anew, at the same line and for the same parameters."""
+        held = other.held()
+        if self._first is None or not held or self._first[0]() is not held[0]:
+            return False
+        _, sample, has_averages = self._first
+        is_lost = has_averages and self._n_own == 1 and torch.equal(sample, sample_of(held[0], _SAMPLE))
+        self.remade, self._n_own, self.optimizer = self.remade + is_lost, 0, other.optimizer
+        return True
 
     def _is_looking(self) -> bool:
         return bool(self._probes) and self.n < _CYCLES
 
-    def _choose_probes(self) -> None:
+    def held(self) -> list[Tensor]:
         optimizer = self.optimizer()
-        held = [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
+        return [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
+
+    def _choose_probes(self) -> None:
+        held = self.held()
         moved = [p for p in held if p.grad is not None] or [p for p in held if p.requires_grad]
         places = {round(i * (len(moved) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if moved else set()
         self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
 
-    def _gradients(self) -> list[Tensor]:
-        alive = [p for probe in self._probes if (p := probe()) is not None]
-        return [p.grad for p in alive if p.grad is not None]
-
-    def _any_gradient(self) -> bool:
-        return any(bool(held_here(gradient).any()) for gradient in self._gradients())
-
-    def _is_untouched(self) -> bool:
+    def _is_untouched(self, norms: list[float]) -> bool:
         """Tell whether the gradients are as backward left them; a fused optimizer unscales them by itself."""
-        is_told = getattr(self.optimizer(), "grad_scale", None) is not None
-        return not is_told and self._norms() == self._scaled
+        return getattr(self.optimizer(), "grad_scale", None) is None and norms == self._left
 
     def _norms(self) -> list[float]:
-        return [float(norm_of(gradient)) for gradient in self._gradients()]
+        alive = [p for probe in self._probes if (p := probe()) is not None]
+        return [float(norm_of(p.grad)) for p in alive if p.grad is not None]
+
+    def _gradient_seen(self) -> Tensor | None:
+        """Return a sample of the gradient of the parameter whose averages are looked at; None where it is zero."""
+        parameter = self._probes[-1]() if self._probes else None
+        if parameter is None or parameter.grad is None:
+            return None
+        sample = sample_of(parameter.grad, _SAMPLE).clone()
+        return sample if sample.any() else None
+
+    def _averages(self) -> list[Tensor]:
+        """Return a sample of what the optimizer remembers of a parameter between its steps, by torch's names."""
+        state = getattr(self.optimizer(), "state", {})
+        parameter = self._probes[-1]() if self._probes else None
+        known = state.get(parameter, {}) if parameter is not None else {}
+        found = [torch.as_tensor(known[name]) for name in _AVERAGES if known.get(name) is not None]
+        return [sample_of(one, _SAMPLE).clone() for one in found]
+
+    def _count_evaluations(self) -> int:
+        """Return how often LBFGS has called its closure so far."""
+        state = getattr(self.optimizer(), "state", {})
+        return max((one.get("func_evals", 0) for one in state.values() if "func_evals" in one), default=0)
+
+
+def _length_of(schedule: Any) -> int:
+    """Return the steps that a schedule is made for, as far as it knows; transformers' know it in a partial."""
+    parts = getattr(schedule, "_schedulers", None)
+    if parts:
+        starts = getattr(schedule, "_milestones", [0])
+        return int(starts[-1]) + last if (last := _length_of(parts[-1])) else 0
+    known = [
+        getattr(one, "keywords", {}).get("num_training_steps") for one in getattr(schedule, "lr_lambdas", ())
+    ]
+    named = (getattr(schedule, name, None) for name in _LENGTHS)
+    return next((n for n in (*named, *known) if isinstance(n, int)), 0)
+
+
+def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
+    return len(before) == len(now) and all(map(torch.equal, before, now))
 
 
 @dataclass(slots=True)
@@ -119,6 +213,7 @@ class Bookkeeper:
         self._cycles: dict[int, Cycle] = {}
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
         self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
+        self._last: dict[str, Cycle] = {}  # by the line that made it: of the optimizer that stepped last
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -138,7 +233,18 @@ class Bookkeeper:
             scheduled(schedule, *args, **kwargs)
             guard(self._scheduled, schedule)
 
-        with replaced((Optimizer, "__init__", noted), (LRScheduler, "__init__", noted_schedule)):
+        sequential = SequentialLR.__init__  # which does not call the other
+
+        @functools.wraps(sequential)
+        def noted_sequence(schedule: SequentialLR, *args: Any, **kwargs: Any) -> None:
+            sequential(schedule, *args, **kwargs)
+            guard(self._scheduled, schedule)
+
+        with replaced(
+            (Optimizer, "__init__", noted),
+            (LRScheduler, "__init__", noted_schedule),
+            (SequentialLR, "__init__", noted_sequence),
+        ):
             yield
 
     def _scheduled(self, schedule: LRScheduler) -> None:
@@ -152,7 +258,7 @@ class Bookkeeper:
         """
         for known, made in self._schedules:
             schedule = known()
-            total = next((n for name in _LENGTHS if isinstance(n := getattr(schedule, name, None), int)), 0)
+            total = _length_of(schedule)
             optimizer = getattr(schedule, "optimizer", None)
             labelled = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
             if schedule is not None and labelled is not None and total > 0:
@@ -168,7 +274,36 @@ class Bookkeeper:
     def _made(self, optimizer: Optimizer) -> None:
         self.cycle(optimizer).made = place_of_caller()
 
-    def cycle(self, optimizer: Optimizer) -> Cycle:
+    def take_over(self, optimizer: Optimizer) -> None:
+        """Let one that was made anew, before its first step, go on as the one before."""
+        cycle = self.cycle(optimizer)
+        last = self._last.get(cycle.made or "")
+        if last is not None and last is not cycle and not cycle.n_steps and last.goes_on_as(cycle):
+            self._cycles = {key: one for key, one in self._cycles.items() if one is not last}
+            self._cycles[id(optimizer)] = last
+
+    def after_step(self, optimizer: Stepper) -> None:
+        cycle = self.cycle(optimizer)
+        if not isinstance(optimizer, Optimizer):
+            cycle.before_step()  # it was over before it was seen
+        cycle.after_step()
+        if cycle.made is not None:
+            self._last[cycle.made] = cycle
+
+    def groups_of(self, optimizer: Stepper) -> list[dict[str, Any]]:
+        """Return its groups; of one that is inferred, those of the optimizer that is not seen to step, if any."""
+        if isinstance(optimizer, Optimizer):
+            return optimizer.param_groups
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        return [
+            group
+            for cycle in self._cycles.values()
+            if not cycle.n_steps and (one := cycle.optimizer()) is not None
+            for group in one.param_groups
+            if any(id(p) in held for p in group["params"])
+        ]
+
+    def cycle(self, optimizer: Stepper) -> Cycle:
         """Return the account of one optimizer."""
         found = self._cycles.get(id(optimizer))
         if found is None or found.optimizer() is not optimizer:
@@ -200,15 +335,13 @@ class Bookkeeper:
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
 
+    def held(self) -> list[Tensor]:
+        """Return the parameters of every optimizer that is still there."""
+        return [p for cycle in self._cycles.values() for p in cycle.held()]
+
     def waiting(self) -> list[Tensor]:
         """Return the parameters of every optimizer that was made, is still there and never stepped."""
-        return [
-            p
-            for cycle in self._cycles.values()
-            if not cycle.n_steps and (optimizer := cycle.optimizer()) is not None
-            for group in optimizer.param_groups
-            for p in group["params"]
-        ]
+        return [p for cycle in self._cycles.values() if not cycle.n_steps for p in cycle.held()]
 
     def idle(self) -> list[tuple[str, str | None]]:
         """Return class and line of every optimizer that was made, is still there and never stepped."""
@@ -239,10 +372,19 @@ class Bookkeeper:
                 ),
             )
 
-    def unknown_without_gradient(self, optimizer: Optimizer) -> int:
+    def note_copies(self, model: WatchedModel) -> None:
+        """Note which other models are still what a model was at first; once it is gone, what was so stays."""
+        first = [known[1].sample for p in _own(model) if (known := self._known.get(id(p))) is not None]
+        for other in self._registry.models if first else ():
+            if other.n_looked and not other.has_been_trained and (own := _own(other)):
+                model.copies.pop(other.label, None)
+                if _are_same(first, [sample_of(p, _SAMPLE) for p in own]):
+                    model.copies[other.label] = other.n_looked, sum(other.evaluated), other.is_average
+
+    def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
         """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
-        held = [p for group in optimizer.param_groups for p in group["params"]]
+        held = [p for group in groups for p in group["params"]]
         bare = [p for p in held if id(p) not in named and p.requires_grad and p.grad is None]
         return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in bare)
 
@@ -252,7 +394,7 @@ class Bookkeeper:
             if root is not None and (model.has_been_trained or model.has_run_without_gradients):
                 for name, parameter in root.named_parameters():
                     is_part = is_sharded(parameter)  # of which this process may hold nothing
-                    if held_here(parameter).numel() if is_part else type(parameter) is nn.Parameter:
+                    if held_here(parameter).numel() if is_part else type(parameter) in (nn.Parameter, Tensor):
                         yield model, name, parameter
 
     def _look(self, parameter: Tensor) -> _Known:
@@ -267,6 +409,11 @@ class Bookkeeper:
             )
             found = self._known[id(parameter)] = weakref.ref(parameter), known
         return found[1]
+
+
+def _own(model: WatchedModel) -> list[nn.Parameter]:
+    root = model.root()
+    return list(root.parameters()) if root is not None else []
 
 
 def _runs_as(model: WatchedModel, owner: str) -> str:

@@ -1,31 +1,242 @@
-"""Ranks that should hold the same weights, and do not. Standard library only."""
+"""Ranks that should hold the same weights, and do not: since when, and why. Standard library only."""
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.training_facts import Disagreement, RankFacts
 from modelscope_cli.records.watch import SAME_DATA, Event
-from modelscope_cli.watching.rank_copies import (
-    TWICE,
-    Breach,
-    Key,
-    Replicas,
-    any_rank,
-    are_same,
-    cause_of,
-    differ,
-    ranks_named,
-)
 
 if TYPE_CHECKING:
     from modelscope_cli.watching.read_series import RankLog
 
+Key = tuple[str, str]  # model, name of the parameter
+_TWICE = 2  # steps after which ranks that were given other data agree: that is not chance
+_SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the very same sum
 _ENOUGH = 3  # recorded steps
 _ROUNDING = 1e-6  # relative, of weights: another order of the same sums
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """A parameter of which several ranks hold a copy each, `members` by their numbers."""
+
+    key: Key
+    members: "Mapping[int, RankLog]"
+
+    @property
+    def optimizer(self) -> str:
+        return next(rank.trained[self.key][0] for rank in self.members.values())
+
+    @property
+    def origins(self) -> list[Mapping[str, Any]]:
+        return [rank.origins.get(self.key, {}) for rank in self.members.values()]
+
+    def common(self) -> list[int]:
+        """Return the steps at which every rank took a checksum."""
+        return sorted(set.intersection(*(set(rank.weights[self.key]) for rank in self.members.values())))
+
+    def checksums(self, step: int) -> list[int]:
+        return [rank.weights[self.key][step][0] for rank in self.members.values()]
+
+    def distance(self, step: int) -> float:
+        """Return by about which share of their size the weights differ."""
+        found = [rank.weights[self.key][step] for rank in self.members.values()]
+        sums, norm = [signed for _, signed, _ in found], max(norm for *_, norm in found)
+        return (max(sums) - min(sums)) / norm if norm else 0.0
+
+    def row(self, step: int, column: int) -> list[float | None]:
+        found = [rank.parameters.get(self.key, {}).get(step) for rank in self.members.values()]
+        return [None if row is None else row[column] for row in found]
+
+    def losses(self, step: int) -> list[float | None]:
+        noted = [rank.steps.get((self.optimizer, step)) for rank in self.members.values()]
+        return [None if one is None else one.loss for one in noted]
+
+    def is_meant(self) -> bool:
+        """Tell whether the copies are meant to be the same: DistributedDataParallel says so, or what is seen.
+
+        Ranks whose losses differ were given other data. Where their gradients, or the weights behind the step, are
+        the same all the same, they were averaged.
+        """
+        if all(self.origins):
+            return True
+        found, steps = 0, self.common()
+        for step in steps:
+            norms = self.row(step, 0)
+            found += _differ(self.losses(step)) and any(norms) and _are_same(norms)
+        for before, step in pairwise(steps):
+            is_changed = self.checksums(before) != self.checksums(step)
+            found += is_changed and _differ(self.losses(step - 1)) and len(set(self.checksums(step))) == 1
+        return found >= _TWICE
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """Where copies are the same no longer.
+
+    Attributes:
+        step: finds them different; `after`: the last that found them the same, None for none.
+        values: of each rank, that differ.
+        is_exact: the step before it is the one that left them different.
+        is_between: that step left them the same: they were written to behind it.
+        distance: at first; None where it is not known.
+    """
+
+    copies: Replicas
+    step: int
+    after: int | None
+    values: tuple[int, ...]
+    is_exact: bool = False
+    is_between: bool = False
+    distance: float | None = None
+
+    @property
+    def culprit(self) -> int:
+        return max(self.step - 1, 0)
+
+
+def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str | None]:
+    """Return why the copies differ, what to do about it, and the line it is about."""
+    copies, step = breach.copies, breach.culprit
+    members, origins = copies.members, copies.origins
+    made = next((origin.get("made") for origin in origins if origin), None)
+    is_parallel = all(origin and not origin.get("by_hand") for origin in origins)
+    if breach.step == 0:
+        words = "they differ before the first step"
+        if is_parallel:
+            return f"{words}, so they were changed behind DistributedDataParallel", _MAKE_LAST, made
+        return f"{words}, and only the gradients are averaged", _BROADCAST, made
+    if breach.is_between:
+        return f"they are written to between steps {step} and {step + 1}, by no optimizer", _WRITE_ALIKE, None
+    if is_parallel:
+        passes = {number: _passes(rank, copies.optimizer, step) for number, rank in members.items()}
+        if left := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
+            return f"every backward pass of {_ranks_named(left)} runs inside no_sync()", _NO_SYNC, made
+        if past := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
+            called = _any_rank(copies).facts.models.get(copies.key[0])
+            where = called.called if called is not None else None
+            what = f"the forward pass of {_ranks_named(past)} goes past DistributedDataParallel"
+            return what + (f", made at {made}" if made else ""), _CALL_IT, where
+        own = [one for one in meant if one.key[0] == copies.key[0]]
+        left_out = [one.key[1] for one in own if not all(origin.get("averaged") for origin in one.origins)]
+        if left_out:
+            were = "was" if len(left_out) == 1 else "were"
+            words = f"{some(left_out)} {were} frozen, or not there, when DistributedDataParallel was made"
+            return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made
+        if any(lost for _, _, lost in passes.values()):
+            words = "the model was moved or cast behind DistributedDataParallel, whose hooks are lost by that"
+            return words, _MAKE_LAST, made
+    ends = {number: rank.end or {} for number, rank in members.items()}
+    if len({end.get("steps") for end in ends.values()}) > len({end.get("backward") for end in ends.values()}):
+        counts = [
+            f"rank {n} {counted(int(end['steps']), 'step')}" for n, end in ends.items() if end.get("steps")
+        ]
+        words = f"after as many backward passes, {' and '.join(counts)} were taken: some are skipped"
+        return words, _SKIP_ALIKE, None
+    rates = {n: _rates(rank, copies.optimizer, step) for n, rank in members.items()}
+    if len(set(rates.values())) > 1:
+        words = " and ".join(f"{rate[0]:g} on rank {n}" for n, rate in rates.items() if rate)
+        return f"the learning rate is {words}", "use the same schedule and options on every rank", None
+    return (*_gradient_cause(breach, meant), None if is_parallel else made)
+
+
+def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str]:
+    """Return what the norms of gradients and steps tell of the step that left the copies different."""
+    numbers = list(breach.copies.members)
+    same = [one for one in meant if list(one.members) == numbers]
+    # Gradients that are averaged are the same, be the weights or not: a later step tells as well.
+    step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
+    is_recorded = breach.is_exact and step == breach.culprit
+    gradients = [(one, norms) for one in same if any(norms := one.row(step, 0))]
+    if not gradients:
+        return _UNKNOWN
+    for one, norms in gradients:
+        if None in norms:
+            without = [n for n, norm in zip(numbers, norms, strict=True) if norm is None]
+            return f"{one.key[1]} has no gradient on {_ranks_named(without)}", _USE_ALIKE
+    other = [(one, norms) for one, norms in gradients if not _are_same(norms)]
+    if not other:
+        if is_recorded and any(not _are_same(one.row(step, 2)) for one in same):
+            return "the gradients agree and the steps differ: options or state of the optimizer", _STEP_ALIKE
+        return _UNKNOWN
+    shown = other[0][1]
+    ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in other if norms[0]]
+    if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
+        n, ratio = max(zip(numbers, ratios[0], strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
+        words = f"every gradient of rank {n} is {ratio:.3g} times that of rank {numbers[0]}"
+        return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
+    each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, shown, strict=True))
+    if len(other) < len(gradients):
+        words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
+        return f"{words}: its norm is {each}", "average the gradient of every parameter"
+    words = f"that of {other[0][0].key[1]} is {each}"
+    if all(origin and not origin.get("by_hand") for origin in breach.copies.origins):
+        return f"the gradients are changed on one rank only once they are averaged: {words}", _CLIP_ALIKE
+    return f"the gradients that the steps are made of differ: {words}", _AVERAGE
+
+
+_MAKE_LAST = (
+    "make DistributedDataParallel once the model is complete, on its device, with its weights loaded and "
+    "requires_grad set"
+)
+_BROADCAST = "broadcast the weights of rank 0 before the first step, or set the same seed on every rank"
+_WRITE_ALIKE = "change weights outside of optimizer.step() on every rank alike, or broadcast them afterwards"
+_NO_SYNC = "leave no_sync() for the last backward pass before each step"
+_CALL_IT = "call the DistributedDataParallel object itself, not its .module or the model that was given to it"
+_SKIP_ALIKE = "skip a step on every rank or on none: let all of them know by an all_reduce of the flag"
+_USE_ALIKE = "use the same layers on every rank in each step, or find_unused_parameters=True"
+_CLIP_ALIKE = "clip and scale gradients on every rank alike, behind the backward pass"
+_AVERAGE = "average the gradients in every step, and treat them alike on every rank afterwards"
+_UNKNOWN = "the cause is not known, as the step was not recorded", "watch with --every 1 to see each step"
+_STEP_ALIKE = "make the same optimizer with the same options on every rank, and treat the gradients alike"
+
+
+def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]:
+    """Return the passes through DistributedDataParallel that led to a step; they are counted from the start."""
+    averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
+    before = rank.passes.get((optimizer, step - 1), (0, 0, False))
+    later = any(
+        lost for (label, at), (_, _, lost) in rank.passes.items() if label == optimizer and at >= step
+    )
+    return averaged - before[0], alone - before[1], is_lost or later
+
+
+def _rates(rank: "RankLog", optimizer: str, step: int) -> tuple[float | None, ...]:
+    noted = rank.steps.get((optimizer, step))
+    return tuple(noted.lr) if noted is not None else ()
+
+
+def _any_rank(copies: Replicas) -> "RankLog":
+    return next(iter(copies.members.values()))
+
+
+def _ranks_named(numbers: Sequence[int]) -> str:
+    if len(numbers) == 1:
+        return f"rank {numbers[0]}"
+    return f"ranks {', '.join(map(str, numbers[:-1]))} and {numbers[-1]}"
+
+
+def _differ(values: Sequence[float | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return len(known) == len(values) and not _are_same(known)
+
+
+def _are_same(values: Sequence[float | None]) -> bool:
+    """Compare norms, NaN and infinite ones too."""
+    first, *others = values
+    return all(_is_same(first, other) for other in others)
+
+
+def _is_same(a: float | None, b: float | None) -> bool:
+    if a is None or b is None or not (math.isfinite(a) and math.isfinite(b)):
+        return a == b or str(a) == str(b)
+    return math.isclose(a, b, rel_tol=_SAME, abs_tol=1e-12)
 
 
 def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
@@ -71,11 +282,12 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
         return None
     sharded = {key for rank in ranks for key in rank.sharded}
     keys = dict.fromkeys(key for rank in ranks for key in rank.weights if key not in sharded)
-    several = [copies for key in keys if len((copies := _copies(key, ranks)).members) > 1]
+    several = [copies for key in keys for copies in _copies(key, ranks) if len(copies.members) > 1]
     certain = [copies for copies in several if copies.is_meant()]
     certain = certain or [one for one in several if _has_scaled_gradients(one, several)]
     meant = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
-    facts = RankFacts(len(meant), len(several) - len(meant), len(sharded))
+    compared = {copies.key for copies in meant}
+    facts = RankFacts(len(compared), len({copies.key for copies in several} - compared), len(sharded))
     breaches = [found for copies in meant if (found := _first_breach(copies))]
     breaches = breaches or list(_late_breaches(meant))
     if not breaches:
@@ -88,7 +300,7 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     last = max((copies.distance(step) for copies, step in ends), default=0.0)
     if first.distance is not None and max(first.distance, last) < _ROUNDING:
         return replace(facts, differs_by=max(first.distance, last))
-    words, cure, place = cause_of(first, meant)
+    words, cure, place = _cause_of(first, meant)
     odd = _odd_ones(first)
     disagreement = Disagreement(
         model=first.copies.key[0],
@@ -124,24 +336,27 @@ def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool
     for step in copies.common():
         rows = [[norm or 0.0 for norm in one.row(step, 0)] for one in own]
         ratios = [[norm / norms[0] for norm in norms] for norms in rows if norms[0]]
-        is_one = len(ratios) > 1 and all(are_same(column) for column in zip(*ratios, strict=True))
-        found += is_one and differ(copies.losses(step))
-    return found >= TWICE
+        is_one = len(ratios) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True))
+        found += is_one and _differ(copies.losses(step))
+    return found >= _TWICE
 
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
     """Tell whether every rank holds all of a model: by DistributedDataParallel, or the same bits at all times."""
-    copies = [_copies(key, ranks) for key in ranks[0].weights if key[0] == model]
+    copies = [one for key in ranks[0].weights if key[0] == model for one in _copies(key, ranks)]
     return bool(copies) and all(
         all(one.origins) or all(len(set(one.checksums(step))) == 1 for step in one.common()) for one in copies
     )
 
 
-def _copies(key: Key, ranks: "Sequence[RankLog]") -> Replicas:
-    """Return the ranks that hold a parameter; of several groups, those of the first one."""
+def _copies(key: Key, ranks: "Sequence[RankLog]") -> list[Replicas]:
+    """Return the ranks that hold a parameter, by the groups in which it is averaged; all where none is known."""
     held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
-    group = next((group for rank in held.values() if (group := rank.origins.get(key, {}).get("group"))), held)
-    return Replicas(key, {number: rank for number, rank in held.items() if number in group})
+    groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in held.items()}
+    known = dict.fromkeys(group for group in groups.values() if group) or {tuple(held): None}
+    return [
+        Replicas(key, {number: rank for number, rank in held.items() if number in group}) for group in known
+    ]
 
 
 def _first_breach(copies: Replicas) -> Breach | None:
@@ -158,7 +373,7 @@ def _late_breaches(meant: Sequence[Replicas]) -> Iterator[Breach]:
     """Give what differs only behind the last recorded step, by a few values of each parameter."""
     for copies in meant:
         ends = [rank.end or {} for rank in copies.members.values()]
-        held = [key for key, (label, _) in any_rank(copies).trained.items() if label == copies.optimizer]
+        held = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
         place = str(held.index(copies.key))
         found = [
             {str(at): value for at, value in end.get("states", {}).get(copies.optimizer, {}).items()}.get(
@@ -227,8 +442,8 @@ def _odd_ones(breach: Breach) -> list[int]:
 
 def _subject(odd: Sequence[int], breach: Breach) -> str:
     if len(odd) == len(breach.copies.members):
-        return f"{ranks_named(odd)} hold different weights"
-    return f"{ranks_named(odd)} {'hold' if len(odd) > 1 else 'holds'} other weights than the rest"
+        return f"{_ranks_named(odd)} hold different weights"
+    return f"{_ranks_named(odd)} {'hold' if len(odd) > 1 else 'holds'} other weights than the rest"
 
 
 def _when(breach: Breach) -> str:

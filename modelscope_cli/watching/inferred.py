@@ -1,11 +1,14 @@
 """Steps that no optimizer of `torch.optim` took, told from what became of the parameters after a backward pass.
 
 fastai's optimizers, a compiled `step` and `p.data -= lr * p.grad` tell nobody. What a backward pass left is
-compared with what is there when the next pass begins: where a parameter is another one, somebody took a step.
+compared with what is there when the next pass begins: where a parameter is another one, a step was taken. Where no
+module runs, the parameters are the leaves of the graph of the loss.
 """
 
+import contextlib
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -13,7 +16,78 @@ from torch import Tensor, nn
 
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.model_registry import WatchedModel
-from modelscope_cli.watching.parameters import StepWatch, sample_of
+from modelscope_cli.watching.parameters import StepWatch, norm_of, sample_of
+from modelscope_cli.watching.place import walk_named
+
+INFERRED = "inferred"
+_MOST_NODES = 4096  # of a graph whose leaves are looked for
+_DEPTH = 3  # of lists and objects in which their names are
+_ANOTHER = 0.5  # of its size; a leaf that changed by more is other data, not what a step made of the old one
+
+
+class Tensors(nn.Module):
+    """Stands in for the module of a training that has none: its parameters are the leaves of a loss, by name."""
+
+    def __init__(self, leaves: Sequence[Tensor], frame: FrameType | None) -> None:
+        super().__init__()
+        names: dict[int, str] = {}
+        with contextlib.suppress(
+            Exception
+        ):  # what variables hold may do anything when it is asked for its parts
+            names = _names_in(frame, leaves)
+        self.replace({names.get(id(leaf), f"tensor{i}"): leaf for i, leaf in enumerate(leaves)})
+
+    def replace(self, leaves: dict[str, Tensor]) -> None:
+        """Hold these; torch's own way takes an `nn.Parameter` only."""
+        self._parameters = leaves  # type: ignore[assignment]
+
+    def follow(self, leaves: Sequence[Tensor]) -> dict[int, Tensor]:
+        """Hold the leaves of the next loss; return those that a step may have made anew, by the id of the old.
+
+        `w = (w - lr * w.grad).detach().requires_grad_()` gives a new leaf in each step, and so does new data.
+        """
+        held = dict(self.named_parameters())
+        if len(held) != len(leaves) or any(
+            a.shape != b.shape for a, b in zip(held.values(), leaves, strict=True)
+        ):
+            return {}
+        self.replace(dict(zip(held, leaves, strict=True)))
+        return {
+            id(old): new
+            for old, new in zip(held.values(), leaves, strict=True)
+            if old is not new
+            and 0 < norm_of(sample_of(new) - sample_of(old)) < _ANOTHER * norm_of(sample_of(old))
+        }
+
+
+def graph_leaves(loss: Any) -> list[Tensor]:
+    """Return the tensors that gradients of a loss arrive at, in the order of the graph; of a huge graph some."""
+    waiting = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
+    seen: set[Any] = set()
+    found: dict[int, Tensor] = {}
+    while waiting and len(seen) < _MOST_NODES:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if (leaf := getattr(node, "variable", None)) is not None:
+            found[id(leaf)] = leaf
+        waiting += [other for other, _ in node.next_functions if other is not None]
+    return list(found.values())
+
+
+def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
+    """Return what a function calls tensors, by their ids: `w`, or `params[0]` where not each has a plain name."""
+    wanted, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
+    variables = [*frame.f_locals.items(), *frame.f_globals.items()] if frame is not None else []
+    roots = [
+        (name, value) for name, value in variables if name[:2] != "__" and not hasattr(value, "__code__")
+    ]
+    for depth, name, value in walk_named(roots, _DEPTH):
+        if id(value) in wanted:
+            named[depth].setdefault(id(value), name)
+    whole = next((found for found in named if len(found) == len(wanted)), None)
+    return whole or {key: name for found in reversed(named) for key, name in found.items()}
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class
@@ -50,11 +124,15 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
             self._weights = [(p, version_of(p), sample_of(p).clone()) for p in parameters]
         self.watch = StepWatch(self) if is_recorded else None
 
-    def has_stepped(self) -> bool:
-        """Tell whether a parameter is not what it was."""
+    def has_stepped(self, replaced: dict[int, Tensor]) -> bool:
+        """Tell whether a parameter is not what it was, or has made way for another; see `Tensors.follow`."""
         with torch.no_grad():
+            if replaced and self.watch is not None:
+                self.watch.replace(replaced)
             return any(
-                version_of(parameter) != version or not _is_same(sample_of(parameter), sample)
+                id(parameter) in replaced
+                or version_of(parameter) != version
+                or not _is_same(sample_of(parameter), sample)
                 for parameter, version, sample in self._weights
             )
 
@@ -68,6 +146,8 @@ class InferredSteps:
 
     def __init__(self) -> None:
         self._by_root: dict[int, inferred] = {}
+        self.tensors: Tensors | None = None
+        self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
 
     def remember(
         self, models: list[WatchedModel], scale: float, is_recorded: Callable[[inferred], bool]
@@ -85,9 +165,14 @@ class InferredSteps:
     def stepped(self) -> Iterator[inferred]:
         """Give those that have taken a step since; they wait no longer when the next one is asked for."""
         for one in self._by_root.values():
-            if one.is_open and one.has_stepped():
+            if one.is_open and one.has_stepped(self.replaced):
+                one.param_groups = [
+                    {"params": [self.replaced.get(id(p), p) for p in group["params"]]}
+                    for group in one.param_groups
+                ]
                 yield one
                 one.close()
+        self.replaced = {}
 
     def forget(self) -> None:
         """Wait for nothing: an optimizer steps that says so."""
@@ -97,7 +182,11 @@ class InferredSteps:
 
 def _is_plain(parameter: Tensor) -> bool:
     """Tell what is trained and holds its own values from what is sharded, quantised or sparse."""
-    is_dense = type(parameter) is nn.Parameter and parameter.layout is torch.strided and not parameter.is_meta
+    is_dense = (
+        type(parameter) in (nn.Parameter, Tensor)
+        and parameter.layout is torch.strided
+        and not parameter.is_meta
+    )
     return is_dense and parameter.requires_grad
 
 

@@ -64,6 +64,8 @@ class WatchedModel:
             first passes that were judged; `seen`: in the last that was not; `n_seen`: how many were looked at.
         is_fed: whether gradients go back through what it is given, to another model or to the data itself.
         is_only_fed: whether they do so, to another model, in every pass in training mode.
+        is_average: its class, or what wraps it, says that it averages another model.
+        n_looked: times it ran without gradients, a backward pass in between; `looked_at`: passes before the last.
         probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.
     """
 
@@ -100,6 +102,10 @@ class WatchedModel:
     n_seen: int = 0
     is_fed: bool = False
     is_only_fed: bool = True
+    is_average: bool = False
+    n_looked: int = 0
+    looked_at: int = -1
+    copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -133,6 +139,12 @@ class WatchedModel:
             std, mean = torch.std_mean(x.detach().float(), correction=0)
             self.seen = torch.stack([mean, std])
 
+    def look(self, n_backward: int) -> None:
+        """Note that it runs without gradients, after so many backward passes of the training."""
+        self.has_run_without_gradients = True
+        self.n_looked += self.looked_at != n_backward
+        self.looked_at = n_backward
+
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
         return self.sums if self.passes[0] else self.eval_sums
@@ -155,6 +167,7 @@ class WatchedModel:
             "validated": self._validated_figures(),
             "is_fed": self.is_fed,
             "is_only_fed": self.is_fed and self.is_only_fed,
+            "copies": [(label, *seen) for label, seen in self.copies.items()],
         }
 
     def _validated_figures(self) -> list[float]:
@@ -208,6 +221,12 @@ def peel(module: nn.Module) -> nn.Module:
     while (inside := _inside(module)) is not None:
         module = inside[1]
     return module
+
+
+def is_average(module: nn.Module) -> bool:
+    """Tell whether the class of a module says that it averages another: `AveragedModel`, `ModelEmaV3`."""
+    name = type(module).__name__
+    return name == "AveragedModel" or "EMA" in name or "Ema" in name
 
 
 def kind_of(module: nn.Module) -> str:

@@ -35,6 +35,14 @@ class StepWatch:
         with torch.no_grad():
             self._before = [_look(parameter, scale) for parameter in parameters]
 
+    def replace(self, others: dict[int, Tensor]) -> None:
+        """Compare with other tensors than those that were there before, by the ids of these."""
+        for one in self._before:
+            new = others.get(id(one.parameter))
+            if new is not None:
+                one.norms[0] = _gradient_norm(one.parameter, None)
+                one.parameter = new
+
     def finish(self, has_closure: bool) -> list[tuple[float | None, float, float | None]]:
         """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order.
 

@@ -37,6 +37,7 @@ from modelscope_cli.watching.model_registry import (
     CallKey,
     ModelRegistry,
     WatchedModel,
+    is_average,
     is_wrapper,
     kind_of,
     peel,
@@ -160,8 +161,9 @@ class PassWatch:
         if model is None:
             return None, False
         if not torch.is_grad_enabled():
-            model.has_run_without_gradients = True
+            model.look(self._losses.n_backward)
             model.is_only_fed &= not root.training
+            model.is_average |= is_average(module)
             model.called = model.called or place_of_caller()
             self._evaluated = model, root.training
             if not root.training and model.has_been_trained and model.n_seen < MOST_SEEN:

@@ -1,14 +1,17 @@
-"""Where in the user's own code something is called from: `train.py:31`."""
+"""Where in the user's own code something is called from: `train.py:31`; and what things are called there."""
 
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CellType, FrameType, ModuleType
+from typing import Any
 
 import torch
 
+_MOST_OBJECTS, _MOST_PARTS = 1024, 64
 _OURS = str(Path(__file__).parents[1])
 _LIBRARIES = tuple(
     {
@@ -19,17 +22,61 @@ _LIBRARIES = tuple(
 )
 
 
-def place_of_caller() -> str | None:
-    """Return the innermost line that is no library's, the outermost one of any file where every line is."""
+def frame_of_caller() -> FrameType | None:
+    """Return the innermost frame that is not a library's; None where every one is."""
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if _is_own(frame.f_code.co_filename):
-            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+    while frame is not None and not _is_own(frame.f_code.co_filename):
         frame = frame.f_back
-    return None
+    return frame
+
+
+def place_of_caller() -> str | None:
+    """Return the innermost line that is not a library's; None where every one is."""
+    frame = frame_of_caller()
+    return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else None
 
 
 @lru_cache(maxsize=4096)
 def _is_own(file: str) -> bool:
     """Tell whether a file is the user's: not of Python, of torch, of an installed package or of ours."""
     return not file.startswith(("<frozen", "<string>", "<@", *_LIBRARIES)) and "site-packages" not in file
+
+
+def walk_named(roots: Iterable[tuple[str, Any]], depth: int) -> Iterator[tuple[int, str, Any]]:
+    """Give what variables hold, nearest first: its depth, how it is written (`net[0].w`, `params['w']`), itself.
+
+    Of a function it is what it uses of its module and of the function around it.
+    """
+    waiting, seen = [(0, *root) for root in roots], set[int]()
+    while waiting and len(seen) < _MOST_OBJECTS:
+        level, name, value = waiting.pop(0)
+        yield level, name, value
+        if (
+            level < depth
+            and id(value) not in seen
+            and not isinstance(value, (torch.Tensor, ModuleType, type))
+        ):
+            seen.add(id(value))
+            waiting += [(level + 1, *part) for part in _parts_of(name, value)]
+
+
+def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, (list, tuple)):
+        return [(f"{name}[{place}]", part) for place, part in enumerate(value[:_MOST_PARTS])]
+    if isinstance(value, dict):
+        return [
+            (f"{name}[{key!r}]", part)
+            for key, part in list(value.items())[:_MOST_PARTS]
+            if type(key) in (int, str)
+        ]
+    if (code := getattr(value, "__code__", None)) is not None:
+        known = getattr(value, "__globals__", {})
+        cells = zip(code.co_freevars, getattr(value, "__closure__", None) or (), strict=False)
+        filled = [(part, cell.cell_contents) for part, cell in cells if cell != CellType()]
+        return [*((part, known[part]) for part in code.co_names if part in known), *filled]
+    held = list(getattr(value, "__dict__", {}).items())[:_MOST_PARTS]
+    calls = ((call, getattr(type(value), call, None)) for call in ("__getitem__", "__call__", "forward"))
+    return [
+        *((f"{name}.{key}", part) for key, part in held),
+        *((call, part) for call, part in calls if part is not None),
+    ]

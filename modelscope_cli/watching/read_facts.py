@@ -146,6 +146,7 @@ def _entropy(counts: Mapping[int, int]) -> float | None:
 def _model_facts(entry: Entry) -> ModelFacts:
     values = entry["norm_values"]
     lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
+    lists["copies"] = tuple(map(tuple, entry.get("copies", ())))
     lists["outputs"] = tuple(float(one) for one in entry["outputs"])  # NaN is written as a word
     return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
 

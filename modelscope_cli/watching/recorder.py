@@ -22,23 +22,24 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.records.watch import LEAKS
+from modelscope_cli.records.watch import LEAKS, REPEATS
 from modelscope_cli.watching.births import find_birth
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
-from modelscope_cli.watching.inferred import InferredSteps, inferred
+from modelscope_cli.watching.inferred import InferredSteps, Tensors, graph_leaves, inferred
 from modelscope_cli.watching.loss_graph import faults_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_optimizers, find_owners
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
-from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
+from modelscope_cli.watching.workers import WorkerWatch
 
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -116,6 +117,8 @@ class Recorder:
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
+        self._workers = WorkerWatch()
+        self._is_told = False  # of steps, by an optimizer of torch's
 
     @contextmanager
     def installed(self) -> Iterator[None]:
@@ -136,11 +139,13 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
+            stack.enter_context(self._workers.installed(lambda: self._guard.is_open))
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
             self.settle()
+            self._guard(self._look_at_workers)
 
     def _expect_optimizers(self) -> None:
         """Know the optimizers that were made before anybody looked, so that one that never steps can be told."""
@@ -171,13 +176,13 @@ class Recorder:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
         self._inferred.forget()
+        self._is_told = True
         if not self._means(optimizer):
             return
         self._stepping = [step for step in self._stepping if step.is_running()]
         self._passes.forget_broken()
         self._stepping.append(OpenStep(sys._getframe(1)))
         if len(self._stepping) == 1:
-            self._guard(self.bookkeeper.cycle(optimizer).before_step)
             self.losses.begin_step()
             self._guard(self._begin_step, optimizer)
 
@@ -187,8 +192,10 @@ class Recorder:
         return not self.registry.is_closed or bool(self._models_of(optimizer))
 
     def _begin_step(self, optimizer: Optimizer) -> None:
+        self.bookkeeper.take_over(optimizer)
         clock = self._clock(optimizer)
         is_due = self._is_due(clock)
+        clock.cycle.before_step(is_due)
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
         if self.replicas is not None:
@@ -205,6 +212,10 @@ class Recorder:
                     self._guard.tell_once(LEAKS, leak)
         finally:
             self._passes.is_blind = False
+
+    def _look_at_workers(self) -> None:
+        if (repeated := self._workers.take()) is not None:
+            self._guard.tell_once(REPEATS, repeated)
 
     def _is_due(self, clock: Clock) -> bool:
         return clock.is_due or is_recorded(clock.step, self._every)
@@ -228,10 +239,17 @@ class Recorder:
     def _clock(self, optimizer: Stepper) -> Clock:
         clock = self._clocks.get(id(optimizer))
         if clock is None or clock.optimizer() is not optimizer:
-            kind = type(optimizer).__name__
-            self._kinds[kind] += 1
-            label = f"{kind}#{self._kinds[kind]}" if self._kinds[kind] > 1 else kind
-            clock = self._clocks[id(optimizer)] = Clock(weakref.ref(optimizer), label)
+            cycle = self.bookkeeper.cycle(optimizer)
+            clock = next((one for one in self._clocks.values() if one.cycle is cycle), None)
+            if clock is not None:  # of an optimizer that was made anew
+                clock.optimizer = weakref.ref(optimizer)
+                self._clocks = {key: one for key, one in self._clocks.items() if one is not clock}
+            else:
+                kind = type(optimizer).__name__
+                self._kinds[kind] += 1
+                label = f"{kind}#{self._kinds[kind]}" if self._kinds[kind] > 1 else kind
+                clock = Clock(weakref.ref(optimizer), label, cycle)
+            self._clocks[id(optimizer)] = clock
         return clock
 
     @left_alone_by_compiler
@@ -300,6 +318,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
+        self._guard(self._look_for_tensors, tensors)
         self.settle()
         self._guard(self._look_at_loss, tensors)
         self._guard(self.bookkeeper.before_backward)
@@ -315,6 +334,33 @@ class Recorder:
         if not self._stepping and not self._only:
             self._guard(self._take_up_hidden)
             self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
+
+    def _look_for_tensors(self, loss: Any) -> None:
+        """Take the leaves of a loss for what is trained, where no module runs and no optimizer holds them."""
+        held, models = self._inferred.tensors, self.registry.models
+        if (
+            self._is_told
+            or self._only
+            or any(model.has_been_trained and model.root() is not held for model in models)
+        ):
+            return
+        waiting = set(map(id, self.bookkeeper.waiting()))
+        leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
+        if not leaves or any(id(leaf) in waiting for leaf in leaves):
+            return
+        if held is None:
+            held = self._inferred.tensors = Tensors(leaves, frame_of_caller())
+            model = self.registry.register(held)
+            assert model is not None
+            model.has_been_trained = model.has_trained = True
+            model.called, model.ran = place_of_caller(), {""}
+            self.bookkeeper.look_at_start(model)
+            what = "what is trained are tensors of no module: their values, gradients and loss are judged"
+            self._guard.tell_once("tensors", f"{what}, and there are no layers to see")
+        else:
+            self._inferred.replaced = held.follow(leaves)
+        model = next(model for model in models if model.root() is held)
+        model.has_run, model.passes[0] = True, 1
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Tell of a loss that was computed by hand in a way that may well be a mistake."""
@@ -346,6 +392,8 @@ class Recorder:
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
 
     def _look_at_gradients(self) -> None:
+        if self.replicas is not None:
+            self.replicas.see_gradients(self.bookkeeper)
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
         for model in self.registry.models:
             root = model.root()
@@ -360,21 +408,24 @@ class Recorder:
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock = self._clock(optimizer)
         now = time.perf_counter()
+        rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
+        clock.rates = rates or clock.rates  # one that is compiled may be gone by now
         report = StepReport(
             optimizer=clock.label,
             step=clock.step,
             loss=self.losses.take(),
-            lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            lr=clock.rates,
             ms=(now - clock.ended) * 1000 if clock.ended else None,
             is_recorded=watch is not None,
         )
-        if isinstance(optimizer, Optimizer):
-            self.bookkeeper.cycle(optimizer).after_step()
-            if self.replicas is not None:
-                report.replicas = self.replicas.after_step(optimizer, clock.label)
+        self.bookkeeper.after_step(optimizer)
+        if isinstance(optimizer, Optimizer) and self.replicas is not None:
+            report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
         self._tell_birth(clock, models, report.loss)
+        if watch is not None:
+            self._look_at_workers()
         if watch is not None and clock.step == 0:
             self._name_owners(optimizer)
         clock.step += 1
@@ -389,7 +440,10 @@ class Recorder:
             model.begin_step(clock.step, self._is_due(clock))
             model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
-            report.parameters = clock.name_rows(watch.finish(has_closure), self.registry)
+            figures = watch.finish(has_closure)
+            if isinstance(optimizer, Optimizer):  # what is inferred is seen once they may be cleared
+                clock.cycle.compare_gradients([norm for norm, *_ in figures])
+            report.parameters = clock.name_rows(figures, self.registry)
             if not models:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"

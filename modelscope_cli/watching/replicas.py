@@ -1,10 +1,13 @@
 """What tells whether the ranks of a run hold the same weights: checksums of them, and how they are averaged.
 
 Nothing is sent: each rank writes its own checksums into its own log, and they are compared when the logs are read.
-Checksums of every bit are taken at recorded steps, one of a few values of each parameter at every step.
+Checksums of every bit are taken at recorded steps, one of a few values of each parameter at every step, or as
+often as takes a small share of the time.
 """
 
 import functools
+import math
+import time
 import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
+from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
 from modelscope_cli.watching.place import place_of_caller
@@ -23,6 +28,8 @@ from modelscope_cli.watching.place import place_of_caller
 _COLUMNS = 1024  # sums that stand for a large parameter
 _FEW = 16  # values of a parameter that are looked at in every step
 _MOST = 256  # parameters of an optimizer of which they are
+_ALL, _SHARE = 64, 0.02  # steps that are all looked at at first; share of the time that may take later
+_FIRST = 8  # steps, before which it is seen whose gradients a script reduces by itself
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
@@ -78,7 +85,14 @@ class ReplicaWatch:
         self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
         self._passes = [0, 0]
         self._open: _Open | None = None
-        self._last: dict[str, dict[int, Tensor]] = {}  # by the label of the optimizer
+        # By the label of the optimizer: a few values behind its last step, where that was looked at.
+        self._last: dict[str, tuple[weakref.ref[Optimizer], dict[int, Tensor] | None]] = {}
+        self._began, self._spent, self._n_looks = 0.0, 0.0, 0
+        # Of parameters whose gradients a script reduces by itself, by their ids: the line that does, and the ranks.
+        self._reduced: dict[int, tuple[weakref.ref[Tensor], str | None, list[int]]] = {}
+        self._held: dict[int, Tensor] = {}  # parameters, by the address of their gradient
+        self._n_steps = 0
+        self._has_news = False
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
@@ -91,8 +105,37 @@ class ReplicaWatch:
             original(module, *args, **kwargs)
             guard(self._made, module)
 
-        with replaced((kind, "__init__", noted)):
+        reduce = torch.distributed.all_reduce
+
+        @functools.wraps(reduce)
+        def noted_reduce(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._n_steps < _FIRST and not torch.compiler.is_compiling():
+                group = kwargs.get("group", args[1] if len(args) > 1 else None)
+                guard(self._see_reduced, tensor, group)
+            return reduce(tensor, *args, **kwargs)
+
+        left_alone_by_compiler(noted_reduce, with_callees=False)
+        with replaced((kind, "__init__", noted), (torch.distributed, "all_reduce", noted_reduce)):
             yield
+
+    def _see_reduced(self, tensor: Tensor, group: Any) -> None:
+        parameter = self._held.get(tensor.data_ptr())
+        if parameter is not None and parameter.grad is not None and parameter.grad.shape == tensor.shape:
+            ranks = torch.distributed.get_process_group_ranks(group or torch.distributed.group.WORLD)
+            self._has_news |= id(parameter) not in self._reduced
+            self._reduced[id(parameter)] = weakref.ref(parameter), place_of_caller(), ranks
+
+    def take_news(self) -> bool:
+        """Tell, once, whether more is known of how parameters are averaged."""
+        has_news, self._has_news = self._has_news, False
+        return has_news
+
+    def see_gradients(self, bookkeeper: Bookkeeper) -> None:
+        """Note, behind one of the first backward passes, where the gradients are."""
+        is_early = self._n_steps < _FIRST
+        self._held = (
+            {p.grad.data_ptr(): p for p in bookkeeper.held() if p.grad is not None} if is_early else {}
+        )
 
     def _made(self, module: Any) -> None:
         ignored = module.parameters_to_ignore
@@ -113,16 +156,35 @@ class ReplicaWatch:
             self._passes[not module.require_backward_grad_sync] += 1
 
     def before_step(self, optimizer: Optimizer, is_recorded: bool) -> None:
+        self._open = None
+        if not is_recorded and self._n_steps % self._interval():
+            return
+        begun = time.perf_counter()
+        self._began = self._began or begun
         parameters = _held(optimizer)
         weights = [(_checksum(p), *_signed_sum(p)) for p in parameters] if is_recorded else []
         self._open = _Open(_state(_few_of(parameters).values()), weights)
+        self._spent += (
+            0 if is_recorded else 2 * (time.perf_counter() - begun)
+        )  # as much again behind the step
+        self._n_looks += not is_recorded
+
+    def _interval(self) -> int:
+        """Return every how many steps to look, a power of two, so that it takes a small share of the time."""
+        if self._n_steps < _ALL or not self._n_looks:
+            return 1
+        share = self._spent / self._n_looks * self._n_steps / (time.perf_counter() - self._began)
+        return 1 << max(math.ceil(math.log2(max(share / _SHARE, 1e-9))), 0)
 
     def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
         """Return what the step showed; None where it was not looked at before."""
         found, self._open = self._open, None
+        self._n_steps += 1
+        self._last[label] = weakref.ref(optimizer), None
         if found is None:
             return None
-        values = self._last[label] = _few_of(_held(optimizer))
+        values = _few_of(_held(optimizer))
+        self._last[label] = weakref.ref(optimizer), values
         averaged, alone = self._passes
         passes = averaged, alone, bool(found.weights) and self._has_lost_hooks()
         return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
@@ -132,10 +194,12 @@ class ReplicaWatch:
 
     def last_states(self) -> dict[str, dict[int, int]]:
         """Return checksums of a few values after the last step: by optimizer, and by the place of the parameter."""
-        return {
-            label: {place: _state([one]) for place, one in values.items()}
-            for label, values in self._last.items()
-        }
+        states = {}
+        for label, (held, values) in self._last.items():
+            optimizer = held()
+            found = _few_of(_held(optimizer)) if values is None and optimizer is not None else values
+            states[label] = {place: _state([one]) for place, one in (found or {}).items()}
+        return states
 
     def origin(self, parameter: Tensor) -> dict[str, Any]:
         """Return what is known of how a parameter is averaged: by whom, in which group, and where that was made."""
@@ -149,6 +213,9 @@ class ReplicaWatch:
                 "made": one.made,
                 "local": any("localSGD" in hook for hook in hooks),
             }
+        found, made, group = self._reduced.get(id(parameter), (None, None, []))
+        if found is not None and found() is parameter:
+            return {"averaged": True, "group": group, "made": made, "by_hand": True}
         return {}
 
 

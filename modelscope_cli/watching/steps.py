@@ -7,9 +7,8 @@ from types import FrameType
 from typing import Any
 
 from torch import Tensor
-from torch.optim import Optimizer
 
-from modelscope_cli.watching.bookkeeping import Bookkeeper, Cycle
+from modelscope_cli.watching.bookkeeping import COUNTED, Bookkeeper, Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.entering import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
@@ -72,34 +71,34 @@ class Clock:
     """An optimizer that has stepped; its label is its class, with `#2` for the second of that class.
 
     Attributes:
-        cycle: the account of its gradients, which outlives it; None where its steps are inferred.
+        cycle: the account of its gradients, which outlives it.
         facts: what was last certain of it.
     """
 
     optimizer: "weakref.ref[Stepper]"
     label: str
+    cycle: Cycle
     step: int = 0
     ended: float = 0.0
     is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
     was_finite: bool = True
-    cycle: Cycle | None = None
+    rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:
         """Note what is certain of the optimizer now, be it gone or not."""
         optimizer = self.optimizer()
-        if isinstance(optimizer, Optimizer):  # one that is inferred holds whatever changes
-            groups, self.cycle = optimizer.param_groups, bookkeeper.cycle(optimizer)
+        if optimizer is not None:
+            groups = optimizer.param_groups
             self.facts |= {
                 "optimizer": self.label,
                 "held": sum(len(group["params"]) for group in groups),
-                "strangers": bookkeeper.unknown_without_gradient(optimizer),
+                "strangers": bookkeeper.unknown_without_gradient(groups),
                 "maximizes": any(group.get("maximize") for group in groups),
-                "weight_decay": max(float(group.get("weight_decay") or 0) for group in groups),
+                "weight_decay": max((float(group.get("weight_decay") or 0) for group in groups), default=0.0),
             }
-        if self.cycle is not None:
-            self.facts |= {"made": self.cycle.made, "cycles": self.cycle.n}
-            self.facts |= {name: getattr(self.cycle, name) for name in ("uncleared", "emptied", "scaled")}
+        self.facts |= {"made": self.cycle.made, "cycles": self.cycle.n}
+        self.facts |= {name: getattr(self.cycle, name) for name in COUNTED}
 
     def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
         """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""

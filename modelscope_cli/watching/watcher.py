@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
@@ -74,10 +75,11 @@ class Watcher:
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = request.abort_on == "nan"
-        self._judge = Judge(memory) if request.abort_on == "findings" else None
+        self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
         self._show = show
         self._warn = request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
+        self._count = itertools.count()
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
         self._facts_due: dict[str, int] = {}  # by optimizer: its next step after which facts are written
@@ -162,6 +164,10 @@ class Watcher:
             self._number("layer", model, name, call, type=kind): sums.to_list()
             for model, name, call, kind, sums in report.layers
         }
+        if self.recorder.replicas is not None and self.recorder.replicas.take_news():
+            self._numbers = {
+                key: n for key, n in self._numbers.items() if key[0] != "parameter"
+            }  # say it anew
         numbers = [
             self._parameter_number(model, name, report.optimizer, tensor)
             for model, name, tensor, _ in report.parameters
@@ -233,6 +239,9 @@ class Watcher:
     def _write_facts(self) -> None:
         """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""
         recorder = self.recorder
+        for model in recorder.registry.models:
+            if model.has_been_trained:
+                recorder.bookkeeper.note_copies(model)
         parameters = [
             (model.label, name, list(parameter.shape), *astuple(facts))
             for model, name, parameter, facts in recorder.bookkeeper.facts()
@@ -262,7 +271,7 @@ class Watcher:
     def _number(self, kind: str, *key: Any, **more: Any) -> int:
         number = self._numbers.get((kind, *key))
         if number is None:
-            number = self._numbers[kind, *key] = len(self._numbers)
+            number = self._numbers[kind, *key] = next(self._count)
             self._log.write(kind, id=number, key=key, **more)
         return number
 

@@ -42,6 +42,7 @@ from modelscope_cli.records.watch import (
     DROPPED,
     FAULT,
     LEAKS,
+    REPEATS,
     SAME_DATA,
     SOUND,
     SUMMED,
@@ -252,6 +253,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS745": (training(optimizers=(stepping(scaled=16),)), 1, None),
     "MS746": (apart(step=12), 12, "fc.weight"),
     "MS747": (with_weight(False, update_ratio=(0.0,) * N), 0, "fc.weight"),
+    "MS748": (training(events=(event(REPEATS, "workers draw the same"),)), 0, None),
     "MS749": (with_weight(False, grad_norm=(0.0,) * N), 0, "fc.weight"),
     "MS755": (training(models=(model(outputs=(9, 9, 0.0, 0.0)),)), 0, None),
     "MS756": (
@@ -264,6 +266,16 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
+    "MS761": (training(optimizers=(stepping(remade=20),)), 1, None),
+    "MS762": (
+        training(
+            optimizers=(stepping(repeated=20),),
+            inputs=(entering(mean=tuple(i / N for i in range(N))), entering("fc", "Linear")),
+        ),
+        None,
+        None,
+    ),
+    "MS763": (training(models=(model(copies=(("Net#2", 3, 3, False),)),)), 0, None),
     "MS758": (training(schedules=(ScheduleFacts("OneCycleLR", "SGD", "a.py:6", N, 3, N),)), 0, None),
     "MS759": (training(events=(event(LEAKS, "Net: its output depends on what it must not"),)), 0, None),
     "MS760": (
@@ -378,6 +390,13 @@ HEALTHY: dict[str, WatchRecord] = {
         parameters=(parameter(optimizer="", facts=FROZEN), *PARAMETERS[1:])
     ),
     "an idle optimizer beside one that steps": training(idle=(("Adam", "a.py:6"),)),
+    "an optimizer that is made anew for each epoch": training(optimizers=(stepping(remade=1, stale=2),)),
+    "the same gradients of the same batch": training(optimizers=(stepping(repeated=20),)),
+    "a first version that is validated beside the model": training(
+        models=(model(evaluated=(0, 3), copies=(("Net#2", 3, 3, False),)),)
+    ),
+    "a copy that gives targets": training(models=(model(copies=(("Net#2", 60, 0, False),)),)),
+    "a rate that is zero for the last few steps": training(lr=(loss((*(0.1,) * (N - 6), *(0.0,) * 6)),)),
     "a scheme of accumulation": training(optimizers=(stepping(uncleared=2),)),
     "one batch whose gradients were clipped to nothing": training(optimizers=(stepping(emptied=1),)),
     "fine-tuning in evaluation mode, nothing that asks for it": training(

@@ -239,3 +239,87 @@ def test_a_script_that_ends_right_after_its_last_step_has_shown_it(watching):
 
     (report,) = watching(script).reports
     assert report.parameters[0][:2] == ("Net", "0.weight")
+
+
+def train_tensors(update, n=24, left_out=(), keeps_gradients=False):
+    """Train two tensors of no module by hand."""
+    x, y = torch.randn(n, 8, 6), torch.randint(3, (n, 8))
+    w, v = torch.randn(6, 16, requires_grad=True), torch.randn(16, 3, requires_grad=True)
+    for i in range(n):
+        nn.functional.cross_entropy((x[i] @ w).tanh() @ v, y[i]).backward()
+        for name, tensor in (("w", w), ("v", v)):
+            if name not in left_out:
+                update(tensor)
+            if not keeps_gradients:
+                tensor.grad = None
+    return w, v
+
+
+@pytest.mark.parametrize("update", BY_HAND)
+def test_tensors_of_no_module_are_trained_as_a_module_is(recorded, update):
+    torch.manual_seed(0)
+    bare, rng = train_tensors(update), torch.get_rng_state()
+    watched = []
+    record = recorded(lambda: watched.extend(train_tensors(update)))
+    assert all(map(torch.equal, bare, watched))
+    assert torch.equal(rng, torch.get_rng_state())
+    assert (record.steps, record.findings) == (24, ())
+    assert [(row.model, row.name, row.optimizer) for row in record.parameters] == [
+        ("Tensors", "v", "inferred"),
+        ("Tensors", "w", "inferred"),
+    ]
+    assert all(all(row.series.update_ratio) for row in record.parameters)
+
+
+def test_tensors_that_are_left_out_or_never_cleared_are_named(recorded):
+    (found, *_) = recorded(lambda: train_tensors(through_data, left_out=("w",))).findings
+    assert (found.code, found.layer) == ("MS712", "w")
+    found, *_ = recorded(lambda: train_tensors(through_data, keeps_gradients=True)).findings
+    assert (found.code, found.value) == ("MS713", 15)
+
+
+def test_leaves_that_are_made_anew_by_each_step_are_followed(recorded):
+    def script():
+        w = torch.randn(6, 3, requires_grad=True)
+        for _ in range(24):
+            noise = torch.randn(8, 6, requires_grad=True)  # other data each time, not what a step made
+            nn.functional.cross_entropy(noise @ w, torch.randint(3, (8,))).backward()
+            w = (w - LR * w.grad).detach().requires_grad_()
+
+    record = recorded(script)
+    assert record.steps == 23  # the last one is followed by no loss
+    assert all(next(row for row in record.parameters if row.name == "w").series.update_ratio)
+
+
+def test_an_energy_that_is_sampled_is_not_a_loss_that_fails(recorded):
+    def script():
+        x = torch.zeros(2, requires_grad=True)
+        for _ in range(200):
+            x.square().sum().backward()
+            x.data += -0.02 * x.grad + 0.2 * torch.randn(2)
+            x.grad = None
+
+    record = recorded(script)
+    assert (record.steps, record.findings) == (200, ())
+
+
+def test_backward_passes_that_change_nothing_are_said():
+    model = Net()
+    with watch(model) as watched:
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+    assert "3 backward passes ran, and no parameter" in watched.record().reason
+
+
+def test_a_compiled_step_has_its_learning_rate(watching):
+    def script():
+        torch._dynamo.reset()
+        model = Net()
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR)
+        step = torch.compile(optimizer.step, backend="eager")
+        for _ in range(3):
+            model(torch.randn(4, 6)).square().mean().backward()
+            step()
+            model.zero_grad()
+
+    assert [report.lr for report in watching(script).reports] == [[LR]] * 3

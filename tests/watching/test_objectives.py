@@ -1,5 +1,6 @@
 """What an objective must hold: weights that move, modules that are held, outputs that see what they may."""
 
+import copy
 import random
 import sys
 import weakref
@@ -414,3 +415,110 @@ def test_directions_that_become_one(recorded, is_collapsing) -> None:
             optimizer.step()
 
     assert ("MS757" in codes(recorded(script))) == is_collapsing
+
+
+def closing(kind, clears, is_outside=False, **options):
+    """Train by a closure, with gradients that are cleared in it, before the step, or never."""
+    model, x, y = nn.Linear(6, 3), torch.randn(32, 6), torch.randint(3, (32,))
+    optimizer = kind(model.parameters(), lr=0.05, **options)
+
+    def closure():
+        if clears:
+            optimizer.zero_grad()
+        loss = functional.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+
+    for _ in range(STEPS):
+        if is_outside:
+            optimizer.zero_grad()
+        optimizer.step(closure)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SGD])
+def test_a_closure_that_clears_no_gradients(recorded, kind) -> None:
+    options = {"max_iter": 4} if kind is torch.optim.LBFGS else {}
+    assert "MS713" not in codes(recorded(lambda: closing(kind, True, **options)))
+    assert codes(recorded(lambda: closing(kind, False, **options)))[0] == "MS713"
+    outside = codes(recorded(lambda: closing(kind, False, is_outside=True, **options)))
+    assert ("MS713" in outside) == (kind is torch.optim.LBFGS)  # which calls it several times a step
+
+
+ADAM, MOMENTUM = torch.optim.Adam, lambda held, lr: torch.optim.SGD(held, lr, momentum=0.9)
+
+
+@pytest.mark.parametrize("kind", [ADAM, MOMENTUM])
+def test_an_optimizer_that_forgets_is_told_from_one_that_begins_again(recorded, kind) -> None:
+    def script(period, how):
+        model, x, y = nn.Linear(6, 3), torch.randn(32, 6), torch.randint(3, (32,))
+        for i in range(2 * STEPS):
+            if not i or (how == "made" and i % period == 0):
+                optimizer = kind(model.parameters(), 0.01)
+            if how == "cleared" and i % period == 0:
+                optimizer.state.clear()
+            optimizer.zero_grad()
+            functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+
+    for how in ("made", "cleared"):
+        assert codes(recorded(lambda how=how: script(1, how)))[0] == "MS761"
+        record = recorded(lambda how=how: script(5, how))
+        assert "MS761" not in codes(record)
+        assert record.steps == 2 * STEPS  # one optimizer goes on as the one before
+
+
+@pytest.mark.parametrize("is_copied", [True, False])
+def test_gradients_of_one_batch_are_told_from_those_of_one_size(recorded, is_copied) -> None:
+    def script():
+        model, kept = nn.Linear(6, 3), []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(2 * STEPS):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(torch.randn(8, 6)), torch.randint(3, (8,))).backward()
+            kept = kept or [p.grad.clone() for p in model.parameters()]
+            for parameter, first in zip(model.parameters(), kept, strict=True):
+                parameter.grad = first.clone() if is_copied else parameter.grad.sign()
+            optimizer.step()
+
+    assert ("MS762" in codes(recorded(script))) == is_copied
+
+
+@pytest.mark.parametrize("kind", ["frozen", "updated", "late", "teacher", "beside"])
+def test_an_average_that_is_never_updated(recorded, kind) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        other = copy.deepcopy(model)
+        x, y = torch.randn(32, 6), torch.randint(3, (32,))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        for i in range(40):
+            optimizer.zero_grad()
+            with torch.no_grad():
+                targets = other(x) if kind == "teacher" else model(x).detach()
+            (functional.cross_entropy(model(x), y) + functional.mse_loss(model(x), targets)).backward()
+            optimizer.step()
+            if kind == "updated" or (kind == "late" and i > 20):
+                other.weight.data.lerp_(model.weight.data, 0.1)
+            if i % 8 == 7 and kind != "teacher":
+                with torch.no_grad():
+                    functional.cross_entropy(other(x), y)
+                    if kind == "beside":
+                        functional.cross_entropy(model(x), y)
+
+    assert ("MS763" in codes(recorded(script))) == (kind == "frozen")
+
+
+@pytest.mark.parametrize("ends", ["zero", "cosine"])
+def test_a_rate_of_zero_long_before_the_end(recorded, ends) -> None:
+    def script():
+        model = nn.Linear(6, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        length = 40 if ends == "zero" else 100
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda i: max(0.0, 1 - i / length))
+        for _ in range(100):
+            optimizer.zero_grad()
+            x = torch.randn(16, 6)
+            functional.cross_entropy(model(x), x[:, :3].argmax(1)).backward()
+            optimizer.step()
+            schedule.step()
+
+    assert ("MS719" in codes(recorded(script))) == (ends == "zero")

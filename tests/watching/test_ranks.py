@@ -3,17 +3,23 @@
 import json
 import os
 import socket
+import zlib
 
 import pytest
+import torch
 import warm
 from tolerance import A_NETWORK, close
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
+from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
+from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import log_file
+from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
-from modelscope_cli.watching.read_series import RankLog, Scalars, read_series
+from modelscope_cli.watching.read_series import RankLog, Scalars, read_rank, read_series
+from modelscope_cli.watching.replicas import ReplicaWatch
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -109,6 +115,10 @@ def test_a_rank_that_disagrees_is_a_finding_on_every_rank(tmp_path):
     assert "ranks 0 and 1 hold different weights since step 4" in finding["message"]
     assert "written to between steps 3 and 4, by no optimizer" in finding["message"]
     assert seen.events == ()
+    own = read_rank(log_file(tmp_path / "odd"))  # as the first rank has it while it runs
+    own.end = None
+    assert (Judge(own, tmp_path / "odd", 2).ask() or "").startswith("MS746 ranks 0 and 1")
+    assert Judge(own).ask() is None
 
 
 def test_ranks_that_hold_a_part_of_each_weight_do_not_disagree(tmp_path):
@@ -270,6 +280,56 @@ def test_what_differs_behind_the_last_record_is_named():
         rank.end["states"] = {"SGD": {"0": 1, "1": 2 + number, "2": 3}}
     found = compare_weights(ranks).disagreement
     assert (found.name, found.distance) == ("0.bias", None)
+
+
+def test_every_group_of_ranks_is_compared_within_itself():
+    ranks = logs(world=4)
+    for number, rank in enumerate(ranks):
+        for key, rows in rank.weights.items():
+            rank.origins[key]["group"] = [0, 1] if number < 2 else [2, 3]
+            for step in range(N):  # each group has a model of its own, and rank 3 leaves that of rank 2
+                is_odd = number == 3 and step > 3
+                rows[step] = 100 * step + (number >= 2) + is_odd, 0.5 + 0.1 * is_odd, 1.0
+    found = compare_weights(ranks)
+    assert (found.compared, found.disagreement.ranks) == (3, (2, 3))
+
+
+@pytest.fixture
+def one_process():
+    dist = torch.distributed
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("one_process")
+def test_gradients_that_a_script_reduces_by_itself_are_meant_to_be_the_same():
+    watch, original = ReplicaWatch(), torch.distributed.all_reduce
+    model = torch.nn.Linear(3, 2)
+    optimizer, bookkeeper = torch.optim.SGD(model.parameters(), 0.1), Bookkeeper(ModelRegistry(()))
+    bookkeeper.cycle(optimizer)
+    model(torch.ones(1, 3)).sum().backward()
+    with watch.installed(lambda look, *args: look(*args)):
+        watch.see_gradients(bookkeeper)
+        torch.distributed.all_reduce(model.bias.grad.clone())  # as for a norm that is shown
+        assert not watch.take_news()
+        torch.distributed.all_reduce(model.weight.grad.data)
+        assert watch.take_news()
+    assert torch.distributed.all_reduce is original
+    origin = watch.origin(model.weight)
+    assert (origin["by_hand"], origin["group"]) == (True, [0])
+    assert watch.origin(model.bias) == {}
+
+
+def test_many_small_steps_are_looked_at_ever_more_rarely():
+    watch, parameter = ReplicaWatch(), torch.nn.Parameter(torch.ones(3))
+    optimizer, n_looked = torch.optim.SGD([parameter], 0.1), 0
+    for _ in range(400):
+        watch.before_step(optimizer, False)
+        n_looked += watch.after_step(optimizer, "SGD") is not None
+    assert 64 <= n_looked < 200
+    parameter.data += 1
+    assert watch.last_states() == {"SGD": {0: zlib.crc32(parameter.detach().numpy().tobytes())}}
 
 
 def test_waiting_for_a_rank_has_an_end(tmp_path):

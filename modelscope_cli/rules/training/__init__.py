@@ -11,7 +11,6 @@ from modelscope_cli.rules.training import (
     layers,
     loss,
     modes,
-    ranks,
     recipe,
     updates,
     wiring,
@@ -26,7 +25,6 @@ RULES: tuple[TrainingRule, ...] = tuple(
             *data.RULES,
             *bookkeeping.RULES,
             *modes.RULES,
-            *ranks.RULES,
             *wiring.RULES,
             *layers.RULES,
             *recipe.RULES,
@@ -80,8 +78,13 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
 
 def _what_is_missing(case: Case) -> str | None:
     """Say what the verdict is not about; None where it is about everything."""
-    if any(event.kind == "compiled" for event in case.course.events):
+    kinds = {event.kind for event in case.course.events}
+    if "compiled" in kinds:
         return "the model is compiled: its loss and parameters were judged, its layers could not be seen"
+    if "tensors" in kinds and not case.course.layers:
+        return (
+            "no module runs: the loss and the tensors that it trains were judged, there are no layers to see"
+        )
     return None
 
 
@@ -89,7 +92,11 @@ def _why_unknown(case: Case) -> str | None:
     """Say why it cannot be told whether anything is wrong; None where nothing is."""
     steps, main = case.course.steps, case.progress.main
     if not steps:
-        return "no step was seen"
+        n = case.facts.backwards
+        if not n:
+            return "no step was seen: no optimizer of torch.optim took one, and nothing called backward()"
+        ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
+        return f"no step was seen: {ran}, and no parameter or leaf that they reach is seen to change"
     if steps < MIN_STEPS:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:

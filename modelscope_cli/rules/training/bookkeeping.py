@@ -1,4 +1,4 @@
-"""MS711 to MS717, MS737 and MS745: who steps, who holds what, and who clears it. Certain after a few steps."""
+"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: who steps, holds, clears and follows. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -12,9 +12,11 @@ from modelscope_cli.rules.training.case import (
     Link,
     TrainingRule,
     TrainingSighting,
+    is_inferred,
 )
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
+_IN_CLOSURE = "call optimizer.zero_grad() first in the closure, which LBFGS calls several times a step"
 
 
 def _size(parameters: Sequence[WatchedParameter]) -> int:
@@ -41,7 +43,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         one
         for one in case.course.parameters
         if one.facts is not None
-        and not one.optimizer
+        and _is_left(one)
         and one.facts.requires_grad
         and one.facts.has_gradient
         and not one.facts.has_changed
@@ -60,8 +62,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     others = [one for one in left if one is not first]
     trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
     share = _size(left) / max(_size(trainable), 1)
-    words = f"it gets gradients, but no optimizer holds it{case.beside(others)}"
-    words += f" ({share:.0%} of what can be trained)"
+    what = "no update changes it" if first.optimizer else "no optimizer holds it"
+    words = f"it gets gradients, but {what}{case.beside(others)} ({share:.0%} of what can be trained)"
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
@@ -75,6 +77,11 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if first.model in whole:
             words += f"; nothing of {first.model} is ever changed"
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
+
+
+def _is_left(one: WatchedParameter) -> bool:
+    """Tell whether no optimizer holds it; where steps are inferred, all that gets a gradient could be changed."""
+    return not one.optimizer or (is_inferred(one.optimizer) and any(one.series.grad_norm))
 
 
 def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
@@ -117,11 +124,14 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
+            is_closure = one.optimizer.startswith("LBFGS")
+            each, hint = ("each call of its closure", _IN_CLOSURE) if is_closure else ("each step", None)
+            whose = "that the updates use" if is_inferred(one.optimizer) else f"that {one.optimizer} steps by"
             words = (
-                f"the gradients that {one.optimizer} steps by are never cleared: each step adds those of all steps "
-                f"before ({one.uncleared} of {counted(one.cycles, 'recorded step')})"
+                f"the gradients {whose} are never cleared: {each} adds those of all before "
+                f"({one.uncleared} of {counted(one.cycles, 'recorded step')})"
             )
-            yield TrainingSighting(None, 1, one.uncleared, words, one.made)
+            yield TrainingSighting(None, 1, one.uncleared, words, one.made, hint=hint)
 
 
 def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -210,6 +220,40 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{counted(one.cycles, 'recorded step')}: they are as many times too large"
             )
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
+
+
+def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Steps are taken, and what the optimizer remembers of them does not last to the next."""
+    for one in case.facts.optimizers:
+        if one.remade >= threshold:
+            words = (
+                f"{one.optimizer} is made anew for each step, {one.remade:,} times: what it averages is lost"
+            )
+        elif one.stale >= threshold:
+            since = f"before each of the last {one.stale:,} recorded steps"
+            words = f"the averages and counters of {one.optimizer} are the same {since}, though it steps"
+        else:
+            continue
+        yield TrainingSighting(None, 1, one.remade or one.stale, words, one.made)
+
+
+def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A copy that is validated in the place of the model, or calls itself its average, and was never updated."""
+    for one in case.facts.models:
+        for label, n_runs, n_judged, is_average in one.copies:
+            is_its_place = n_judged >= threshold and not any(one.evaluated)
+            if case.course.steps >= FEW_STEPS and n_runs >= threshold and (is_average or is_its_place):
+                ran = f"it ran {counted(n_runs, 'time')} between the steps"
+                words = f"{label} is still, to the last bit, what {one.model} was before the first step, and {ran}"
+                yield TrainingSighting(None, 0, n_runs, words, one.called)
+
+
+def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    found = case.facts.ranks.disagreement if case.facts.ranks is not None else None
+    if found is not None:
+        place = found.model, found.name
+        row = next((one for one in case.course.parameters if (one.model, one.name) == place), None)
+        yield TrainingSighting(row, found.step, found.distance, found.message, found.place, hint=found.cure)
 
 
 RULES = (
@@ -321,5 +365,42 @@ RULES = (
         hint="call scaler.step(optimizer) instead of optimizer.step()",
         link=Link.BOOKKEEPING,
         judge=steps_scaled,
+    ),
+    TrainingRule(
+        code="MS761",
+        name="optimizer-state-does-not-move",
+        severity=WARNING,
+        sentence="an optimizer with averages or counters begins each step with the same ones",
+        threshold=10,
+        measure="recorded steps with a gradient, before which the state is the same to the last bit",
+        source="certain: momentum and Adam's averages are those of one gradient, as if there were no step before",
+        hint="make the optimizer once, before the loop, and do not clear or load its state between the steps",
+        link=Link.BOOKKEEPING,
+        judge=forgets,
+    ),
+    TrainingRule(
+        code="MS763",
+        name="average-never-updated",
+        severity=WARNING,
+        sentence="a copy of the model that is validated, or that is to be its average, is never updated",
+        threshold=2,
+        measure="times it ran without gradients, steps of the model in between",
+        source="certain: its values are, to the last bit, those of the model before the first step",
+        hint="update the average after each optimizer.step(), as averaged.update_parameters(model) does; validate "
+        "the model itself where no average is wanted",
+        link=Link.BOOKKEEPING,
+        judge=left_behind,
+    ),
+    TrainingRule(
+        code="MS746",
+        name="ranks-disagree",
+        severity=ERROR,
+        sentence="several ranks that should hold the same weights hold different ones",
+        threshold=1e-6,
+        measure="by which share of their size the weights of two ranks differ",
+        source="certain: DistributedDataParallel, or averaged gradients, keep every copy the same to the last bit",
+        hint="treat weights, gradients and steps alike on every rank",
+        link=Link.BOOKKEEPING,
+        judge=ranks_disagree,
     ),
 )

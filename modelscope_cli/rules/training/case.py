@@ -205,6 +205,11 @@ class TrainingRule(ListedRule):
     judge: Callable[[Case, float], Iterator[TrainingSighting]]
 
 
+def is_inferred(optimizer: str) -> bool:
+    """Tell whether steps were not told of by an optimizer, but seen from the parameters that change."""
+    return optimizer.partition("#")[0] == "inferred"
+
+
 def known(values: Sequence[float | None]) -> list[float]:
     """Return the values that there are."""
     return [value for value in values if value is not None]

@@ -1,12 +1,12 @@
-"""MS726 to MS734: what enters the model, in batches and over ranks."""
+"""MS726 to MS734 and MS748: what enters the model, in batches and over ranks."""
 
 import math
 import statistics
 from collections.abc import Iterator
 
-from modelscope_cli.records.birth import INPUT
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.watch import DROPPED, SAME_DATA, WatchedCriterion, WatchedInput
+from modelscope_cli.records.training_facts import INPUT
+from modelscope_cli.records.watch import DROPPED, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
 
 _BYTE = 255.0
@@ -154,6 +154,10 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     return case.told(SAME_DATA)
 
 
+def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    return case.told(REPEATS)
+
+
 RULES = (
     TrainingRule(
         code="MS760",
@@ -240,5 +244,18 @@ RULES = (
         hint="use DistributedSampler, or seed the shuffling of each rank differently",
         link=Link.DATA,
         judge=same_data,
+    ),
+    TrainingRule(
+        code="MS748",
+        name="workers-repeat-random-numbers",
+        severity=WARNING,
+        sentence="workers of a data loader draw the same random numbers for different samples",
+        threshold=4,
+        measure="batches in a row, before and behind each of which two workers have the same state, and use it",
+        source="certain: the states of the generators that they used, samples in no order",
+        hint="seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from torch, "
+        "random or numpy.random, which are seeded for each worker",
+        link=Link.DATA,
+        judge=same_numbers,
     ),
 )

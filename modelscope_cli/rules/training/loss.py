@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import LOSS, PARAMETER
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of, may_wander
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
@@ -69,7 +69,7 @@ def _origin(case: Case, step: int) -> str:
 
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Far above what it had been; of adversaries one may win."""
-    if case.progress.is_adversarial or case.progress.learns is True:
+    if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
     for course in case.progress.losses:
         if course.n < MIN_STEPS or not math.isfinite(course.end):

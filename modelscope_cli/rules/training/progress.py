@@ -113,20 +113,31 @@ class Progress:
 def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts) -> Progress:
     """Return how a training went."""
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
+    if (
+        max((one.n for one in courses), default=0) >= MIN_STEPS
+    ):  # SAM's first change of the weights is no optimizer
+        courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
     classes = [one for one in facts.criteria if one.is_training and one.classes]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
     accuracy, guessed, rows = accuracy_of(main) if main is not None else (None, None, 0)
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
-    if learns is False and not is_adversarial and _is_too_soon(courses[0]):
-        learns = None
+    if learns is False and not is_adversarial:
+        (course,) = courses
+        learns = None if _is_too_soon(course) or (may_wander(facts) and not course.has_broken) else False
     return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
 
 
 def _is_too_soon(course: LossCourse) -> bool:
     """Tell whether a run that has learnt nothing so far may only just have begun."""
     return course.n < _PATIENCE and not (course.has_broken or course.has_risen)
+
+
+def may_wander(facts: TrainingFacts) -> bool:
+    """Tell whether the loss may be an energy that is sampled: of tensors of no module, by no known criterion."""
+    is_bare = {one.model for one in facts.models} == {"Tensors"}
+    return is_bare and not any(one.is_training for one in facts.criteria)
 
 
 def _learns(

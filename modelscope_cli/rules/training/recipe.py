@@ -16,9 +16,11 @@ from modelscope_cli.rules.training.case import (
     known,
     share_of_steps,
 )
+from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _GONE = 1.001e-2  # share of the highest learning rate, below which next to nothing is learnt; tenths are not exact
+_WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
 _TAKEN = 1e-2  # of a weight, by the decay of one step: ten times a usual step
 
@@ -52,6 +54,22 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"its highest or less in {share:.0%} of the steps"
             )
             yield TrainingSighting(None, since, share, words, place)
+        elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
+            share = (case.course.steps - zero) / case.course.steps
+            if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
+                words = f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps do nothing"
+                yield TrainingSighting(None, zero, share, words, place)
+
+
+def _zero_since(groups: Sequence[tuple[tuple[int, ...], list[float]]]) -> int | None:
+    """Return the step from which on the rate of every group is exactly zero; None where that of one is not."""
+    first = 0
+    for steps, values in groups:
+        last = max((at for at, value in enumerate(values) if value), default=-1)
+        if last + 1 == len(values):
+            return None
+        first = max(first, steps[last + 1])
+    return first
 
 
 def _has_more_to_learn(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""MS703 and MS707 to MS710: what arrives at the weights, and how far each step moves them."""
+"""MS703, MS707 to MS710, MS747, MS749 and MS762: what arrives at the weights, and how far each step moves them."""
 
 import math
 import statistics
@@ -216,6 +216,21 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
     return math.isfinite(norm) and abs(norm**2 - round(norm**2)) > 1e-4 * norm**2
 
 
+def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Certain: other inputs, other weights, and the very same gradients."""
+    for one in case.facts.optimizers:
+        held = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
+        models = {weight.model for weight in held}
+        inputs = [x.series for x in case.facts.inputs if x.model in models and not x.is_computed]
+        n = one.repeated
+        are_others = any(len(set(x.mean[-n:])) == n == len(x.mean[-n:]) for x in inputs)
+        if n >= threshold and are_others and all(any(weight.series.update_ratio[-n:]) for weight in held):
+            words = (
+                f"the gradients of {one.optimizer} are the same, to the bit, in the last {n:,} recorded steps"
+            )
+            yield TrainingSighting(None, None, n, f"{words}, though the inputs differ", one.made)
+
+
 def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Certain: a layer that runs, is held, and whose gradient is exactly zero in every recorded step."""
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
@@ -276,6 +291,19 @@ def _is_warming_up(case: Case, label: str) -> bool:
 
 
 RULES = (
+    TrainingRule(
+        code="MS762",
+        name="gradients-never-change",
+        severity=ERROR,
+        sentence="every gradient is the same in each step, though the inputs differ",
+        threshold=10,
+        measure="recorded steps in a row with other inputs, other weights and gradients that are equal to the bit",
+        source="certain: a loss that depends on the batch or on the weights has other gradients at others",
+        hint="look at where the gradients come from: a loss that was computed once, a copied .grad, a batch that "
+        "is read once before the loop",
+        link=Link.BOOKKEEPING,
+        judge=repeated,
+    ),
     TrainingRule(
         code="MS747",
         name="unchanged-by-steps",

@@ -1,0 +1,154 @@
+"""Workers of a data loader that draw the same random numbers: told from the generators that they have really used.
+
+A worker is forked with a copy of every generator. Torch seeds its own, Python's and NumPy's in each worker, and no
+others. Each worker reports checksums of the states before and behind its first batches through a pipe.
+"""
+
+import contextlib
+import functools
+import inspect
+import json
+import os
+import pickle
+import random
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch.utils.data._utils import fetch as fetching
+from torch.utils.data._utils import worker as working
+
+from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.place import walk_named
+
+_BATCHES = 4  # of each worker that are looked at
+_MOST_WORKERS = 64
+_MOST_GENERATORS, _DEPTH = 8, 5  # of a data set, and how deep in it
+
+
+class WorkerWatch:
+    """What the workers of a process have said so far."""
+
+    def __init__(self) -> None:
+        self._pipe: tuple[int, int] | None = None
+        self._text = b""
+        # By name of the generator and by worker: its states, one more than batches.
+        self._states: dict[str, dict[tuple[int, int], list[int | None]]] = {}
+
+    @contextmanager
+    def installed(self, is_ours: Callable[[], bool]) -> Iterator[None]:
+        """Let every worker that is forked while open report; one that is spawned runs as ever."""
+        self._pipe = read, write = os.pipe()
+        for end in (read, write):
+            os.set_blocking(end, False)
+        original = working._worker_loop
+
+        @functools.wraps(original)  # which is pickled by its name, so that a spawned worker gets the original
+        def watched(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.suppress(Exception):
+                given = inspect.signature(original).bind(*args, **kwargs).arguments
+                if not is_ours():
+                    _report_batches((given["base_seed"], given["worker_id"]), write)
+            return original(*args, **kwargs)
+
+        try:
+            with replaced((working, "_worker_loop", watched)):
+                yield
+        finally:
+            self._pipe = None
+            os.close(read)
+            os.close(write)
+
+    def take(self) -> str | None:
+        """Read what there is; say what repeats, None where nothing does."""
+        while self._pipe is not None:
+            try:
+                found = os.read(self._pipe[0], 1 << 16)
+            except BlockingIOError:
+                break
+            self._text += found
+        *lines, self._text = self._text.split(b"\n")
+        for line in lines:
+            seed, number, is_ordered, states = json.loads(line)
+            for name, state in states.items():
+                courses = self._states.setdefault(name, {})
+                if len(courses) < _MOST_WORKERS:
+                    course = courses.setdefault((seed, number), [])
+                    course.append(None if is_ordered and len(course) == _BATCHES else state)
+        return next((words for name in self._states if (words := self._repeats(name)) is not None), None)
+
+    def _repeats(self, name: str) -> str | None:
+        known: dict[tuple[int | None, ...], tuple[int, int]] = {}
+        for worker, states in self._states[name].items():
+            is_used = len(states) > _BATCHES and all(before != after for before, after in pairwise(states))
+            if (
+                is_used
+                and None not in states
+                and (other := known.setdefault(tuple(states), worker)) != worker
+            ):
+                who = "workers of a DataLoader" if other[0] == worker[0] else "the workers of several epochs"
+                return (
+                    f"{who} draw the same random numbers for other samples, of a copy of {name} that each has"
+                )
+        return None
+
+
+def _report_batches(worker: tuple[int, int], pipe: int) -> None:
+    """Write the states of all generators before the first batch, and behind each of the first few.
+
+    Runs in a worker, whose own copy of torch's class is changed.
+    """
+    original: Callable[..., Any] = fetching._MapDatasetFetcher.fetch
+    generators: dict[str, Any] = {}
+    last, n_batches, is_ordered = -1, 0, True
+
+    def report(dataset: Any, index: Any, n_behind: int) -> None:
+        nonlocal last, is_ordered
+        indices = index if isinstance(index, (list, tuple)) else [index]
+        if n_behind:
+            is_ordered &= list(indices) == sorted(indices) and indices[0] > last
+            last = indices[-1]
+        generators.update({} if generators else _find_generators(dataset))
+        states = {name: _state_of(one) for name, one in generators.items()}
+        os.write(pipe, json.dumps([*worker, is_ordered, states]).encode() + b"\n")
+
+    @functools.wraps(original)
+    def fetch(self: Any, index: Any) -> Any:
+        nonlocal n_batches
+        n_batches += 1
+        with contextlib.suppress(Exception):
+            if n_batches == 1:
+                report(self.dataset, index, 0)
+        result = original(self, index)
+        with contextlib.suppress(Exception):
+            if n_batches <= _BATCHES:
+                report(self.dataset, index, n_batches)
+        return result
+
+    fetching._MapDatasetFetcher.fetch = fetch  # type: ignore[method-assign]
+
+
+def _find_generators(dataset: Any) -> Iterator[tuple[str, Any]]:
+    """Give the generators of torch, Python and NumPy, and those that a data set and its functions hold."""
+    yield "torch", torch.default_generator
+    yield "random", random
+    kinds: tuple[type, ...] = (random.Random, torch.Generator)
+    if (numpy := sys.modules.get("numpy")) is not None:
+        yield "numpy.random", numpy.random.get_state.__self__
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
+    found = {id(value): (name, value) for _, name, value in walk_named([("dataset", dataset)], _DEPTH)}
+    yield from [pair for pair in found.values() if isinstance(pair[1], kinds)][:_MOST_GENERATORS]
+
+
+def _state_of(generator: Any) -> int:
+    """Return a checksum of a state; to look changes nothing."""
+    if isinstance(generator, torch.Generator):
+        return zlib.crc32(generator.get_state().numpy().tobytes())
+    if hasattr(generator, "getstate"):
+        return zlib.crc32(pickle.dumps(generator.getstate()))
+    bits = getattr(generator, "bit_generator", None)
+    return zlib.crc32(pickle.dumps(bits.state if bits is not None else generator.get_state()))
