@@ -23,7 +23,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.birth import Birth
 from modelscope_cli.records.watch import LEAKS
-from modelscope_cli.watching.births import find_birth
+from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
@@ -248,7 +248,7 @@ class Recorder:
         clock, loss, models = self._clock(optimizer), self.losses.take(), self._models_of(optimizer)
         step = clock.step
         for model in models:
-            model.flags.forget_gradients()  # they are scaled, and often too large: that is why
+            model.flags.spoilt = []  # they are scaled, and often too large: that is why
         self._tell_birth(clock, models, loss)
         for model in models:
             model.begin_step(model.step, model.is_recording or clock.is_due)
@@ -347,10 +347,15 @@ class Recorder:
 
     def _look_at_gradients(self) -> None:
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
+        is_loss_finite = self.losses.is_finite
         for model in self.registry.models:
             root = model.root()
-            if root is not None and model.flags.has_outputs:
-                model.flags.see_gradients(root)
+            if (
+                root is not None
+                and model.flags.trace
+                and not (model.flags.see_gradients(root) and is_loss_finite)
+            ):
+                look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
         clock = self._clocks.get(id(one))  # not `_clock`: one that never steps needs no label
