@@ -1,8 +1,8 @@
 """What of the step that is being prepared is kept, so that a NaN can be traced to where it was born.
 
-While a step goes well nothing is computed from it: a small tensor is copied, and of a large one the range is taken, which
-is finite where every element is. They stay on the device, in the order in which they were computed, until a loss or a
-gradient is not finite; then `births` names the first that is not.
+While a step goes well nothing is computed from it: a small tensor is copied, and of a large one the range is taken,
+which is finite where every element is. They stay on the device, in the order in which they were computed, until a
+loss or a gradient is not finite; then `births` names the first that is not.
 """
 
 import math
@@ -73,7 +73,7 @@ class FiniteFlags:
     _last: tuple[Tensor, int] | None = None
 
     def see(self, what: str, who: Any, value: Any) -> None:
-        """Keep the tensors in what a module is given or gives; one that was the last to be seen is not kept twice."""
+        """Keep the tensors in what a module is given or gives, but none twice in a row."""
         ranges = []
         for x in _tensors(value):
             last, version = self._last, version_of(x)

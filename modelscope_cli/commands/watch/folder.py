@@ -1,10 +1,9 @@
-"""What `watch` leaves behind beside its log: the report and the figures."""
+"""What `watch` leaves behind beside its log: the report, and the figures where they are asked for."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from modelscope_cli.commands.watch.pictures import save_figures
 from modelscope_cli.commands.watch.table import watch_sheet
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report.delimited import render_csv
@@ -13,11 +12,16 @@ from modelscope_cli.report.page.results import save_result
 
 
 def save_watch_report(
-    record: WatchRecord, stage: Path, attempt: Callable[[str], AbstractContextManager[None]]
+    record: WatchRecord,
+    stage: Path,
+    attempt: Callable[[str], AbstractContextManager[None]],
+    *,
+    has_figures: bool,
 ) -> None:
-    """Write the report, its table and the figures into a folder.
+    """Write the report and its table into a folder.
 
     Args:
+        has_figures: draw the figures as well, which may take longer than the training.
         attempt: opened around each of them, with what there is not where that fails.
 
     Raises:
@@ -25,7 +29,9 @@ def save_watch_report(
     """
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
-    if record.recorded:
+    if has_figures and record.recorded:
+        from modelscope_cli.commands.watch.pictures import save_figures
+
         save_figures(record, stage, attempt)
     with attempt("report.json or report.html was not written"):
         # On one line: a number a line would make long series many times larger.
