@@ -305,6 +305,7 @@ NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 LEAKS = "leaks"
+SPARSE = "sparse"  # fewer steps are recorded than are due
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, and outputs that
 depend on what they must not."""
 

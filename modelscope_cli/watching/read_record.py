@@ -7,7 +7,15 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import BROADCAST, NEVER_TRAINED, SAME_DATA, SUMMED, WRONG_SIGN, WatchRecord
+from modelscope_cli.records.watch import (
+    BROADCAST,
+    NEVER_TRAINED,
+    SAME_DATA,
+    SPARSE,
+    SUMMED,
+    WRONG_SIGN,
+    WatchRecord,
+)
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.rules.training.reference import compare_with
 from modelscope_cli.watching.log import Entry
@@ -112,5 +120,6 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
             BROADCAST,
             WRONG_SIGN,
             SAME_DATA,
+            SPARSE,
         ):  # told otherwise
             yield Notice(event.kind, event.message)

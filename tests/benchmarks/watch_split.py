@@ -2,10 +2,11 @@
 
     python tests/benchmarks/watch_split.py [--pairs N] SCRIPT [ARGUMENTS]...
 
-Runs the script bare and watched in turn, in the current folder, and prints CPU seconds, never wall time. A step is a
-call of an optimizer of `torch.optim`. The first 20, which are recorded closely, count as start.
+Runs the script bare and watched in turn, in the current folder, and prints CPU seconds, never wall time. A step is
+a call of an optimizer of `torch.optim`. The first 20, which are all recorded, are told apart (`opening`).
 """
 
+import itertools
 import json
 import os
 import subprocess
@@ -46,6 +47,7 @@ def run(script: Sequence[str], *, is_watched: bool) -> Split:
             env=os.environ | {"PYTHONPATH": path, "COST_CLOCK": str(clock)},
             capture_output=True,
             text=True,
+            check=False,
         )
         if done.returncode or not clock.exists():
             raise RuntimeError(f"{' '.join(script)} ended with {done.returncode}: {done.stderr[-2000:]}")
@@ -53,11 +55,11 @@ def run(script: Sequence[str], *, is_watched: bool) -> Split:
     if "opened" not in seen:
         raise RuntimeError(f"{' '.join(script)} took only {seen['steps']} steps of torch.optim")
     times = [0.0, *(seen[name] for name in ("first", "opened", "last", "end"))]
-    return Split(seen["steps"], *(b - a for a, b in zip(times, times[1:], strict=False)), seen["peak"])
+    return Split(seen["steps"], *(b - a for a, b in itertools.pairwise(times)), seen["peak"])
 
 
 def compare(script: Sequence[str], pairs: int) -> dict[str, float]:
-    """Return medians over the pairs: the ratio of the steps, extra seconds of the rest, memory, and the bare run."""
+    """Return medians over the pairs: the ratio of the steps, extra seconds of the rest, memory, the bare run."""
     rounds = []
     for pair in range(pairs):
         order = (False, True) if pair % 2 else (True, False)

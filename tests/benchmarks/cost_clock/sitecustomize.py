@@ -1,8 +1,8 @@
 """Time the steps of a training from inside: on the path of a process, and told where to write by `COST_CLOCK`.
 
-Writes, as JSON, the CPU seconds of the process at its first optimizer step, after the first 20, after the last, and at
-its end, with the number of steps and the peak memory in bytes. Python imports it in every process that is started with
-its folder in PYTHONPATH, whether or not anybody looks on, so that both pay the same for it.
+Writes, as JSON, the CPU seconds of the process at its first optimizer step, after the first 20, after the last,
+and at its end, with the number of steps and the peak memory in bytes. Python imports it in every process that is
+started with its folder in PYTHONPATH, watched or not, so that both pay the same for it.
 """
 
 import atexit
