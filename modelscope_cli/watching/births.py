@@ -49,12 +49,13 @@ def look_back(model: WatchedModel, registry: ModelRegistry) -> None:
 
 def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
     root = model.root()
-    for name, parameter in root.named_parameters() if root is not None else ():
+    for own, parameter in root.named_parameters() if root is not None else ():
         if (ends := range_of(parameter, _SAMPLE)) is not None:
-            yield _Mark(PARAMETER, name, 0, ends)
+            yield _Mark(PARAMETER, own, 0, ends)
     now = ForwardPass()
     for entry in model.flags.trace:
-        what, name, call = OUTPUT, None, 0
+        what, call = OUTPUT, 0
+        name: str | None = None
         if entry.what == BEGUN:
             now = ForwardPass()
         elif entry.what == CALLED:
