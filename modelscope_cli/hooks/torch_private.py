@@ -184,6 +184,12 @@ def base_of(tensor: Tensor) -> Tensor | None:
     return base if isinstance(base, Tensor) else None
 
 
+def norms_at_once(tensors: list[Tensor]) -> list[Tensor]:
+    """Return the norm of each of some tensors of a floating-point type."""
+    together = getattr(torch, "_foreach_norm", None) if tensors else None
+    return list(together(tensors)) if together else [torch.linalg.vector_norm(x) for x in tensors]
+
+
 def version_of(tensor: Tensor) -> int:
     """Return a number that is another one after the tensor was written to in place; 0 in inference mode.
 

@@ -316,6 +316,7 @@ LEAKS, DROPPED, REPEATS = "leaks", "dropped", "repeats"
 JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS})
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on what they must not, dropout that leaves next to nothing, and workers that draw the same random numbers."""
+SPARSE = "sparse"  # fewer steps are recorded than are due
 
 
 @dataclass(frozen=True, slots=True)

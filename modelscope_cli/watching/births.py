@@ -1,12 +1,86 @@
-"""Which of the marks of a step that went wrong is named; see `finite_flags`."""
+"""Where a NaN was born: what was not finite first in a step that went wrong, from what `finite_flags` has kept."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from modelscope_cli.records.training_facts import GRADIENT, LOSS, PARAMETER, Birth
-from modelscope_cli.watching.model_registry import WatchedModel
+from modelscope_cli.records.training_facts import BETWEEN, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, Birth
+from modelscope_cli.watching.finite_flags import (
+    BEGUN,
+    CALLED,
+    ENTERED,
+    MOST,
+    Range,
+    Suspects,
+    is_finite,
+    range_of,
+    read,
+)
+from modelscope_cli.watching.forward_pass import ForwardPass
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, is_wrapper, peel
+
+_SAMPLE = 1 << 15  # of a parameter
+
+
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """A tensor: `what` of which layer, in which of its calls."""
+
+    what: str
+    name: str
+    call: int
+    range: Range
+
+
+def look_back(model: WatchedModel, registry: ModelRegistry) -> None:
+    """Go through the passes of a model again, and through its parameters, which no step has changed since."""
+    marks = list(_marks(model, registry))
+    ranges = read([mark.range for mark in marks])
+    first = None
+    for mark, ends in zip(marks, ranges, strict=True):
+        is_mask = mark.what == INPUT and ends[1] < math.inf  # an input that goes down to -inf
+        if first is None and not is_mask and not is_finite(ends):
+            first = mark.what, mark.name, mark.call
+    order = {mark.name: place for place, mark in enumerate(marks) if mark.what == OUTPUT}
+    model.suspects = Suspects(first, order)
+
+
+def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
+    root = model.root()
+    for own, parameter in root.named_parameters() if root is not None else ():
+        if (ends := range_of(parameter, _SAMPLE)) is not None:
+            yield _Mark(PARAMETER, own, 0, ends)
+    now = ForwardPass()
+    for entry in model.flags.trace:
+        what, call = OUTPUT, 0
+        name: str | None = None
+        if entry.what == BEGUN:
+            now = ForwardPass()
+        elif entry.what == CALLED:
+            name, call = entry.who
+        elif (module := entry.who()) is None:
+            continue
+        elif entry.what == ENTERED:
+            around = now.open[-1] if now.open else None
+            if around is None or around.name is None:
+                what, name = INPUT, ""
+            else:
+                what, name, call = BETWEEN, around.name, around.index
+            now.enter(module, None if is_wrapper(module) else registry.name_in(model, module))
+        elif (left := now.leave(module)) is not None and (left.is_innermost or not is_wrapper(module)):
+            name, call = registry.name_in(model, peel(module)), left.index
+        if name is not None:
+            yield from (_Mark(what, name, call, ends) for ends in entry.ranges)
+
+
+def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
+    """Tell whether so much was kept that it has to be looked at, and all of it is finite."""
+    if len(model.flags.trace) <= MOST:
+        return False
+    look_back(model, registry)
+    return model.suspects is None or model.suspects.first is None
 
 
 def find_birth(
@@ -23,16 +97,22 @@ def find_birth(
     if is_loss_finite and not spoilt:
         return None
     for model in (*own, *others):
-        mark = model.flags.first()
-        if mark is not None and mark.what == PARAMETER:
-            return Birth(PARAMETER, max(step - 1, 0), model.label, mark.name, 0)
-        if mark is not None:
-            return Birth(mark.what, step, model.label, mark.name, mark.call)
+        if model.suspects is not None and model.suspects.first is not None:
+            what, name, call = model.suspects.first
+            return Birth(what, max(step - 1, 0) if what == PARAMETER else step, model.label, name, call)
     if not is_loss_finite:
-        seen = [model for model in (*own, *others) if model.flags.has_outputs]
+        seen = [model for model in (*own, *others) if model.flags.trace]
         return Birth(LOSS, step, seen[0].label, "", 0) if seen else None
     model = next(one for one in own if one.label in spoilt)
-    return Birth(GRADIENT, step, model.label, model.flags.nearest_to_loss(spoilt[model.label]), 0)
+    return Birth(GRADIENT, step, model.label, _nearest_to_loss(model, spoilt[model.label]), 0)
+
+
+def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:
+    """Return the parameter whose layer ran last, and the first of them: what comes before is given its gradient."""
+    places = {} if model.suspects is None else model.suspects.order
+    return max(
+        parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -parameters.index(name))
+    )
 
 
 def _spoilt(model: WatchedModel) -> list[str]:
@@ -40,7 +120,7 @@ def _spoilt(model: WatchedModel) -> list[str]:
 
     A script may have mended its gradients before the step.
     """
-    names, root = model.flags.spoilt_gradients(), model.root()
+    names, root = model.flags.spoilt, model.root()
     if not names or root is None:
         return []
     held = dict(root.named_parameters())

@@ -16,10 +16,11 @@ from modelscope_cli.watching.log import log_file
 def conclude(
     record: WatchRecord, folder: Path | None, progress: Progress, *, is_afterwards: bool = True
 ) -> WatchRecord:
-    """Write the report and the pictures beside the log, where there is a folder, and tell of warnings.
+    """Write the report beside the log, where there is a folder, and tell of warnings.
 
     Args:
-        is_afterwards: what fails is told, since a training has just ended; without it errors are raised.
+        is_afterwards: what fails is told, since a training has just ended, and no figure is drawn; without it
+            errors are raised.
 
     Raises:
         CannotRunError: a file cannot be written (exit 4).
@@ -32,7 +33,7 @@ def conclude(
         ):
             with attempt("the first images were not written"):
                 save_first_images(log_file(folder), stage)
-            figures_of("watch").save_watch_report(record, stage, attempt)
+            figures_of("watch").save_watch_report(record, stage, attempt, has_figures=not is_afterwards)
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

@@ -41,6 +41,7 @@ class ForwardPass(threading.local):
         has_functions: whether the functions between the layers are looked at.
         is_training: whether the root is in training mode.
         has_entered: whether the first layer with weights has been reached.
+        inside: the modules that are open inside the root of a pass that is not recorded.
     """
 
     def __init__(self) -> None:
@@ -59,6 +60,7 @@ class ForwardPass(threading.local):
         self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
         self.is_training, self.has_entered = True, False
         self.calls: Counter[str] = Counter()
+        self.inside: list[nn.Module] = []
         self.channels = ChannelFinder()
 
     def enter(self, module: nn.Module, name: str | None) -> None:
@@ -84,10 +86,19 @@ class ForwardPass(threading.local):
             self._frame = None  # it holds the inputs
         return call
 
+    def has_left_inside(self, module: nn.Module) -> bool:
+        """Close a call inside the root of a pass that is not recorded, and those in it that raised."""
+        if not any(one is module for one in reversed(self.inside)):
+            return False
+        while self.inside.pop() is not module:
+            pass
+        return True
+
     def forget_broken(self) -> None:
         """Close what an exception ended that torch tells no hook of: it is asked for by no `except Exception`."""
         if self._frame is not None and not is_running(self._frame):
             self.open.clear()
+            self.inside.clear()
             self._frame = None
 
     def count(self, function: str) -> CallKey | None:

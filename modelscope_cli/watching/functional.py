@@ -99,11 +99,16 @@ class FunctionCall:
 
 def name_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
     """Return the name of an operation that may be a row: `relu` of `torch.relu`, `x.relu_()`, `x.clamp(min=0)`."""
-    name = getattr(function, "__name__", "").strip("_").removesuffix("_with_indices")
-    name = _SAME.get(name, name)
+    name = _plain_name(getattr(function, "__name__", ""))
     if name == "clamp" and _is_from_zero(args, kwargs):
         name = "relu"
     return name if name in _OPERATIONS else None
+
+
+@functools.cache
+def _plain_name(name: str) -> str:
+    name = name.strip("_").removesuffix("_with_indices")
+    return _SAME.get(name, name)
 
 
 def type_of(operation: str) -> str:

@@ -1,6 +1,7 @@
 """Looking on without being noticed: a mistake of ours ends no training, and a fork is none of our business."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,10 +15,18 @@ class Guard:
 
     Args:
         tell: called as `(kind, message)` with what is worth a word.
+        clock: gives seconds.
+
+    Attributes:
+        spent: seconds that the calls took.
     """
 
-    def __init__(self, tell: Callable[[str, str], object]) -> None:
-        self._tell = tell
+    def __init__(
+        self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._tell, self._clock = tell, clock
+        self.spent = 0.0
+        self._depth = 0
         self._pid = os.getpid()
         self._is_broken = False
         self._told: set[str] = set()
@@ -33,6 +42,8 @@ class Guard:
         """Call `look`; after a mistake of ours say so once, and look no further."""
         if not self.is_open:
             return
+        begun = self._clock()
+        self._depth += 1
         try:
             with unseen_by_modes():
                 look(*args)
@@ -42,6 +53,10 @@ class Guard:
             self._tell(
                 "broken", f"recording stopped, the training continues; this is a bug in modelscope: {what}"
             )
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                self.spent += self._clock() - begun
 
     def tell_once(self, kind: str, message: str) -> None:
         if message not in self._told:

@@ -1,6 +1,7 @@
 """See the loss: the scalar that `backward` is called on, and what a gradient scaler made of it."""
 
 import functools
+import math
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,12 @@ class LossWatch:
     def is_reevaluated(self) -> bool:
         """Whether a step runs that has called its closure before: only the first time counts."""
         return self._seen_by_step is not None and self.n_backward > self._seen_by_step
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the losses since the last step are."""
+        self._add_up()
+        return self._sum is None or math.isfinite(self._sum)
 
     def begin_step(self) -> None:
         self._seen_by_step = self.n_backward

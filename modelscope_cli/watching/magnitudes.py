@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,10 +28,11 @@ def count_magnitudes(x: Tensor) -> Tensor:
     """
     values, step = even_sample(in_memory_order(x.detach()), _SAMPLE)
     bits = values.to(torch.float32).contiguous().view(torch.int32)
-    code = (bits & 0x7FFFFFFF) >> 22
     if x.device.type == "cpu":
-        found = torch.bincount(code, minlength=_N_CODES)
+        codes = (bits.numpy() & 0x7FFFFFFF) >> 22
+        found = torch.from_numpy(np.bincount(codes, minlength=_N_CODES))
     else:
+        code = (bits & 0x7FFFFFFF) >> 22
         found = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
         found.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
     below, inside, above = found[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))

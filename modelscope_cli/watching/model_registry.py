@@ -12,7 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
-from modelscope_cli.watching.finite_flags import FiniteFlags
+from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.step_sums import StepSums
 
 # What wraps a model and is not one of its layers, by the name of its class or of one that it derives from: nothing
@@ -45,7 +45,7 @@ class WatchedModel:
         sums: what they gave, in the order of calls.
         is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
         has_run: whether it ran with gradients since the last backward pass.
-        flags: what of the step that is being prepared was finite.
+        flags: what is kept of the step that is being prepared, and what was found in it where it went wrong.
         wanted: names of layers that `--layer` means; None for every innermost call.
         called: the line of the script that runs it.
         entering: what it and its first layer with weights were given.
@@ -79,6 +79,7 @@ class WatchedModel:
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
     types: dict[CallKey, str] = field(default_factory=dict)
     flags: FiniteFlags = field(default_factory=FiniteFlags)
+    suspects: Suspects | None = None
     eval_sums: dict[CallKey, StepSums] = field(default_factory=dict)
     entering: dict[EnteringKey, EnteringSums] = field(default_factory=dict)
     called: str | None = None
@@ -111,6 +112,7 @@ class WatchedModel:
         """Forget the passes so far: those to come belong to this step."""
         self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
         self.sums, self.eval_sums, self.entering, self.flags = {}, {}, {}, FiniteFlags()
+        self.suspects = None
 
     def count_step(self) -> None:
         """Note in which mode the passes of the step that ends were made."""
@@ -301,6 +303,11 @@ class ModelRegistry:
         """Return a module's model and its name there; None where it was never seen in one."""
         place = self._places.get(id(module))
         return (place[1], place[2]) if place is not None and place[0]() is module else None
+
+    def name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
+        """Return the name of a module in a model; None where it is not known there."""
+        found = self.find(module)
+        return found[1] if found is not None and found[0] is model else None
 
     def find_in(self, model: WatchedModel, module: nn.Module) -> tuple[WatchedModel, str] | None:
         """Return `find` of a module that ran inside a model, which may have got it only since it first ran."""

@@ -1,22 +1,16 @@
 """What one optimizer step does to the parameters: norms before it, and the size of the change."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.hooks.torch_private import norms_at_once
 
 # A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.
 _SAMPLE = 1 << 14
-
-
-@dataclass(slots=True)
-class _Before:
-    parameter: Tensor
-    sample: Tensor
-    norms: list[Tensor]  # of the gradient (-1: there is none), of the weights, of the sample
 
 
 class Stepper(Protocol):
@@ -29,19 +23,20 @@ class StepWatch:
     """Look at an optimizer's parameters before a step, and again after it."""
 
     def __init__(self, optimizer: Stepper) -> None:
-        # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
-        scale = getattr(optimizer, "grad_scale", None)
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         with torch.no_grad():
-            self._before = [_look(parameter, scale) for parameter in parameters]
+            self._samples = [sample_of(parameter).clone() for parameter in self._parameters]
+            # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
+            self._gradients = self._gradient_norms(getattr(optimizer, "grad_scale", None))
+            self._weights, self._sampled = norms_of(self._parameters), norms_of(self._samples)
 
     def replace(self, others: dict[int, Tensor]) -> None:
         """Compare with other tensors than those that were there before, by the ids of these."""
-        for one in self._before:
-            new = others.get(id(one.parameter))
+        for place, old in enumerate(self._parameters):
+            new = others.get(id(old))
             if new is not None:
-                one.norms[0] = _gradient_norm(one.parameter, None)
-                one.parameter = new
+                self._gradients[place] = torch.tensor(-1.0) if old.grad is None else norm_of(old.grad)
+                self._parameters[place] = new
 
     def finish(self, has_closure: bool) -> list[tuple[float | None, float, float | None]]:
         """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order.
@@ -51,18 +46,30 @@ class StepWatch:
         """
         with torch.no_grad():
             if has_closure:
-                for one in self._before:
-                    one.norms[0] = _gradient_norm(one.parameter, None)
-            changes = [norm_of(sample_of(one.parameter) - one.sample) for one in self._before]
+                self._gradients = self._gradient_norms(None)
+            changes = norms_of(
+                sample_of(parameter) - sample
+                for parameter, sample in zip(self._parameters, self._samples, strict=True)
+            )
         # One transfer a device: nothing waits for an accelerator before the end.
-        columns = [
-            torch.stack([norm.to("cpu").double() for norm in (*one.norms, change)])
-            for one, change in zip(self._before, changes, strict=True)
-        ]
-        rows = torch.stack(columns).tolist() if columns else []
+        n = len(changes)
+        numbers = fetched([*self._gradients, *self._weights, *self._sampled, *changes])
         return [
             (None if grad == -1 else grad, weight, change / sampled if sampled else None)
-            for grad, weight, sampled, change in rows
+            for grad, weight, sampled, change in zip(
+                *(numbers[i * n : (i + 1) * n] for i in range(4)), strict=True
+            )
+        ]
+
+    def _gradient_norms(self, scale: Tensor | None) -> list[Tensor]:
+        """Return the norm of each gradient, -1 where there is none."""
+        norms = iter(norms_of(p.grad for p in self._parameters if p.grad is not None))
+        found = [next(norms) if p.grad is not None else torch.tensor(-1.0) for p in self._parameters]
+        if scale is None:
+            return found
+        return [
+            norm if p.grad is None else norm / scale.to(norm.device)
+            for norm, p in zip(found, self._parameters, strict=True)
         ]
 
 
@@ -86,21 +93,6 @@ def held_here(x: Tensor) -> Tensor:
     return here.float() if is_narrow else here
 
 
-def _look(parameter: Tensor, scale: Tensor | None) -> _Before:
-    sample = sample_of(parameter).clone()
-    weight_norm = norm_of(parameter)
-    sampled_norm = weight_norm if sample.numel() == held_here(parameter).numel() else norm_of(sample)
-    return _Before(parameter, sample, [_gradient_norm(parameter, scale), weight_norm, sampled_norm])
-
-
-def _gradient_norm(parameter: Tensor, scale: Tensor | None) -> Tensor:
-    gradient = parameter.grad
-    if gradient is None:
-        return held_here(parameter).new_tensor(-1.0, dtype=torch.float32)
-    norm = norm_of(gradient)
-    return norm if scale is None else norm / scale.to(norm.device)
-
-
 def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
     """Return an even sample of at least so many elements of what this process holds of a tensor."""
     return even_sample(in_memory_order(held_here(x)), least)[0]
@@ -114,3 +106,22 @@ def norm_of(x: Tensor) -> Tensor:
     is_wide = values.dtype == torch.float64 or not values.is_floating_point()
     values = values.double() if is_wide else values
     return torch.linalg.vector_norm(values, dtype=torch.float64 if is_wide else torch.float32)
+
+
+def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return `norm_of` each tensor; those of float32 are computed at once."""
+    held = [held_here(x) for x in tensors]
+    plain = iter(norms_at_once([x for x in held if x.dtype == torch.float32]))
+    return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in held]
+
+
+def fetched(numbers: list[Tensor]) -> list[float]:
+    """Return what tensors of one element hold, with one transfer for each device and dtype."""
+    found = [0.0] * len(numbers)
+    kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
+    for place, x in enumerate(numbers):
+        kinds.setdefault((x.device, x.dtype), []).append(place)
+    for places in kinds.values():
+        for place, value in zip(places, torch.stack([numbers[i] for i in places]).tolist(), strict=True):
+            found[place] = value
+    return found

@@ -23,11 +23,12 @@ from modelscope_cli.hooks.torch_private import (
     left_alone_by_compiler,
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier
-from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import DROPPED
+from modelscope_cli.watching.births import is_harmless
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
+from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
 from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
 from modelscope_cli.watching.guard import Guard
@@ -119,6 +120,11 @@ class PassWatch:
         now = self._pass
         if self._replicas is not None:
             self._replicas.see_pass(module)
+        if now.open and now.model is None:
+            now.inside.append(module)
+            if now.flagged is not None:
+                now.flagged.flags.see(ENTERED, module, args)
+            return
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
         if now.open and type(module).__name__ == "GraphModule" and self._registry.find(module) is None:
@@ -136,11 +142,7 @@ class PassWatch:
                 self._look_at_arguments(model, args)
         name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)
         if now.flagged is not None:
-            around = now.open[-1] if now.open else None
-            if around is None or around.name is None:
-                now.flagged.flags.see(INPUT, "", 0, args)
-            else:
-                now.flagged.flags.see(BETWEEN, around.name, around.index, args)
+            now.flagged.flags.see(ENTERED, module, args)
         now.enter(module, name)
         if now.model is not None and name is not None:
             self._look_at_call(now.model, name, module, args)
@@ -183,7 +185,9 @@ class PassWatch:
         is_recorded = model.is_recording and model.passes[not root.training] <= most
         if not root.training and not is_recorded:
             return None, False
-        model.flags.begin(root)
+        if is_harmless(model, self._registry):
+            model.flags = FiniteFlags()
+        model.flags.see(BEGUN, None, ())
         return model, is_recorded
 
     def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
@@ -223,6 +227,10 @@ class PassWatch:
 
     def _close(self, module: nn.Module, args: Any, output: Any) -> None:
         now = self._pass
+        if now.flagged is not None and now.open:
+            now.flagged.flags.see(LEFT, module, output)
+        if now.has_left_inside(module):
+            return
         call = now.leave(module)
         self._functional.switch(now.wants_functions)
         if now.flagged is None or call is None or (is_wrapper(module) and not call.is_innermost):
@@ -231,7 +239,6 @@ class PassWatch:
         name = self._name_in(now.flagged, module)
         if name is None:
             return
-        now.flagged.flags.see(OUTPUT, name, call.index, output)
         if now.model is None:
             return
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
@@ -266,7 +273,7 @@ class PassWatch:
             )
             self._guard.tell_once("many-calls", message)
             return
-        now.model.flags.see(OUTPUT, *key, x)
+        now.model.flags.see(CALLED, key, x)
         self._look_at(now.model, key, Operation(type_of(call.name), now.channels.find(None, x), call.dim), x)
 
     def _look_at(self, model: WatchedModel, key: CallKey, what: Operation, x: Tensor) -> None:

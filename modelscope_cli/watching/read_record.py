@@ -7,7 +7,12 @@ from pathlib import Path
 
 from modelscope_cli.records.naming import NEAR_ZERO, counted, some
 from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, versions
-from modelscope_cli.records.watch import JUDGED, NEVER_TRAINED, WatchRecord
+from modelscope_cli.records.watch import (
+    JUDGED,
+    NEVER_TRAINED,
+    SPARSE,
+    WatchRecord,
+)
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.rules.training.reference import compare_with
 from modelscope_cli.watching.log import Entry
@@ -105,5 +110,5 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
     for event in series.events:
-        if event.kind not in JUDGED | {"skipped", "loss"}:  # told otherwise
+        if event.kind not in JUDGED | {"skipped", "loss", SPARSE}:  # told otherwise
             yield Notice(event.kind, event.message)

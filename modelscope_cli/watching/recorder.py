@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, Protocol
 
@@ -22,8 +22,8 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.records.watch import LEAKS, REPEATS
-from modelscope_cli.watching.births import find_birth
+from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
+from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
@@ -36,12 +36,13 @@ from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.schedule import is_recorded
+from modelscope_cli.watching.schedule import Budget, is_recorded
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
+_SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
 
 
@@ -88,6 +89,7 @@ class Recorder:
         models: look at these only; None at every one that runs.
         optimizers: look at the steps of these only; none: at those of every one that trains a model.
         has_ranks: other processes train the same model.
+        clock: gives the seconds by which recording is kept cheap; None for the time that passes.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Recorder:
         models: Sequence[nn.Module] | None = None,
         optimizers: Sequence[Optimizer] = (),
         has_ranks: bool = False,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
@@ -107,7 +110,12 @@ class Recorder:
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
-        self.guard = self._guard = Guard(lambda kind, message: listener.on_event(self.n_steps, kind, message))
+        clock = clock or time.perf_counter
+        self._budget = Budget(clock)
+        self._spent = 0.0  # by the guard, before the step that is being prepared
+        self.guard = self._guard = Guard(
+            lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
+        )
         self.replicas = ReplicaWatch() if has_ranks else None
         self._passes = PassWatch(
             self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
@@ -218,7 +226,15 @@ class Recorder:
             self._guard.tell_once(REPEATS, repeated)
 
     def _is_due(self, clock: Clock) -> bool:
-        return clock.is_due or is_recorded(clock.step, self._every)
+        """Tell whether the step that is being prepared is recorded, which is decided once."""
+        if clock.decided[0] != clock.step:
+            clock.is_owed |= is_recorded(clock.step, self._every)
+            is_afforded = self._every is not None or self._budget.allows(clock.step)
+            if clock.is_owed and not is_afforded:
+                self._guard.tell_once(SPARSE, _SPARSE)
+            clock.decided = clock.step, clock.is_owed and is_afforded
+            clock.is_owed &= not is_afforded
+        return clock.is_due or clock.decided[1]
 
     def _name_owners(self, optimizer: Stepper) -> None:
         known = self.registry.parameter_names()
@@ -266,7 +282,7 @@ class Recorder:
         clock, loss, models = self._clock(optimizer), self.losses.take(), self._models_of(optimizer)
         step = clock.step
         for model in models:
-            model.flags.forget_gradients()  # they are scaled, and often too large: that is why
+            model.flags.spoilt = []  # they are scaled, and often too large: that is why
         self._tell_birth(clock, models, loss)
         for model in models:
             model.begin_step(model.step, model.is_recording or clock.is_due)
@@ -395,18 +411,22 @@ class Recorder:
         if self.replicas is not None:
             self.replicas.see_gradients(self.bookkeeper)
         self.bookkeeper.after_backward(self._is_looking(), self.losses.scale)
+        is_loss_finite = self.losses.is_finite
         for model in self.registry.models:
             root = model.root()
-            if root is not None and model.flags.has_outputs:
-                model.flags.see_gradients(root)
+            if (
+                root is not None
+                and model.flags.trace
+                and not (model.flags.see_gradients(root) and is_loss_finite)
+            ):
+                look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
         clock = self._clocks.get(id(one))  # not `_clock`: one that never steps needs no label
-        step = clock.step if clock is not None and clock.optimizer() is one else 0
-        return is_recorded(step, self._every)
+        return clock is None or clock.optimizer() is not one or self._is_due(clock)
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
-        clock = self._clock(optimizer)
+        clock, begun = self._clock(optimizer), self._budget.clock()
         now = time.perf_counter()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
         clock.rates = rates or clock.rates  # one that is compiled may be gone by now
@@ -448,6 +468,10 @@ class Recorder:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
                 self._guard.tell_once("unseen", f"{what} ({why})")
+        if watch is not None:
+            own = self._budget.clock() - begun
+            self._budget.take(clock.step, self._guard.spent - self._spent + own)
+        self._spent = self._guard.spent
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1

@@ -1,6 +1,13 @@
 """Which steps are looked at closely, and of which the loss is noted. Standard library only."""
 
 import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+_OPENING = 20  # steps that are recorded whatever it takes
+_SHARE = 0.1  # of the time of the steps, that recording may take from then on
+_ALLOWANCE_S = 0.25  # that it may take beside: a short run is recorded in full, however busy the machine is
 
 
 def is_recorded(step: int, every: int | None) -> bool:
@@ -22,3 +29,30 @@ def _is_due(step: int, young: int, per_doubling: int) -> bool:
         return math.floor(per_doubling * math.log2(step))
 
     return step < young or age(step) != age(step - 1)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Keeps the time that recording takes below a share of that of the steps.
+
+    A step that is due and cannot be afforded is made up for as soon as one can.
+
+    Attributes:
+        clock: gives seconds.
+    """
+
+    clock: Callable[[], float] = time.perf_counter
+    _begun: float | None = None
+    _spent: float = 0.0
+
+    def take(self, step: int, seconds: float) -> None:
+        """Note what it took to record a step."""
+        if step >= _OPENING:
+            self._spent += seconds
+
+    def allows(self, step: int) -> bool:
+        """Tell whether a step may be recorded."""
+        now = self.clock()
+        if step < _OPENING or self._begun is None:
+            self._begun = now
+        return self._spent <= _ALLOWANCE_S + _SHARE * (now - self._begun - self._spent)

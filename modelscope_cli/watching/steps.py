@@ -81,6 +81,8 @@ class Clock:
     step: int = 0
     ended: float = 0.0
     is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
+    is_owed: bool = False  # a step was due that could not be afforded
+    decided: tuple[int, bool] = (-1, False)  # the step that is being prepared, and whether it is recorded
     was_finite: bool = True
     rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

@@ -98,9 +98,9 @@ def watch(
         abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
         like: a run that was fine, as the folder or page that `watch` wrote, or its record: the record says in
             `compared` what differs, from the cause to the symptom.
-        report: a folder with the log of a run that was killed: nothing is run.
+        report: a folder with the log of a run, killed or not: nothing is run, and the figures are drawn as well.
         layer: layer patterns without positions.
-        out: folder for the log, written as it goes, the report and the figures; `force`: it need not be empty.
+        out: folder for the log, written as it goes, and the report; `force`: it need not be empty.
 
     Raises:
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).

@@ -265,9 +265,7 @@ def test_an_exception_goes_on_and_what_was_seen_remains(folder):
     assert (watched.record().steps, watched.record().exit_code) == (1, 1)
     written = json.loads((folder / "run" / "report.json").read_text())
     assert comparable(written) == comparable(json.loads(json.dumps(watched.record().to_dict())))
-    assert {"log.jsonl", "layers.csv", "activations.png"} <= {
-        file.name for file in (folder / "run").iterdir()
-    }
+    assert {"log.jsonl", "layers.csv", "report.html"} <= {file.name for file in (folder / "run").iterdir()}
     assert comparable(ms.watch(report="run").to_dict()) == comparable(watched.record().to_dict())
 
 

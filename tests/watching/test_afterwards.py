@@ -51,13 +51,12 @@ def watched(place, *arguments):
 def test_a_training_of_vectors_only_has_its_report(tmp_path, capsys):
     record, warnings = watched(tmp_path, "--vectors")
     assert (warnings, record.steps, capsys.readouterr().out) == ([], 3, "trained\n")
-    assert {"gradients.png", "layers.csv", "log.jsonl", "report.html", "report.json"} <= {
+    assert {"layers.csv", "log.jsonl", "report.html", "report.json"} <= {
         path.name for path in (tmp_path / "out").iterdir()
     }
 
 
 BROKEN = {
-    "a figure": (figures.curves, "grid_of", "gradients.png was not drawn"),
     "the table": (figures, "render_csv", "layers.csv was not written"),
     "the page": (figures, "save_result", "report.html was not written"),
     "the images": (conclude, "save_first_images", "first images were not written"),

@@ -220,7 +220,7 @@ def test_what_is_kept_is_that_of_one_step():
             for _ in range(3):
                 model(torch.randn(6, 8)).mean().backward()
             flags = watched._watcher.recorder.registry.models[0].flags
-            assert len(flags._marks) == 6 + 3 * (
-                1 + 4
-            )  # parameters; in each pass the input and what layers make
+            assert len(flags.trace) == 3 * (
+                1 + 2 * 6
+            )  # of each pass its beginning, and six modules in and out
             optimizer.step()

@@ -43,7 +43,8 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "ablated/contact_sheet.png": "ablated.png",
     },
     f"prune {_HEALTHY} demo/shapes {_CUT} --out pruned": {"pruned/drift.png": "drift.png"},
-    "watch --out run demo/train.py --variant sick": {
+    "watch --out run demo/train.py --variant sick": {},
+    "watch --report run": {
         "run/histograms.png": "watch_histograms.png",
         "run/dead_units.png": "watch_dead_units.png",
         "run/activations.png": "watch_activations.png",

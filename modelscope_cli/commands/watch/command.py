@@ -47,7 +47,7 @@ def watch(
     report: Annotated[
         Path | None,
         typer.Option(
-            "--report", metavar="DIR", help="Run nothing: report on the log of a run that was killed."
+            "--report", metavar="DIR", help="Run nothing: report on the log in DIR, and draw its figures."
         ),
     ] = None,
     layer: opt.LayersOpt = None,
@@ -57,8 +57,9 @@ def watch(
     """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
-    verdict with the layer and the step at which it began, a table, and a folder of figures. They are also written
-    after an exception, Ctrl-C or SIGTERM; if the process was killed outright, --report makes them from the log.
+    verdict with the layer and the step at which it began, a table, and a folder with a page. They are also written
+    after an exception, Ctrl-C or SIGTERM; if the process was killed outright, --report makes them from the log,
+    and draws the figures of any run.
 
     Examples:
 

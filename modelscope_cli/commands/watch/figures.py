@@ -476,16 +476,21 @@ FIGURES = {
 
 
 def save_watch_report(
-    record: WatchRecord, stage: Path, attempt: Callable[[str], AbstractContextManager[None]]
+    record: WatchRecord,
+    stage: Path,
+    attempt: Callable[[str], AbstractContextManager[None]],
+    *,
+    has_figures: bool,
 ) -> None:
-    """Write the report, its table and the figures into a folder.
+    """Write the report and its table into a folder.
 
     Args:
+        has_figures: draw the figures as well, which may take longer than the training.
         attempt: opened around each of them, with what there is not where that fails.
     """
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
-    if record.recorded:
+    if has_figures and record.recorded:
         save_figures(record, stage, attempt)
     with attempt("report.json or report.html was not written"):
         # On one line: a number a line would make long series many times larger.

@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.records.watch import (
+    SPARSE,
     ScalarSeries,
     TrainingFinding,
     WatchedCriterion,
@@ -157,7 +158,9 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     if record.ranks > 1:
         facts.append(("ranks", f"{record.ranks}, merged{_agreement(record.facts.ranks)}"))
     if record.steps:
-        facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full"))
+        sparse = next((event for event in record.events if event.kind == SPARSE), None)
+        few = f"; since step {sparse.step} {sparse.message}" if sparse else ""
+        facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full{few}"))
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
