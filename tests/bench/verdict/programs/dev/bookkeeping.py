@@ -85,10 +85,7 @@ def optimizer_of_the_first_try() -> Score:
     model = cnn(width=8)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model = cnn(width=16)
-    for images, labels in batches(*data, steps=80):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=80)
     return accuracy(model, *data)
 
 
@@ -109,10 +106,7 @@ def head_only_of_a_resnet() -> Score:
     data = shapes()
     model = ResNet(3, 4)
     optimizer = torch.optim.SGD(model.fc.parameters(), lr=0.001, momentum=0.9)
-    for images, labels in batches(*data, steps=100):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=100)
     return accuracy(model, *data)
 
 
@@ -120,10 +114,7 @@ def last_layer_only() -> Score:
     data = digits()
     model = FunctionalNet()
     optimizer = torch.optim.Adam(model.fc2.parameters(), lr=1e-3)
-    for images, labels in batches(*data, steps=150):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=150)
     return accuracy(model, *data)
 
 
@@ -132,10 +123,7 @@ def head_replaced() -> Score:
     model = cnn()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     model[-1] = nn.Linear(model[-1].in_features, 6)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -144,10 +132,7 @@ def vit_head_replaced() -> Score:
     model = ViT(3, 1000, size=20)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     model.head = nn.Linear(32, 4)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -169,10 +154,7 @@ def one_of_two_branches_detached() -> Score:
     data = digits()
     model = TwoBranches()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -237,10 +219,7 @@ def forgotten_layer() -> Score:
     data = digits()
     model = ForgetsItsNorm()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -262,10 +241,7 @@ def all_but_the_norms_frozen() -> Score:
     for name, parameter in model.named_parameters():
         parameter.requires_grad = name in {"1.weight", "1.bias", "5.weight", "5.bias"}
     optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=1e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -277,10 +253,7 @@ def frozen_with_the_new_head() -> Score:
         parameter.requires_grad = False
     model.norm.requires_grad_(True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for images, labels in batches(*data, steps=100):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=100)
     return accuracy(model, *data)
 
 

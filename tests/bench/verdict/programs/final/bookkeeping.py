@@ -86,10 +86,7 @@ def copy_for_the_optimizer() -> Score:
 
     model = build()
     optimizer = torch.optim.SGD(build().parameters(), lr=0.1, momentum=0.9)
-    for x, y in batches(*data, steps=100):
-        optimizer.zero_grad()
-        F.cross_entropy(model(x), y).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=100)
     return accuracy(model, *data)
 
 
@@ -112,10 +109,7 @@ def head_only_of_a_transformer() -> Score:
     data = tokens()
     model = TokenReader()
     optimizer = torch.optim.Adam(model.head.parameters(), lr=3e-4)
-    for words, labels in batches(*data, steps=120):
-        optimizer.zero_grad()
-        F.cross_entropy(model(words), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=120)
     return accuracy(model, *data)
 
 
@@ -135,10 +129,7 @@ def resnet_head_replaced() -> Score:
     model = ResNet(3, 1000)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9, weight_decay=1e-4)
     model.fc = nn.Linear(model.fc.in_features, 4)
-    for images, labels in batches(*data, steps=100):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=100)
     return accuracy(model, *data)
 
 
@@ -147,10 +138,7 @@ def functional_head_replaced() -> Score:
     model = FunctionalNet()
     optimizer = torch.optim.RMSprop(model.parameters(), lr=5e-4)
     model.fc1, model.fc2 = nn.Linear(24 * 16, 48), nn.Linear(48, 6)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -172,10 +160,7 @@ def half_by_way_of_numbers() -> Score:
     data = stripes()
     model = SideBySide()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.0)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -192,10 +177,7 @@ def patches_detached() -> Score:
     data = digits()
     model = CutPatches()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
-    for images, labels in batches(*data, steps=100):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=100)
     return accuracy(model, *data)
 
 
@@ -214,10 +196,7 @@ def encoder_with_a_decorator() -> Score:
     data = tokens()
     model = EmbedsWithoutGradient()
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    for words, labels in batches(*data, steps=150):
-        optimizer.zero_grad()
-        F.cross_entropy(model(words), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data, steps=150)
     return accuracy(model, *data)
 
 
@@ -254,10 +233,7 @@ def first_block_twice() -> Score:
     data = shapes()
     model = SkipsItsSecondBlock()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -266,10 +242,7 @@ def encoder_left_aside() -> Score:
     model = RowReader(nn.GRU, classes=6)
     model.attention = nn.MultiheadAttention(48, 4, batch_first=True)  # for later
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -280,10 +253,7 @@ def all_but_the_biases_frozen() -> Score:
         if "bias" not in name:
             parameter.requires_grad_(False)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
@@ -296,10 +266,7 @@ def all_but_the_first_norm_frozen() -> Score:
         parameter.requires_grad = True
     trained = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-3)
-    for images, labels in batches(*data):
-        optimizer.zero_grad()
-        F.cross_entropy(model(images), labels).backward()
-        optimizer.step()
+    fit(model, optimizer, data)
     return accuracy(model, *data)
 
 
