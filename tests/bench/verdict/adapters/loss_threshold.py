@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-SHARE = 0.8  # the best on the part `dev`: README.md
+SHARE = 0.8  # set by hand before any run
 
 
 def judge(command: Sequence[str], ranks: int) -> dict[str, Any]:
