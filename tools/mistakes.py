@@ -1,13 +1,15 @@
 """Fifty planted mistakes: does the suite notice them, before and after the code is moved?
 
-    python -m tools.mistakes draw       # choose fifty by a seeded generator and write mistakes.json; once
-    python -m tools.mistakes run        # plant each in a copy of the tree, run the tests that reach it, write results.json
-    python -m tools.mistakes run 3 17   # only these
+    python -m tools.mistakes draw       # choose fifty by a seeded generator
     python -m tools.mistakes check      # tell whether each can still be planted
+    python -m tools.mistakes run        # plant each in a copy of the tree, and run the tests that reach it
+    python -m tools.mistakes run 3 17   # only these
 
-A mistake is one changed line: another constant, `<` for `<=`, a branch that is never taken, two arguments exchanged, `and` for `or`,
-`+` for `-`. It is kept as the name of its function and the line before and after, so that it can be planted again where
-the function has moved to another file. The tests are tried from the nearest by imports outwards, for 40 CPU seconds.
+A mistake is one changed line: another constant, `<` for `<=`, a branch that is never taken, two arguments
+exchanged, `and` for `or`, `+` for `-`. `tests/bench/mistakes.json` keeps it as the name of its function and the
+line before and after, so that it can be planted again where the function has moved to another file. The tests are
+tried from the nearest by imports outwards, for 40 CPU seconds; `tests/bench/mistakes_caught.json` tells which of
+them failed first.
 """
 
 import ast
@@ -103,8 +105,9 @@ def candidates(file: Path) -> Iterator[dict[str, str]]:
         if name.rpartition(".")[2] in ("__repr__", "__str__") or "<" in name:
             continue
         inner = {id(node) for _, other in functions(function) for node in ast.walk(other)}
-        body = [node for part in function.body for node in ast.walk(part) if id(node) not in inner]  # type: ignore[attr-defined]
-        # An index out of range, a built-in function called the wrong way round, and the text of a message tell little.
+        parts = function.body  # type: ignore[attr-defined]
+        body = [node for part in parts for node in ast.walk(part) if id(node) not in inner]
+        # An index out of range, a built-in function called the wrong way round, and a message tell little.
         easy = [
             (part.lineno, part.col_offset, part.end_col_offset or 0)
             for node in body
