@@ -23,7 +23,7 @@ _SHOWN = {
 
 def pictures_section(record: Any, pictures: Pictures) -> list[Section]:
     """Return what there is to look at, if anything: every picture with its name; the tables have the numbers."""
-    names = [name for name in getattr(record, "files", ()) if name.endswith(".png")]
+    names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     figures = [
         pictures.figure(
             name, f"{_words(name)}: {record.run.model.short_name}; the table has the numbers", _words(name)
