@@ -1,6 +1,7 @@
 """A document, a page, a table in a few lines of text that any processor writes alike, and their comparison.
 
-Of a list of layers, one line a key tells how many values there are, the words among them and the range of the numbers.
+Of a list of layers, one line a key tells how many values there are, the words among them and the range of the
+numbers.
 Numbers are compared to within a share of the largest number in their line; words and keys exactly.
 """
 
@@ -18,7 +19,8 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 # What another day, another machine or another folder changes.
 VOLATILE = {
     *("argv", "bytes", "elapsed_ms", "python", "torch", "torchvision", "version", "device", "images_per_second"),
-    *("seconds", "threads", "cpu", "hash", "sha256", "fingerprint", "started", "backward_ms", "backward_ms_unfrozen"),
+    *("seconds", "threads", "cpu", "hash", "sha256", "fingerprint", "started"),
+    *("backward_ms", "backward_ms_unfrozen"),
 }  # fmt: skip
 # That there is an object or a list, and what is different every time.
 TELLS_NOTHING = re.compile(r': (\d+ x( \d+ texts \w+)? )?"(volatile|\[#\])"$|:( \d+ x)?$')

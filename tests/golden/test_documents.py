@@ -65,7 +65,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def typed(
     files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[[str], SimpleNamespace]]:
+) -> Callable[[str], SimpleNamespace]:
     """Return a function that runs a line, of which a program before `&&` runs first, in a fresh folder."""
     for name, value in {
         "MSCOPE_OFFLINE": "1",
@@ -93,7 +93,7 @@ def typed(
         out, err = capsys.readouterr()
         return SimpleNamespace(code=code, out=out, err=err, folder=folder)
 
-    yield run_it
+    return run_it
 
 
 @pytest.fixture
@@ -194,25 +194,18 @@ def test_exit_codes(typed, request):
 
 def test_every_option_is_in_a_line():
     helped = (HERE / "documents" / "help.txt").read_text(encoding="utf-8")
-    common = "json format html all columns sort top output verbose quiet debug force offline weights checkpoint model"
-    letters = {
-        "-d": "--device",
-        "-b": "--batch",
-        "-l": "--layer",
-        "-t": "--target",
-        "-m": "--module",
-        "-e": "--epsilon",
-    }
+    shared = (
+        "json format html all columns sort top output verbose quiet debug force offline weights checkpoint"
+    )
+    letters = {"-d": "device", "-b": "batch", "-l": "layer", "-t": "target", "-m": "module", "-e": "epsilon"}
     missing = []
     for part in re.split(r"^\$ ", helped, flags=re.M)[1:]:
         command = part.split()[0]
         lines = [one for line in LINES.values() for one in line.partition(" #")[0].split(" && ")]
         words = {word.partition("=")[0] for one in lines if one.split()[0] == command for word in one.split()}
-        words |= {letters[word] for word in words if word in letters} | {
-            f"--{word}" for word in common.split()
-        }
-        for found in re.finditer(r"^  (?:(-\w), )?(--[\w-]+)(?:, (--no-[\w-]+))?", part, re.M):
-            if not set(filter(None, found.groups())) & words:
-                missing.append(f"{command} {found[2]}")
+        words |= {f"--{letters[word]}" for word in words if word in letters}
+        words |= {f"--{word}" for word in (*shared.split(), "model")}
+        options = re.finditer(r"^  (?:(-\w), )?(--[\w-]+)(?:, (--no-[\w-]+))?", part, re.M)
+        missing += [f"{command} {one[2]}" for one in options if not set(filter(None, one.groups())) & words]
     assert missing == []
     assert set(COMMANDS) - {"help"} == {line.rpartition(" && ")[2].split()[0] for line in LINES.values()}

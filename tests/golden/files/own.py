@@ -1,6 +1,5 @@
 import torch
 from torch.utils.data import DataLoader, TensorDataset
-
 from modelscope_cli.training.runner import Callback
 
 

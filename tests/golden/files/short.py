@@ -8,14 +8,8 @@ from torch.nn import functional as F
 
 torch.manual_seed(0)
 model = nn.Sequential(
-    nn.Conv2d(3, 8, 3),
-    nn.BatchNorm2d(8),
-    nn.ReLU(),
-    nn.Conv2d(8, 8, 3, stride=2),
-    nn.ReLU(),
-    nn.AdaptiveAvgPool2d(1),
-    nn.Flatten(),
-    nn.Linear(8, 4),
+    nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 3, stride=2), nn.ReLU(),
+    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)
 )
 images, labels = torch.randn(64, 3, 12, 12), torch.arange(64) % 4
 images += labels[:, None, None, None] * 0.5
