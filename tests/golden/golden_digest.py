@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from typing import Any
 
-SHARE = 2e-3  # of the largest number of a line
+SHARE = 5e-3  # of the largest number of a line
 NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 # What another day, another machine or another folder changes.
 VOLATILE = {
     *("argv", "bytes", "elapsed_ms", "python", "torch", "torchvision", "version", "device", "images_per_second"),
     *("seconds", "threads", "cpu", "hash", "sha256", "fingerprint", "started"),
-    *("backward_ms", "backward_ms_unfrozen"),
+    *("backward_ms", "backward_ms_unfrozen", "machine", "machines", "results_sha256", "hashes"),
 }  # fmt: skip
 # That there is an object or a list, and what is different every time.
 TELLS_NOTHING = re.compile(r': (\d+ x( \d+ texts \w+)? )?"(volatile|\[#\])"$|:( \d+ x)?$')
