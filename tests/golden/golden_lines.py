@@ -113,7 +113,7 @@ LINES = {
     "train_options": f"train {BARE} --steps 4 --pictures 40 --size 16 --batch 4 --optimizer adamw --lr 0.01 --schedule one-cycle "
     "--label-smoothing 0.1 --weight-decay 0.01 --clip-norm 1 --patience 1 --callback own.py:Quiet --activation general "
     "--leak 0.2 --subtract 0.3 --maximum 5 --norm-layer group --freeze conv --every 2 --save-every 2 --init kaiming-normal "
-    "--fail-on error --seed 3",
+    "--fail-on error --seed 3 #~",
     "train_loaders": f"train {BARE} --loaders own.py:loaders --steps 2 --train-only head #jt",
     "train_folder": f"train {TINY} demo/shapes --steps 2 --size 16 --batch 4 --schedule cosine #jt",
     "train_vit": f"train {VIT} --steps 2 --pictures 20 --batch 4 #jt",
