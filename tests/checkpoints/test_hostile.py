@@ -72,7 +72,10 @@ def test_none_is_said_to_load_as_weights_only(files):
             torch.load(path, weights_only=True)
 
 
-@pytest.mark.parametrize("peer", ["picklescan.scanner", "modelscan.modelscan"])
+PEERS = ["picklescan.scanner", pytest.param("modelscan.modelscan", marks=pytest.mark.peers)]
+
+
+@pytest.mark.parametrize("peer", PEERS)
 def test_what_others_name_is_named(files, peer):
     module = pytest.importorskip(peer)
     for what, path, _ in files:

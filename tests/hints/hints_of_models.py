@@ -8,6 +8,7 @@ from pathlib import Path
 
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.models.identify import identify
+from modelscope_cli.models.names import timm_names
 
 ROWS = """
 summary models.py::Tiny
@@ -22,7 +23,6 @@ summary torch.nn.ReLU
 summary models.py ~> no luck today
 summary lost.py ~> no file 'lost.py'
 summary lost.py:X
-summary timm:resnet18 !> installs a package
 summary {TINY} --num-classes 0
 stats {T} -c tiny.safetensors -w IMAGENET1K_V1
 summary {TINY} --key model
@@ -99,7 +99,18 @@ stats quantized_mobilenet_v2 -w DEFAULT --num-classes 5 --input-shape 1,3,32,32 
 _FILE = "squeezenet1_1-b8a52dc0.pth"
 
 
+def _without_timm(patch):
+    patch.setitem(sys.modules, "timm", None)
+    timm_names.cache_clear()  # and again after each of these
+
+
+def forced_without_timm(patch):
+    _without_timm(patch)
+    return "summary timm:resnet18 !> installs a package"
+
+
 def forced_name_of_timm(patch):
+    _without_timm(patch)
     patch.setattr("modelscope_cli.models.hubs.is_in_timm", lambda name: True)
     return "summary vit_tiny ~> needs the package 'timm'"
 
@@ -139,6 +150,7 @@ def forced_several_that_fit(patch):
 
 
 def forced_hub_of_timm(patch):
+    _without_timm(patch)
     patch.setattr("modelscope_cli.models.hubs.find_spec", lambda name: True)
     return "summary timm:no_such_one ~> no model matches"
 

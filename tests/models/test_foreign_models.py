@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
@@ -188,7 +189,9 @@ def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, 
     assert said in hint_of(typed)
 
 
-def test_ultralytics_wrappers_are_summarised() -> None:
+@pytest.mark.peers
+def test_ultralytics_wrappers_are_summarised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("PIL.Image.open", Image.open)  # which ultralytics replaces for good
     tasks = pytest.importorskip("ultralytics")
     record = ms.summary(tasks.YOLO("yolo11n.yaml"), torch.rand(1, 3, 32, 32))
     assert record.totals.params == 2_624_080

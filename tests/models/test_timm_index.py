@@ -160,7 +160,7 @@ def test_where_several_fit_the_name_of_the_file_decides_or_the_plainest_is_taken
         torch.save(state, tmp_path / called)
         request, (note,) = recognise(ModelRequest(str(tmp_path / called)))
         assert request.model == f"timm:{model}"
-        assert "they fit timm:" in note
+        assert "by the names and shapes in" in note
         assert "timm:efficientnet_blur_b0" in note
     found = ms.weights(tmp_path / "net.pth").architecture
     assert found.name is None

@@ -155,6 +155,7 @@ def test_a_loss_that_never_falls_has_no_suggestion():
 CURVES = st.lists(st.floats(0, 9).map(lambda v: round(v, 1)), min_size=3, max_size=60)
 
 
+@pytest.mark.peers
 @given(CURVES)
 def test_suggestions_are_those_of_fastai(losses):
     schedule = pytest.importorskip("fastai.callback.schedule")

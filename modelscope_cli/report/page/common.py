@@ -204,7 +204,7 @@ _SHOWN = {
 
 def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
     """Return what there is to look at, if anything: every image with its name; the tables have the numbers."""
-    names = [name for name in getattr(record, "files", ()) if name.endswith(".png")]
+    names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     figures = [
         embedded.figure(
             name, f"{_words(name)}: {record.run.model.short_name}; the table has the numbers", _words(name)
