@@ -114,6 +114,12 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
     return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
 
 
+def with_nearest(message: str, word: str, known: Iterable[str], n: int = 3) -> str:
+    """Return a message that ends in the names most like `word`, where there are any: `...: did you mean a, b`."""
+    near = nearest(word, known, n)
+    return f"{message}: {near}" if near else message
+
+
 @contextmanager
 def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
     """Say in one sentence what fails after a training, and go on: its exit code is its own.

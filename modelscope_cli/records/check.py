@@ -1,6 +1,6 @@
 """What `check` and `rules` return."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,6 +61,11 @@ PASSED, FAILED, NOT_JUDGED = "passed", "failed", "not judged"
 def is_as_severe(severity: str, least: str) -> bool:
     """Tell whether a severity is at or above another."""
     return SEVERITIES.index(severity) >= SEVERITIES.index(least)
+
+
+def is_failed(findings: Iterable[Any], fail_on: str | None) -> bool:
+    """Tell whether any finding is as severe as that; None lets everything pass."""
+    return fail_on is not None and any(is_as_severe(finding.severity, fail_on) for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,9 @@ def schema(document: str) -> Schema:
     """Return the JSON Schema of the document of a command.
 
     Args:
-        document: the name of a command; `predict-doctor` and `weights-scan` are of `--doctor` and `--scan`.
+        document: what the document is of: ablate, attack, check, diff, explain, featuremaps, grads, lrfind, models,
+            predict, predict-doctor, prune, report, rules, stats, summary, train, verify, watch, weights,
+            weights-scan.
 
     Raises:
         UsageError: there is no such document (exit 2 on the command line).

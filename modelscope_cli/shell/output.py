@@ -95,7 +95,7 @@ def destination(
 
 def _as_folder() -> str | None:
     """Return what was typed with a folder of pictures in the place of the file; None for a command without one."""
-    from modelscope_cli.shell.again import options_of
+    from modelscope_cli.shell.hints import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):
