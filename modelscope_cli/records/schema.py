@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.restore import RECORDS
 from modelscope_cli.records.run import Run, key_of
 
@@ -43,9 +43,7 @@ def schema(document: str) -> Schema:
         UsageError: there is no such document (exit 2 on the command line).
     """
     if document not in _RECORDS:
-        near = nearest(document, DOCUMENTS)
-        message = f"there is no document '{document}'" + (f": {near}" if near else "")
-        raise UsageError(message, one_of(document, DOCUMENTS))
+        raise unknown("a document", document, DOCUMENTS)
     module, name = _RECORDS[document]
     kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
     return _Document(document, kind).schema()

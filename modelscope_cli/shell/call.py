@@ -80,8 +80,8 @@ class Call:
 
     Attributes:
         name: of the command.
-        typed: the options and arguments that were typed, by the names of the parameters; of flags, those that are not
-            as they are by default.
+        typed: the options and arguments that were typed, by the names of the parameters; of flags, those that are
+            not as they are by default.
     """
 
     def __init__(self, name: str, typed: Mapping[str, Any]) -> None:

@@ -132,11 +132,15 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
         if name and name not in known:
             continue
         takes = bool(name) and takes_value(known[name]) and not fixed
-        said = [form] if not name else [name, *([fixed] if fixed else [value] if takes and value else [])]
-        said = [value] if not name else said
-        is_used = follows and (takes or not name)
-        return [*argv[:at], *filter(None, said), *after[is_used:]]
+        said = [name, fixed, value if takes or not name else ""]
+        line = [*argv[:at], *filter(None, said), *after[follows and (takes or not name) :]]
+        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, known)), None)
+        return (_with_option(another, line) if another else None) or line
     return None
+
+
+def _is_unknown(word: str, known: Mapping[str, Declared]) -> bool:
+    return word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in known
 
 
 def filled_in(hint: str, argv: Sequence[str], message: str) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
+from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -69,10 +70,7 @@ def destination(
     """
     formats = (*FORMATS, *more)
     if format not in formats:
-        near = nearest(format, formats)
-        raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), one_of(format, formats)
-        )
+        raise unknown("a format", format, formats)
     if is_json:
         if format not in ("auto", "json"):
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")

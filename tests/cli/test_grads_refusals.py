@@ -31,7 +31,7 @@ TABLE = [
         for value in (-1, 0)
     ),
     *(
-        (f"{{tiny}} {option} {value}", 2, f"'{option}': {value} is not a finite number", "grads --help")
+        (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not a finite number", f"{option} 1")
         for option in ("--clip", "--clip-norm", "--clip-activations")
         for value in ("inf", "nan")
     ),

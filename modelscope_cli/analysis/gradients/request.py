@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.errors import UsageError, one_of, with_nearest
 from modelscope_cli.records.gradient_scale import EXPLODING, VANISHING
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ def check_loss(request: LossRequest) -> None:
         UsageError: an unknown name, or a smoothing with another loss (exit 2).
     """
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
-        near = nearest(request.name, LOSSES)
-        message = f"unknown loss '{request.name}'" + (f": {near}" if near else "")
+        message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
         raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
     if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
         raise UsageError(
