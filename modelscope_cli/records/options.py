@@ -177,7 +177,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
             "Images of one name are stacked.",
             kind="texts",
         ),
-        **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b, workers N >=0"),
+        **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b >=1, workers N >=0"),
     },
     "Output": {
         "out": Option("DIR", help="Folder for the report and the figures.", shown="runs/COMMAND-MODEL"),

@@ -112,7 +112,8 @@ def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return
     wrong = absurdity(value) if isinstance(value, float) else None
-    most = MOST if option.most is None and isinstance(value, int) else option.most
+    is_count = option.most is None and option.least is not None and isinstance(value, int)
+    most = MOST if is_count else option.most
     if wrong:
         allowed = wrong
     elif option.above is not None and not value > option.above:

@@ -3,6 +3,7 @@
 import inspect
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -189,21 +190,16 @@ class Call:
         Raises:
             UsageError, CannotRunError: see `check_request` (exit 2, 4).
         """
-        from modelscope_cli.models.request import ModelRequest, check_request
+        from modelscope_cli.models.request import as_request, check_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
-        fields = ("key", "strict", "num_classes", "device", "dtype", "seed", "offline")
+        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")
         weights, checkpoint = self["weights"], self["checkpoint"]
         if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = declared(self.name)["weights"].parameter.default, Path(weights)
-        request = ModelRequest(
-            model=named,
-            weights=weights,
-            checkpoint=checkpoint,
-            model_args=tuple(self["model_arg"] or ()),
-            progress=not console.settings.is_quiet,
-            **{field: self[field] for field in fields},
-        )
+        keywords: Any = {field: self[field] for field in fields}
+        request = as_request(named, {**keywords, "weights": weights, "checkpoint": checkpoint})
+        request = replace(request, progress=not console.settings.is_quiet)
         return check_request(request) if is_checked else request
 
     def inputs(self, images: list[str] | None) -> "InputRequest":
@@ -282,6 +278,8 @@ def _read(command: str, one: Declared, text: Any) -> Any:
         UsageError: not a number (exit 2).
     """
     kind = one.parameter.kind
+    if kind == "flag" and isinstance(text, str):  # of the environment
+        return text.lower() not in ("", "0", "false", "no", "off")
     if text is None or kind in ("flag", "maybe", "text"):
         return text
     if kind == "texts":

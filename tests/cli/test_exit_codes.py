@@ -46,7 +46,7 @@ TABLE = [
     (ALL, "<tiny> --seed -1", 2, "'--seed -1' is too small: the least is 0", "--seed 0"),
     (ALL, "<tiny> --model-arg width", 2, "'width'", "--model-arg "),
     (ALL, "<tiny> --input-shape 1,a", 2, "'a' in '--input-shape 1,a'", "--input-shape 1,3,224,224"),
-    ("summary|stats", "<tiny> --batch 0", 2, "'--batch 0'", "--batch 8"),
+    ("summary|stats", "<tiny> --batch 0", 2, "'--batch 0'", "--batch 1"),
     ("summary", "<tiny> --depth -1", 2, "'--depth -1' is too small: the least is 0", "--depth 0"),
     ("stats", "<tiny> --near-zero -1", 2, "'--near-zero -1' is too small: the least is 0", "--near-zero 0"),
     ("stats", "<tiny> --correlation", 2, "--correlation", "--layer conv"),
