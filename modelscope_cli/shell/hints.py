@@ -21,7 +21,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(
         ("--image", "--images", "--img", "--input-image", "--source", "--data", "--dataset"), ("",)
     ),
-    **dict.fromkeys(("--image-size", "--img-size", "--imgsz", "--input-size"), ("--size",)),
+    **dict.fromkeys(("--image-size", "--img-size", "--imgsz"), ("--size",)),
     **dict.fromkeys(("--class", "--target-class", "--class-idx"), ("--target",)),
     **dict.fromkeys(("--target-layer", "--layer-name"), ("--layer",)),
     **dict.fromkeys(("--cuda", "--gpu"), ("--device cuda",)),
@@ -37,6 +37,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
         "--num-workers": ("--workers",),
     },
     **{
+        "--input-size": ("--input-shape",),
         "--topk": ("--top",),
         "--eps": ("--epsilon",),
         "--csv": ("--format csv",),
@@ -126,7 +127,10 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     value = after[0] if follows else value
     known = options_of(argv[0])
     typed = typed.replace("_", "-")
-    names = [*SYNONYMS.get(typed, ()), *difflib.get_close_matches(typed, known, n=1, cutoff=0.75)]
+    # An option of another command is not a slip of the finger.
+    is_of_another = any(typed in options_of(name) for name in COMMANDS)
+    near = [] if is_of_another else difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
+    names = [*SYNONYMS.get(typed, ()), *near]
     for form in names:
         name, _, fixed = form.partition(" ")
         if name and name not in known:

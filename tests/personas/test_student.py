@@ -179,7 +179,6 @@ def test_an_attack_keeps_to_its_eps(person, demo):
         ("summary resnet34 --mode eval", "summary --help"),  # an option of others: not a slip for --model
         ("predict resnet34 demo/star.png --gpu", "predict resnet34 demo/star.png --device cuda"),
         ("predict resnet34 --image demo/star.png", "predict resnet34 demo/star.png"),
-        ("rules --select MS7", "rules MS7"),
     ],
 )
 def test_what_other_tools_would_have_understood(person, typed, meant):

@@ -37,7 +37,6 @@ def summary(call: Call) -> None:
 
       modelscope summary resnet18 --graph resnet18.svg --color params
     """
-    from modelscope_cli.commands.summary.graph import check_graph, save
     from modelscope_cli.commands.summary.table import measured_for, summary_sheet
 
     where = call.begin()
@@ -45,6 +44,8 @@ def summary(call: Call) -> None:
     asked = call.subject(is_model=names_model if call["model"] else lambda _: True)
     graph, color = call["graph"], call["color"]
     if graph is not None or color is not None:
+        from modelscope_cli.commands.summary.graph import check_graph, save
+
         check_graph(graph, color, where.html)
     measure = measured_for(where.view, color)
     options = {**call.keywords("depth", "freeze", "layer", "exclude"), "flow": bool(graph or where.html)}
