@@ -39,8 +39,7 @@ def test_names_are_read_in_any_case() -> None:
 
 def test_a_typo_is_answered_without_importing_torch() -> None:
     script = (
-        "import sys\nimport modelscope_cli as ms
-from modelscope_cli.errors import UsageError\n"
+        "import sys\nfrom modelscope_cli.errors import UsageError\n"
         "from modelscope_cli.models.request import ModelRequest, check_request\n"
         "try: check_request(ModelRequest('resnt34'))\n"
         "except UsageError: sys.exit('torch' in sys.modules)\n"
