@@ -198,7 +198,7 @@ class Call:
         if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
             weights, checkpoint = declared(self.name)["weights"].parameter.default, Path(weights)
         keywords: Any = {field: self[field] for field in fields}
-        request = as_request(named, {**keywords, "weights": weights, "checkpoint": checkpoint})
+        request = as_request(named, keywords | {"weights": weights, "checkpoint": checkpoint})
         request = replace(request, progress=not console.settings.is_quiet)
         return check_request(request) if is_checked else request
 

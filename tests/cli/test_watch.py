@@ -365,7 +365,7 @@ REFUSED = [
     ("watch --abort-on nun loop.py", 2, "nun", "did you mean nan"),
     ("watch --format jsno loop.py", 2, "'jsno'", "did you mean json"),
     ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
-    ("watch --strict loop.py", 2, "--fail-on is missing", "--fail-on error"),
+    ("watch --strict loop.py", 2, "needs --fail-on", "--fail-on error"),
 ]
 
 
