@@ -294,6 +294,7 @@ def _read(command: str, one: Declared, text: Any) -> Any:
         example = one.shown_default or (f"{one.option.least:g}" if one.option.least is not None else "1")
         if kind == "real" and text.endswith("%") and share.replace(".", "", 1).isdigit():
             example = f"{float(share) / 100:g}"
-        what = "a whole number" if kind == "whole" else "a number"
-        message = f"'{flags(command, one.name, typed)}' is not {what}"
+        what = "not a whole number" if kind == "whole" else "not a number"
+        what = "too large" if text.lstrip("+-").isdecimal() else what  # too many digits for Python
+        message = f"'{flags(command, one.name, typed)}' is {what}"
         raise UsageError(message, f"{flag} {example.split()[0]}") from None

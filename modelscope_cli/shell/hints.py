@@ -74,7 +74,8 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     if type(error).__name__ == "BadOptionUsage" and command and (one := options_of(command).get(option)):
         is_flag = one.parameter.kind in ("flag", "maybe")
         example = one.option.metavar or (one.option.choices or ("VALUE",))[0]
-        hint = f"leave out the value of {option}" if is_flag else _line([*argv, example])
+        flag_alone = [option if word.startswith(f"{option}=") else word for word in argv]
+        hint = _line(flag_alone if is_flag else [*argv, example])
         return f"option '{option}' {'takes no value' if is_flag else 'needs a value'}", hint
     message = getattr(error, "message", None) or str(error)
     return " ".join(message[:1].lower().split() + message[1:].split()).rstrip("."), page
