@@ -26,5 +26,6 @@ def lrfind(call: Call) -> None:
     where = call.begin()
     model, data = call.learner()
     where.view.check(LRFIND_COLUMNS)
-    record = ms.lrfind(model, data, **{"out": free_folder("lrfind", model.model), **call.keywords()})
+    out = call["out"] or free_folder("lrfind", model.model)
+    record = ms.lrfind(model, data, **{**call.keywords(), "out": out})
     emit(where, lrfind_sheet(record), record)

@@ -29,6 +29,7 @@ def train(call: Call) -> int:
     where = call.begin()
     model, data = call.learner()
     where.view.check(train_columns(bool(call["vary"])))
-    record = ms.train(model, data, **{"out": free_folder("train", model.model), **call.keywords()})
+    out = call["out"] or free_folder("train", model.model)
+    record = ms.train(model, data, **{**call.keywords(), "out": out})
     emit(where, train_sheet(record), record)
     return int(is_failed(record.findings, call["fail_on"]))
