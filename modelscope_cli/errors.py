@@ -114,9 +114,9 @@ def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
     return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
 
 
-def with_nearest(message: str, word: str, known: Iterable[str]) -> str:
-    """Return a message about an unknown word, and behind it the names most like the word, where there are some."""
-    near = nearest(word, known)
+def with_nearest(message: str, word: str, known: Iterable[str], n: int = 3) -> str:
+    """Return a message that ends in the names most like `word`, where there are any: `...: did you mean a, b`."""
+    near = nearest(word, known, n)
     return f"{message}: {near}" if near else message
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import typer.main
 
-from modelscope_cli.shell.old_names import renewed
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.typer_app import make_app
 
@@ -132,7 +131,6 @@ class _Word:
 
 def _taken_apart(command: str, line: Sequence[str]) -> list[_Word]:
     known, parts, position = parameters(command), [], 0
-    line = renewed([command, *line])[1:]
     while position < len(line):
         word = line[position]
         option = known.get(word.partition("=")[0]) if word.startswith("-") else None

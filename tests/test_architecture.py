@@ -13,6 +13,8 @@ import pytest
 from typer.main import get_command
 
 import modelscope_cli as ms
+from modelscope_cli.records.options import OWN
+from modelscope_cli.shell import declared
 from modelscope_cli.shell.typer_app import make_app
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -201,76 +203,40 @@ def test_no_command_reads_its_options_as_text():
     assert not broken, broken
 
 
-# Typed only: how a result is shown, and what a function says by what it returns.
-LISTS = {
-    "help",
-    "models",
-    "rules",
-    "schema",
-}  # what is there, of no model; rooms of the house have these names
-OTHER_FUNCTIONS = {"report": "make_report"}  # another room
-OF_THE_SHELL = {
-    "format",
-    "json",
-    "output",
-    "sort",
-    "top",
-    "all",
-    "verbose",
-    "quiet",
-    "debug",
-    "table",
-    "help",
-    "columns",
-    "save",
-    "html",
-    "fail_on",
-    "images",
-    "input",  # by name, which is a dict for the function
-    "first",  # by position: a model, or else an image or a folder
-    "folder",
-    "model",  # None where nobody named one: the function's default then
-}
-
-
-# Words that Python keeps for itself, and the one argument that may be a script or a module.
-OTHER_WORDS = {"is_global": "global_", "set_": "set", "script": "what"}
-# How much of a record is shown, and a mode that is a function of its own.
-OF_ONE_SHELL = {("weights", "depth"), ("weights", "scan"), ("predict", "doctor")} | {
-    ("check", "against"),  # of check_images
-    ("explain", "no_receipt"),  # short for --receipt none
-    ("summary", "fresh"),
-    ("summary", "graph"),
-    ("summary", "color"),
-    ("watch", "strict"),  # like --fail-on, which it needs: an exit code
-}
-
-
-def as_typed(value):
-    if value is inspect.Parameter.empty or not value:
-        return None
-    return ",".join(map(str, value)) if isinstance(value, tuple) else value
-
-
-def test_every_command_is_a_public_function_with_the_same_keywords_and_defaults():
+def test_every_parameter_of_a_function_is_an_option_or_named_as_one_that_only_python_has():
     broken = []
-    for name, command in COMMANDS.items():
-        if name in LISTS:
+    for name in COMMANDS:
+        function = declared.FUNCTIONS.get(name, name)
+        if function not in ms.__all__:
             continue
-        function = OTHER_FUNCTIONS.get(name, name)
-        if not hasattr(ms, function):
-            broken.append(f"{function} is not a function")
-            continue
-        keywords = inspect.signature(getattr(ms, function)).parameters
-        for option in command.params:
-            word = OTHER_WORDS.get(option.name, option.name)
-            if option.name in OF_THE_SHELL or (name, word) in OF_ONE_SHELL:
+        known = declared.declared(name)
+        for word, parameter in inspect.signature(getattr(ms, function)).parameters.items():
+            read = declared.signature(function).get(word)
+            if word in declared.IN_PYTHON or word in declared.LACKS.get(name, ()):
                 continue
-            if word not in keywords:
-                # --force of a command that only writes what --output names is the shell's.
-                broken += [f"{name}: {word} is not a keyword"] if word != "force" else []
-            elif as_typed(option.default) != as_typed(keywords[word].default):
-                broken.append(f"{name}: {word} is {option.default!r}, {keywords[word].default!r}")
+            if word not in known and word not in ("model", "force"):
+                broken.append(f"{name}: {word} is no option")
+            elif read is None:
+                broken.append(f"{name}: {word} is not read from the source")
+            elif (
+                parameter.kind is not parameter.VAR_POSITIONAL
+                and not read.is_required
+                and read.default != parameter.default
+                and word != "model_arg"
+            ):
+                broken.append(
+                    f"{name}: {word} is {read.default!r} in the help, {parameter.default!r} in Python"
+                )
+    assert not broken, broken
+
+
+def test_the_table_of_options_names_no_parameter_that_is_not_there():
+    broken = []
+    for name, panels in OWN.items():
+        function = declared.FUNCTIONS.get(name, name)
+        there = declared.signature(function) if function in ms.__all__ else {}
+        for word, option in ((w, o) for inside in panels.values() for w, o in inside.items()):
+            broken += [f"{name}: {word}"] if not option.kind and word not in there else []
     assert not broken, broken
 
 

@@ -33,7 +33,7 @@ def list_models(pattern: str | None = None) -> Catalogue:
     """Return torchvision's models, or timm's, with what is published about their default weights; none is built.
 
     Args:
-        pattern: part of a name, or a glob: `resnet`, `vit_*`; `timm:vit` for timm's.
+        pattern: part of a name, or a glob: resnet, 'vit_*', timm:vit.
 
     Raises:
         UsageError: no such name, or timm is not installed (exit 2 on the command line).

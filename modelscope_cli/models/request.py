@@ -145,10 +145,6 @@ def check_request(request: ModelRequest) -> ModelRequest:
     elif not is_import(request.model) and request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
-    if request.num_classes is not None and request.num_classes < 1:
-        raise UsageError(f"'{request.num_classes}' is not a number of classes", "--num-classes 10")
-    if not -(2**63) <= request.seed < 2**64:
-        raise UsageError(f"'{request.seed}' is not a seed: torch takes 64 bits", "seed=0")
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"leave out --weights {request.weights}")

@@ -150,6 +150,11 @@ def is_as_severe(severity: str, least: str) -> bool:
     return SEVERITIES.index(severity) >= SEVERITIES.index(least)
 
 
+def is_failed(findings: Iterable[Any], fail_on: str | None) -> bool:
+    """Tell whether any finding is as severe as that; None lets everything pass."""
+    return fail_on is not None and any(is_as_severe(finding.severity, fail_on) for finding in findings)
+
+
 @dataclass(frozen=True, slots=True)
 class RuleText:
     """What there is to say of a rule.

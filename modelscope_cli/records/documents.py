@@ -18,8 +18,8 @@ from functools import cache
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import Record, Run, key_of
 
 # The record of each schema, by its module and its name.
@@ -210,15 +210,15 @@ def schema(document: str) -> Schema:
     """Return the JSON Schema of the document of a command.
 
     Args:
-        document: the name of a command; `predict-doctor` and `weights-scan` are of `--doctor` and `--scan`.
+        document: what the document is of: ablate, attack, check, diff, explain, featuremaps, grads, lrfind, models,
+            predict, predict-doctor, prune, report, rules, stats, summary, train, verify, watch, weights,
+            weights-scan.
 
     Raises:
         UsageError: there is no such document (exit 2 on the command line).
     """
     if document not in _RECORDS:
-        near = nearest(document, DOCUMENTS)
-        message = f"there is no document '{document}'" + (f": {near}" if near else "")
-        raise UsageError(message, one_of(document, DOCUMENTS))
+        raise unknown("a document", document, DOCUMENTS)
     module, name = _RECORDS[document]
     kind = getattr(import_module(f"modelscope_cli.records.{module}"), name)
     return _Document(document, kind).schema()

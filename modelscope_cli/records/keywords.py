@@ -2,14 +2,13 @@
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, UsageError, nearest, one_of
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.errors import ModelscopeError, with_nearest
 from modelscope_cli.records.nesting import room_for_depth
+from modelscope_cli.records.refusals import refuse
 from modelscope_cli.records.run import invocation
 
 P = ParamSpec("P")
@@ -20,15 +19,17 @@ class ModelKeywords(TypedDict, total=False):
     """What can be said of a model that is named; a module that is handed over is taken as it is.
 
     Attributes:
-        weights: `auto`, `none`, `DEFAULT` or a name such as `IMAGENET1K_V1`.
-        checkpoint: a file with a state dict to load into the model.
-        key: what to take out of it, `state_dict_ema`; None for the state dict where it usually stands.
-        strict: False takes a checkpoint that does not fit exactly. True makes an error of every image that cannot
-            be read, also where there are others, and may be said of a module, too.
-        num_classes: classes of the head.
-        model_arg: arguments for the model's class or factory.
-        device, dtype: as on the command line: `auto`, `cuda:1`; `float32`, `bfloat16`, `float16`.
-        seed: of random weights and of noise.
+        weights: which weights: auto (pretrained: from torch's cache, else downloaded, else random with a warning),
+            none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.
+        checkpoint: load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.
+        key: load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.
+        strict: a checkpoint that does not fit exactly is an error unless --no-strict; of many images, one that
+            cannot be read is an error only with --strict. In Python, True for images may be said of a module, too.
+        num_classes: how many classes the head has.
+        model_arg: an argument for the model's class or factory (repeatable).
+        device: the device: auto (the first of cuda, mps, xpu and cpu that is there), a name, or a CUDA number.
+        dtype: the dtype to run in: float32, bfloat16 or float16.
+        seed: the seed of random weights and noise.
         offline: never touch the network.
     """
 
@@ -48,13 +49,15 @@ class InputKeywords(TypedDict, total=False):
     """What can be said of the input.
 
     Attributes:
-        input_shape: seeded noise of this shape: `(1, 3, 224, 224)`, `"int64:1,128"`, or a list of several inputs.
-        size: resize and crop images to this: `224` or `(224, 320)`, height first.
-        mean, std: normalise by one number a channel, on the scale 0..1.
+        input_shape: seeded noise instead of images: 1,3,224,224 or int64:1,128 (repeatable for several inputs). In
+            Python also `(1, 3, 224, 224)`.
+        size: resize and crop to this size instead. In Python, `224` or `(224, 320)`, height first.
+        mean: the mean to normalise with. In Python, one number or one a channel, on the scale 0..1.
+        std: the standard deviation to normalise with. In Python as `mean`.
         normalize: whether to normalise.
-        batch: images in one forward.
-        workers: processes that decode images beside the model, where there are many; None for as many as there are
-            cores to spare, 4 at most.
+        batch: how many images go through the model at once.
+        workers: how many processes decode images beside the model; by default one less than there are cores, at
+            most 4.
     """
 
     input_shape: str | Sequence[int] | Sequence[str]
@@ -74,7 +77,8 @@ class BlockKeywords(Keywords, total=False):
     """What every function takes beside that cuts a list of image files into blocks of `batch`.
 
     Attributes:
-        resume: go on with the finished blocks of a run that was given the same `out` and did not end.
+        resume: continue with the blocks in `out`, with any number of processes; the result has the same bits as
+            without a break.
         share: whether the other processes that torchrun has started call the same function with the same arguments;
             each of them returns the whole record, the first alone writes files. On the command line always so.
     """
@@ -83,14 +87,37 @@ class BlockKeywords(Keywords, total=False):
     share: bool
 
 
+class SummaryKeywords(InputKeywords, total=False):
+    """What can be said of model and input where no weights are needed."""
+
+    checkpoint: str | PathLike[str] | None
+    key: str | None
+    strict: bool | None
+    num_classes: int | None
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    dtype: str
+    seed: int
+    offline: bool
+
+
 class LearningKeywords(TypedDict, total=False):
     """What can be said of a training, however long it is and whatever for.
 
     Attributes:
-        optimizer: `sgd`, `momentum`, `nesterov` or `adamw`.
-        label_smoothing: of cross-entropy; `weight_decay`: of the optimizer.
-        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
-        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+        optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
+        label_smoothing: label smoothing of the cross-entropy.
+        weight_decay: weight decay of the optimizer.
+        init: initialise by default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model
+            does itself.
+        activation: replace the ReLUs: leaky or general. relu leaves them; general takes `leak`, `subtract`,
+            `maximum`.
+        leak: the slope of the new ReLU below zero.
+        subtract: what the general ReLU subtracts.
+        maximum: the highest value of the general ReLU.
+        norm_layer: replace batch norms: layer, group, instance, running, or none. batch leaves them as they are.
+        freeze: do not train these layers (repeatable).
+        train_only: train nothing but these layers (repeatable).
     """
 
     optimizer: str
@@ -118,8 +145,6 @@ class ClassifierKeywords(LearningKeywords, total=False):
     offline: bool
 
 
-MODES = ("auto", "eval", "train")
-
 DEFAULTS: dict[str, Any] = {
     **{"optimizer": "momentum", "label_smoothing": 0.0, "weight_decay": 0.0},
     **{"init": "default", "activation": "relu", "leak": 0.1, "subtract": 0.4, "maximum": None},
@@ -140,7 +165,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Show the shared keywords in the signature of a function with `**keywords`, and refuse others by name."""
+    """Show the shared keywords in the signature of a public function, and refuse what its options do not take."""
     own = inspect.signature(function)
     kinds = _accepted(function)
     shared = [
@@ -149,16 +174,19 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
         if name in kinds
     ]
     parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
-    names = {*(p.name for p in parameters), *kinds}
+    defaults = {p.name: p.default for p in (*parameters, *shared)}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
-            if name not in names:
-                near = nearest(name, names)
+            if name not in defaults:
                 what = f"{function.__name__}() got an unexpected keyword argument '{name}'"
-                raise TypeError(f"{what}: {near}" if near else what)
+                raise TypeError(with_nearest(what, name, defaults))
         try:
+            refuse(
+                function.__name__,
+                {name: value for name, value in kwargs.items() if _is_said(value, defaults[name])},
+            )
             with room_for_depth():
                 return function(*args, **kwargs)
         except ModelscopeError as error:
@@ -170,6 +198,14 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     return call
 
 
+def _is_said(value: Any, default: Any) -> bool:
+    """Tell whether a value differs from the default; tensors and tables of the caller's are not compared."""
+    if value is None or value is default:
+        return False
+    is_plain = isinstance(value, str | int | float | list | tuple)
+    return not is_plain or not (value == default or value in ((), []))
+
+
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
     """Return those that say how blocks are gone through."""
     return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
@@ -179,21 +215,6 @@ def _accepted(function: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of the shared keywords that a function takes."""
     kind = function.__annotations__.get("keywords")
     return {} if kind is None else kind.__args__[0].__annotations__
-
-
-def check_choice(keyword: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that a keyword does not know."""
-    if value not in choices:
-        near = nearest(value, choices)
-        message = f"'{value}' is not {with_article(keyword)}" + (f": {near}" if near else "")
-        raise UsageError(message, one_of(value, choices))
-
-
-def check_number(keyword: str, value: float, least: float, most: float = math.inf) -> None:
-    """Refuse a number out of range."""
-    if not least <= value <= most:
-        allowed = f"{least:g} or more" if most == math.inf else f"from {least:g} to {most:g}"
-        raise UsageError(f"'{value}' is out of range for {keyword}: it is {allowed}", f"{keyword}={least:g}")
 
 
 def texts(value: Any) -> str | None:

@@ -85,7 +85,7 @@ def list_rules(*which: str) -> RuleList:
     """Return the rules with their thresholds, where those come from, and what to do.
 
     Args:
-        which: codes, names or beginnings of codes: `"MS705"`, `"dead-channels"`, `"MS7"`; none for every rule.
+        which: a code, a name, or the beginning of a code: MS705, dead-channels, MS7. In Python, none is every rule.
 
     Raises:
         UsageError: one of them means nothing; names the nearest (exit 2 on the command line).

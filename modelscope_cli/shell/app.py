@@ -13,7 +13,6 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
 from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
-from modelscope_cli.shell.old_names import renewed
 from modelscope_cli.shell.overview import COMMANDS, HELP, HELP_ALL, overview
 
 USAGE, BUG = 2, 3
@@ -64,9 +63,13 @@ def _run(argv: list[str]) -> int:
             return 0
         from modelscope_cli.shell.typer_app import command_line
 
+        if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
+            from modelscope_cli.shell.hints import unknown_command
+
+            raise unknown_command(argv)
         typed = command_line(_typed(argv))
         with lean_imports():
-            code = typed(args=renewed(argv), prog_name=_program(argv), standalone_mode=False)
+            code = typed(args=argv, prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
@@ -97,7 +100,7 @@ def _failed(error: ModelscopeError) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
     if error.hint and "..." in error.hint:
-        from modelscope_cli.shell.again import filled_in
+        from modelscope_cli.shell.hints import filled_in
 
         error.hint = filled_in(error.hint, _console.settings.argv, error.message)
     _console.fail(error)
@@ -125,7 +128,7 @@ def _shortened(text: str) -> str:
 
 def _misused(error: Exception) -> int:
     """A command line that Typer itself could not read."""
-    from modelscope_cli.shell.mistyped import what_was_meant
+    from modelscope_cli.shell.hints import what_was_meant
 
     if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
         _console.write(f"{error}\n")

@@ -1,8 +1,11 @@
 """What the shell completes: words that an option takes. Nothing heavy is imported."""
 
+import glob
 from collections.abc import Callable, Iterable
 
 import typer
+
+from modelscope_cli.models.names import model_names, timm_names
 
 LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
 
@@ -37,15 +40,35 @@ def losses(incomplete: str) -> list[str]:
     return _beginning(incomplete, ("auto", *LOSSES))
 
 
-def of_training(setting: str) -> Complete:
-    """Return what completes one of the names that a setting of a training has."""
+def name(incomplete: str) -> list[str]:
+    """Complete the name of a model."""
+    names = [f"timm:{name}" for name in timm_names()] if incomplete.startswith("timm:") else model_names()
+    return _beginning(incomplete, names)
 
-    def complete(incomplete: str) -> list[str]:
-        from modelscope_cli.training.request import CHOICES
 
-        return _beginning(incomplete, CHOICES[setting])
+def name_or_file(incomplete: str) -> list[str]:
+    """Complete the name of a model or of a file; where no name fits, the shell completes files, and better."""
+    names = name(incomplete)
+    return [*names, *sorted(glob.glob(f"{glob.escape(incomplete)}*"))] if names and incomplete else names
 
-    return complete
+
+def documents(incomplete: str) -> list[str]:
+    """Complete the name of a document that has a schema."""
+    from modelscope_cli.records.documents import DOCUMENTS
+
+    return _beginning(incomplete, DOCUMENTS)
+
+
+def topics(incomplete: str) -> list[str]:
+    """Complete a topic of the help, or a command."""
+    from modelscope_cli.shell.overview import COMMANDS
+
+    return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", *COMMANDS))
+
+
+def colour_maps(incomplete: str) -> list[str]:
+    """Complete the name of a colour map."""
+    return _beginning(incomplete, COLOUR_MAPS)
 
 
 def hooks(ctx: typer.Context, incomplete: str) -> list[str]:

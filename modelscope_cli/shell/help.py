@@ -6,65 +6,51 @@ Written here and not by Rich: a page without boxes is half as long, and it is th
 import re
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import fields
-from typing import Any
 
-from typer.core import TyperCommand, TyperGroup
-
-from modelscope_cli.shell import console, option_groups
-from modelscope_cli.shell.overview import HELP_ALL, overview
+from modelscope_cli.records.options import ARGUMENTS, OPTIONS, SHARED
+from modelscope_cli.shell.declared import Declared, declared, help_of
+from modelscope_cli.shell.overview import HELP_ALL
 from modelscope_cli.shell.pages import bold, entry, filled, width
-from modelscope_cli.shell.parsing import LeanParsing
 
-# The panels of options that many commands share; each is a topic of `modelscope help`.
-PANELS = {
-    "Model": {"mode", *(field.name for field in fields(option_groups.LoadOptions))},
-    "Input": {field.name for field in fields(option_groups.InputOptions)},
-    "Output": {"out", "save", "resume", *(field.name for field in fields(option_groups.OutputOptions))},
-}
-_OWN = "Options"
 _EXAMPLES = 3  # on a page that is not whole
-_DEFAULT = re.compile(r"default: (\(.*\)|[^;\]]*)")
-_IN_WORDS = re.compile(r"default: \(([^()]*)\)")
-_AT_LEAST = re.compile(r"\bx>=(\d+)(?=[;\]])")
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
+_FOLDED = (
+    "Model",
+    "Input",
+    "Output",
+)  # panels that many commands share; each is a topic of `modelscope help`
 _LINES = 60  # of a page at 80 columns; a command that has fewer folds nothing
 
 
-class Command(LeanParsing, TyperCommand):
-    """A command that writes its own help."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        whole = "\n".join(page(self, ctx, is_whole=True))
-        is_asked_for = HELP_ALL in console.settings.argv or whole.count("\n") < _LINES
-        formatter.write(whole if is_asked_for else "\n".join(page(self, ctx, is_whole=False)))
+def command_page(path: str, doc: str, *, is_whole: bool) -> str:
+    """Return the help of a command; one that is short is always whole."""
+    whole = "\n".join(page(path, doc, is_whole=True))
+    return whole if is_whole or whole.count("\n") < _LINES else "\n".join(page(path, doc, is_whole=False))
 
 
-class Group(LeanParsing, TyperGroup):
-    """The commands, in groups by what they are for."""
+def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
+    """Yield the lines of a command's help; where it is not whole, the first sentence of everything.
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write(overview())
-
-
-def page(command: Any, ctx: Any, *, is_whole: bool) -> Iterator[str]:
-    """Yield the lines of a command's help; where it is not whole, the first sentence of everything."""
-    yield f"{bold('Usage:')} " + usage(command, ctx)
+    Args:
+        path: such as `modelscope stats`.
+        doc: what the command says of itself, with its examples.
+    """
+    command = path.rsplit(maxsplit=1)[-1]
+    every = declared(command).values()
+    yield f"{bold('Usage:')} {usage(path)}"
     yield ""
-    yield from _about(command.help or "", is_whole)
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    yield from _section("Arguments", arguments, ctx, is_whole)
-    options = [one for one in command.params if one.param_type_name == "option" and not one.hidden]
+    yield from _about(doc, is_whole)
+    yield from _section("Arguments", (one for one in every if one.is_argument), command, is_whole)
     folded: dict[str, list[str]] = {}
-    panels: dict[str, list[Any]] = {}
-    for option in options:
-        panel = option.rich_help_panel or _OWN
-        if is_whole or option.name not in PANELS.get(panel, ()):
-            panels.setdefault(panel if is_whole or panel not in PANELS else _OWN, []).append(option)
-        else:
-            folded.setdefault(panel, []).append(option.opts[0])
-    for panel, inside in panels.items():
-        yield from _section(panel, inside, ctx, is_whole)
+    inside: dict[str, list[Declared]] = {}
+    for one in every:
+        is_folding = not is_whole and one.panel in _FOLDED
+        if is_folding and one.name in SHARED[one.panel]:
+            folded.setdefault(one.panel, []).append(long_name(one))
+        elif not one.is_argument:
+            inside.setdefault(OPTIONS if is_folding else one.panel, []).append(one)
+    for panel, options in inside.items():
+        yield from _section(panel, options, command, is_whole)
     if folded:
         yield ""
         yield bold("Shared options")
@@ -72,23 +58,28 @@ def page(command: Any, ctx: Any, *, is_whole: bool) -> Iterator[str]:
             yield from filled(", ".join(names), f"  {panel:<8}", " " * 10)
     if not is_whole:
         yield ""
-        yield f"More of each, and of the shared options: {ctx.command_path} {HELP_ALL}"
+        yield f"More of each, and of the shared options: {path} {HELP_ALL}"
 
 
-def page_of_panel(command: Any, panel: str, ctx: Any) -> Iterator[str]:
-    """Yield the options of one panel."""
-    inside = [one for one in command.params if getattr(one, "rich_help_panel", None) == panel]
-    shared = [option for option in inside if option.name in PANELS[panel]]
-    yield from _section(f"{panel} options", shared, ctx)
+def page_of_panel(command: str, panel: str) -> Iterator[str]:
+    """Yield the shared options of one panel."""
+    inside = [one for one in declared(command).values() if one.panel == panel and one.name in SHARED[panel]]
+    yield from _section(f"{panel} options", inside, command)
 
 
-def usage(command: Any, ctx: Any) -> str:
+def usage(path: str) -> str:
     """Return what can be typed: `modelscope stats [MODEL] [IMAGE]... [OPTIONS]`."""
-    arguments = [piece for piece in command.collect_usage_pieces(ctx) if piece != "[OPTIONS]"]
-    # Typer puts braces around what is required, and a second pair of brackets around what is not.
-    arguments = [re.sub(r"^\{(.*)\}|^\[(\[.*\])\]$", r"\1\2", piece) for piece in arguments]
-    pieces = [*arguments, "[OPTIONS]"] if ctx.allow_interspersed_args else ["[OPTIONS]", *arguments]
-    return " ".join([ctx.command_path, *pieces])
+    command = path.rsplit(maxsplit=1)[-1]
+    arguments = [_usage_of(one) for one in declared(command).values() if one.is_argument]
+    # What follows the script of `watch` is the script's own.
+    pieces = ["[OPTIONS]", *arguments] if command == "watch" else [*arguments, "[OPTIONS]"]
+    return " ".join([path, *pieces])
+
+
+def _usage_of(argument: Declared) -> str:
+    name = argument.option.metavar
+    shown = name if argument.parameter.is_required else f"[{name}]"
+    return f"{shown}..." if argument.parameter.kind == "texts" else shown
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
@@ -124,37 +115,56 @@ def _words(command: str) -> list[str]:
     return list(lexer)
 
 
-def _section(title: str, params: Iterable[Any], ctx: Any, is_whole: bool = True) -> Iterator[str]:
+def _section(title: str, options: Iterable[Declared], command: str, is_whole: bool = True) -> Iterator[str]:
     """Yield a heading and its options; of each its first sentence, or all that is said of it."""
-    records = [(one, record) for one in params if (record := one.get_help_record(ctx))]
-    if records:
-        yield ""
-        yield bold(title)
-    for one, (_, about) in records:
-        label = _label(one, ctx) if one.param_type_name == "option" else _argument(one)
-        shown = about if is_whole else _first_sentence(about)
-        yield from entry(label, _AT_LEAST.sub(r"at least \1", _IN_WORDS.sub(r"default: \1", shown)))
+    for place, one in enumerate(options):
+        if not place:
+            yield ""
+            yield bold(title)
+        about = help_of(one, command)
+        facts = list(facts_of(one, is_whole))
+        shown = about if is_whole else _SENTENCE.split(about)[0]
+        yield from entry(label(one), f"{shown} [{'; '.join(facts)}]" if facts else shown)
 
 
-def _first_sentence(about: str) -> str:
-    """Return the first sentence and the default; a range shows itself once it is left."""
-    text, _, extra = about.partition("  [")
-    default = _DEFAULT.match(extra)
-    return _SENTENCE.split(text)[0] + (f" [{default[0]}]" if default else "")
+def facts_of(one: Declared, is_whole: bool = True) -> Iterator[str]:
+    """Yield the default of an option, and what else its value is held to."""
+    if is_whole and one.option.variable:
+        yield f"env var: {one.option.variable}"
+    if one.shown_default:
+        yield f"default: {one.shown_default}"
+    if not is_whole:
+        return
+    least, most = one.option.least, one.option.most
+    if one.option.above is not None:
+        yield f"above {one.option.above:g}"
+    elif least is not None and most is not None and most <= 10_000:
+        yield f"{least:g} to {most:g}"
+    elif least is not None and one.option.below is not None:
+        yield f"{least:g} to below {one.option.below:g}"
+    elif least is not None:
+        yield f"at least {least:g}"
+    if one.parameter.is_required and one.panel == ARGUMENTS:
+        yield "required"
 
 
-def _label(option: Any, ctx: Any) -> str:
-    """Return `-l, --layer PATTERN`; of a flag its names alone."""
-    names = ", ".join(_names(option))
-    if option.is_flag:
-        return names
-    return f"{names} {str(option.display_type_rich(ctx)).strip('<>')}"
+def label(one: Declared) -> str:
+    """Return `-l, --layer PATTERN`; of a flag its names alone, of an argument its metavar."""
+    if one.is_argument:
+        return one.option.metavar
+    names = ", ".join(name for spelling in one.spellings[::-1] for name in spelling.split("/"))
+    return f"{names} {value_of(one)}".rstrip()
 
 
-def _argument(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
+def value_of(one: Declared) -> str:
+    """Return what stands for the value of an option; nothing of a flag."""
+    if one.parameter.kind in ("flag", "maybe"):
+        return ""
+    if one.option.metavar:
+        return one.option.metavar
+    return "|".join(one.option.choices) or "TEXT"
 
 
-def _names(option: Any) -> list[str]:
-    """Return the short name first, and of a flag that can be denied the other name too."""
-    return [*sorted(option.opts, key=len), *option.secondary_opts]
+def long_name(one: Declared) -> str:
+    """Return the long spelling of an option."""
+    return one.spellings[0].partition("/")[0]

@@ -1,65 +1,16 @@
 """The model of a command, by position or by `--model`."""
 
 import difflib
-import glob
 import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.models.names import model_names, timm_names
+from modelscope_cli.models.names import model_names
 
-_HELP = (
-    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
-)
 _IMPORT = re.compile(r".+\.py:.*|[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def _complete_name(incomplete: str) -> list[str]:
-    names = [f"timm:{name}" for name in timm_names()] if incomplete.startswith("timm:") else model_names()
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _complete_name_or_file(incomplete: str) -> list[str]:
-    """Return nothing where no name fits: the shell completes files then, and better."""
-    names = _complete_name(incomplete)
-    return [*names, *sorted(glob.glob(f"{glob.escape(incomplete)}*"))] if names and incomplete else names
-
-
-def _model_option(default: str | None) -> Any:
-    return typer.Option(
-        "--model",
-        "-m",
-        metavar="MODEL",
-        help=_HELP,
-        autocompletion=_complete_name,
-        show_default=default or False,
-        rich_help_panel="Model",
-    )
-
-
-# None where nobody said it, so that a model by position can tell.
-ModelOpt = Annotated[str | None, _model_option("resnet34")]
-LearnerOpt = Annotated[str | None, _model_option("resnet18")]
-SameModelOpt = Annotated[str | None, _model_option(None)]
-ModelArg = Annotated[
-    str | None,
-    typer.Argument(metavar="MODEL", help=_HELP, autocompletion=_complete_name_or_file, show_default=False),
-]
-FirstArg = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help="The model, as `modelscope help model` explains.",
-        autocompletion=_complete_name_or_file,
-        show_default=False,
-    ),
-]
 
 
 def _has_name_of_image(word: str) -> bool:
@@ -108,10 +59,8 @@ def take_model(
         UsageError: two different models, or none; a word that is neither a model nor an image (exit 2).
     """
     from modelscope_cli.models.weights_file import is_model_file, is_no_image
-    from modelscope_cli.shell.slips import refuse_slips, refuse_weights
 
     words = [word for word in (first, *(others or ())) if word is not None]
-    refuse_slips(words)
     at = next((i for i, word in enumerate(words) if is_model(word) and (not i or names_model(word))), None)
     if at is None and named is None:
         at = next((i for i, word in enumerate(words) if is_model_file(word)), None)
@@ -128,10 +77,10 @@ def take_model(
             both = shlex.join([model, second])
             hint = f"leave out {shlex.quote(second)} or modelscope diff {both}"
             raise UsageError(f"'{model}' and '{second}' are two models", hint)
-        refuse_weights(words)
+        _refuse_weights(words)
         return model, words
     if named is not None:  # else none of them holds any
-        refuse_weights(words)
+        _refuse_weights(words)
     if words:
         _refuse_mistyped(words[0])
     said = default if named is None else named
@@ -154,16 +103,6 @@ def refuse_model(word: str, *options: str) -> None:
         raise UsageError(f"'{word}' is a model, and this command reads a file", hint)
 
 
-def need_images(command: str, words: Sequence[str]) -> None:
-    """Refuse a command line without images, for a command that means nothing without.
-
-    Raises:
-        UsageError: exit code 2.
-    """
-    if not words:
-        raise UsageError("missing argument 'IMAGE'", f"modelscope {command} --help")
-
-
 def _refuse_mistyped(word: str) -> None:
     """Refuse a word that is nearly the name of a model, and not a file."""
     from modelscope_cli.models.hubs import named_here
@@ -177,3 +116,26 @@ def _refuse_mistyped(word: str) -> None:
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
         raise UsageError(message, "modelscope models " + re.match("[a-z]+", near[0])[0])  # type: ignore[index]
+
+
+def _refuse_weights(words: Sequence[str]) -> None:
+    """Refuse a checkpoint, or a model of another format, where an image is expected.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
+    from modelscope_cli.shell import console
+    from modelscope_cli.shell.hints import options_of
+
+    argv = console.settings.argv
+    for word in words:
+        if word not in argv[1:] or not os.path.exists(word) or not is_model_file(word):
+            continue
+        at = argv.index(word, 1)
+        line = [*argv[:at], *argv[at + 1 :]]
+        is_weights = is_weights_file(word)
+        if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
+            line += ["--checkpoint", word]
+        what = "weights" if is_weights else "a model"
+        raise UsageError(f"'{word}' holds {what}, not an image", shlex.join(["modelscope", *line]))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
+from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
@@ -68,10 +69,7 @@ def destination(
     """
     formats = (*FORMATS, *more)
     if format not in formats:
-        near = nearest(format, formats)
-        raise UsageError(
-            f"unknown format '{format}'" + (f": {near}" if near else ""), one_of(format, formats)
-        )
+        raise unknown("a format", format, formats)
     if is_json:
         if format not in ("auto", "json"):
             raise UsageError(f"'--json' and '--format {format}' exclude each other", "leave out --json")
@@ -94,7 +92,7 @@ def destination(
 
 def _as_folder() -> str | None:
     """Return what was typed with a folder of pictures in the place of the file; None for a command without one."""
-    from modelscope_cli.shell.again import options_of
+    from modelscope_cli.shell.hints import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):

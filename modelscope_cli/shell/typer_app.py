@@ -5,18 +5,54 @@ import re
 from collections.abc import Collection
 from functools import cache
 from importlib import import_module
+from types import MethodType
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from modelscope_cli import __version__
+from modelscope_cli.errors import UsageError
 from modelscope_cli.shell import console
-from modelscope_cli.shell.help import Command, Group
-from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL
+from modelscope_cli.shell.help import command_page
+from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL, overview
 
 # What follows the script belongs to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
+
+
+class _TakesWords:
+    """Takes every value as it was typed, which `Call` reads: Typer would have pydantic check it, whose import takes
+    longer than many a command."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            param.process_value = MethodType(_process_value, param)
+        return params
+
+
+class Command(_TakesWords, TyperCommand):
+    """A command that writes its own help, and says which words are too many."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        is_whole = HELP_ALL in console.settings.argv
+        formatter.write(command_page(ctx.command_path, self.help or "", is_whole=is_whole))
+
+    def invoke(self, ctx: Any) -> Any:
+        if ctx.args:
+            from modelscope_cli.shell.hints import too_many
+
+            raise too_many(self.name or "", ctx.args, console.settings.argv)
+        return super().invoke(ctx)
+
+
+class Group(_TakesWords, TyperGroup):
+    """The commands, in groups by what they are for."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(overview())
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -53,9 +89,8 @@ def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
             app.command(name, help=about)(lambda: None)
             continue
         command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
-        registered = app.command(
-            name, cls=Command, help=_paragraphs(command.__doc__), context_settings=_SETTINGS.get(name)
-        )
+        settings = {"allow_extra_args": True, **_SETTINGS.get(name, {})}
+        registered = app.command(name, cls=Command, help=doc_of(command), context_settings=settings)
         registered(command)
     return app
 
@@ -66,6 +101,18 @@ def command_line(names: tuple[str, ...]) -> Any:
     return get_command(make_app(names))
 
 
-def _paragraphs(doc: str) -> str:
+def _process_value(param: Any, ctx: Any, value: Any) -> Any:
+    """Return a value as it was typed.
+
+    Raises:
+        UsageError: a required argument is missing (exit 2).
+    """
+    if param.required and value in (None, ()):
+        name = param.metavar or param.name.upper()
+        raise UsageError(f"missing argument '{name}'", f"modelscope {ctx.info_name} --help")
+    return value if param.callback is None else param.callback(ctx, param, value)
+
+
+def doc_of(command: Any) -> str:
     """Return a docstring that a terminal of any width can wrap: one line a paragraph."""
-    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(doc))
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__))

@@ -11,10 +11,8 @@ from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.training.request import (
-    check_drawn,
     check_init,
     check_one_source,
-    check_request,
     name_model,
     request_of,
     seed_of,
@@ -52,17 +50,17 @@ def lrfind(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
             the first is used; None for drawn shapes.
-        loaders: `path/to/file.py:NAME`: a loader, or a function that returns one, in place of `data`.
-        pictures, size: how many shapes are drawn, and the side of the images in pixels; not for loaders.
-        low, high: the first and the last learning rate, `--from` and `--to`.
-        steps: on the way from one to the other, by a factor, or evenly where it is `linear`.
-        smoothing: weight of the past in the smoothed loss, from 0 to below 1.
-        diverged: stop once the smoothed loss is so many times its lowest value.
-        batch: images in a step; a loader has batches of its own.
-        optimizer, label_smoothing, weight_decay: as on the command line.
-        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
-        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
-        weights, num_classes: of a model that is named; with data of known classes it has as many.
+        loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
+            validation).
+        pictures: how many shapes to draw.
+        size: width and height of each image, in pixels.
+        low: the first learning rate.
+        high: the last learning rate.
+        steps: how many steps to make.
+        linear: raise the learning rate by equal amounts, not by equal factors.
+        smoothing: how much the loss is smoothed, from 0 to below 1.
+        diverged: stop once the smoothed loss is X times its lowest.
+        batch: how many images each step takes. A loader has batches of its own.
         out: folder for the report and the figure; `force`: it need not be empty.
 
     Raises:
@@ -71,7 +69,7 @@ def lrfind(
     """
     invoked = invocation()
     progress = progress or SILENT
-    _check_sweep(low, high, steps, smoothing, diverged)
+    _check_sweep(low, high)
     model = name_model(model, weights, keywords, num_classes)
     asked = request_of(
         keywords,
@@ -80,8 +78,6 @@ def lrfind(
         lr=low,
         seed=seed_of(model, keywords),
     )
-    check_request(asked)
-    check_drawn(pictures, size)
     check_init(asked, model)
     check_one_source(data, loaders)
     results = Results(out, force)
@@ -145,14 +141,8 @@ def lrfind(
     return results.write(record, progress)
 
 
-def _check_sweep(low: float, high: float, steps: int, smoothing: float, diverged: float) -> None:
+def _check_sweep(low: float, high: float) -> None:
     if not (0 < low < high and math.isfinite(high)):
         raise UsageError(
             f"'--from {low:g} --to {high:g}' is not a rising range above 0", "--from 1e-5 --to 10"
         )
-    if steps < 3:
-        raise UsageError(f"'--steps {steps}' is not 3 or more", "--steps 100")
-    if not 0 <= smoothing < 1:
-        raise UsageError(f"'--smoothing {smoothing:g}' is not from 0 to below 1", "--smoothing 0.9")
-    if not diverged > 1:
-        raise UsageError(f"'--diverged {diverged:g}' is not more than 1", "--diverged 4")

@@ -1,34 +1,26 @@
 """What was asked of a training, checked before anything heavy is imported. Standard library."""
 
+import difflib
 import itertools
 import math
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.bounds import MOST, absurdity
 from modelscope_cli.records.keywords import DEFAULTS, ClassifierKeywords, LearningKeywords, ModelKeywords
+from modelscope_cli.records.refusals import refuse
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
     from modelscope_cli.training.data import DataSource
 
-CHOICES = {
-    "optimizer": ("sgd", "momentum", "nesterov", "adamw"),
-    "schedule": ("constant", "one-cycle", "cosine"),
-    "init": ("default", "kaiming-normal", "kaiming-uniform", "xavier", "lsuv"),
-    "activation": ("relu", "leaky", "general"),
-    "norm": ("batch", "layer", "group", "instance", "running", "none"),
-}
-# Where an option, and what is varied, is called otherwise than the setting; the first is what documents say.
-_OPTIONS = {"norm": "norm-layer"}
-_MOST = {"batch": MOST}
-_LEAST: dict[str, float] = {"steps": 1, "batch": 1, "every": 1, "patience": 1}
-_LEAST |= {"lr": 0.0, "label_smoothing": 0.0, "weight_decay": 0.0}
+
+# Where the setting that documents name is called otherwise than the option.
+_SETTINGS = {"norm_layer": "norm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +64,21 @@ def request_of(keywords: ClassifierKeywords, **own: Any) -> TrainRequest:
     said = {**DEFAULTS, **keywords}
     patterns = {"freeze", "train_only"}  # which want the model
     shared = LearningKeywords.__annotations__.keys() - patterns
-    return TrainRequest(**{_field(name): said[name] for name in shared}, **own)
+    return TrainRequest(**{_SETTINGS.get(name, name): said[name] for name in shared}, **own)
 
 
-# What can be varied, and how a value is read.
-_VARIED: dict[str, Callable[[str], Any]] = {
-    **dict.fromkeys(CHOICES, str),
-    **{"lr": float, "batch": int, "label_smoothing": float, "weight_decay": float},
+# What can be varied, with an example.
+_VARIED = {
+    "optimizer": "sgd,momentum",
+    "schedule": "constant,one-cycle",
+    "init": "default,kaiming-normal",
+    "activation": "relu,leaky",
+    "norm_layer": "batch,layer",
+    "lr": "0.01,0.1",
+    "batch": "16,64",
+    "label_smoothing": "0,0.1",
+    "weight_decay": "0,0.01",
 }
-
-
-def check_request(request: TrainRequest) -> None:
-    """Refuse what no training can be.
-
-    Raises:
-        UsageError: an unknown name, or a number out of range (exit 2).
-    """
-    for field, choices in CHOICES.items():
-        check_choice(field, getattr(request, field), choices)
-    for field, least in _LEAST.items():
-        value = getattr(request, field)
-        if value is None:
-            continue
-        wrong = absurdity(value)
-        if wrong or value > _MOST.get(field, value):
-            raise UsageError(
-                f"'--{_dashed(field)} {value:g}' is {wrong or f'more than {_MOST[field]}'}",
-                f"--{_dashed(field)} {_usual(field):g}",
-            )
-        is_above = value > 0 if field == "lr" else value >= least
-        if not (is_above and math.isfinite(value)):
-            fits = "more than 0" if field == "lr" else f"{least:g} or more"
-            hint = f"--{_dashed(field)} {_usual(field):g}"
-            raise UsageError(f"'--{_dashed(field)} {value:g}' is not {fits}", hint)
-    if request.label_smoothing > 1:
-        message = f"'--label-smoothing {request.label_smoothing:g}' is not between 0 and 1"
-        raise UsageError(message, "--label-smoothing 0.1")
-    if request.clip_norm is not None and not request.clip_norm > 0:
-        raise UsageError(f"'--clip-norm {request.clip_norm:g}' is not more than 0", "--clip-norm 1")
-
-
-def _usual(field: str) -> float:
-    value = getattr(TrainRequest(), field)
-    return 1 if value is None else float(value)
 
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
@@ -125,13 +89,6 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 def seed_of(model: "Model", keywords: ClassifierKeywords) -> int:
     """Return the seed of everything random: that of the request, or what was said beside a module."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", 0)
-
-
-def check_drawn(pictures: int, size: int) -> None:
-    """Refuse too few pictures to hold a tenth of them out, or too small ones to show a shape (exit 2)."""
-    for name, value, least in (("pictures", pictures, 20), ("size", size, 8)):
-        if value < least:
-            raise UsageError(f"'--{name} {value}' is not {least} or more", f"--{name} {least}")
 
 
 def name_model(
@@ -182,14 +139,6 @@ def check_init(request: TrainRequest, model: "Model") -> None:
         )
 
 
-def check_choice(field: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is none of `choices`, naming the near ones (exit 2)."""
-    if value not in choices:
-        near = nearest(value, choices)
-        message = f"unknown {_dashed(field)} '{value}'" + (f": {near}" if near else "")
-        raise UsageError(message, one_of(value, choices))
-
-
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One cell of the grid: what differs, in words (`init=xavier norm=none`), and the whole request."""
@@ -208,20 +157,16 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
     axes: dict[str, list[str]] = {}
     for typed in vary:
         name, equals, values = typed.partition("=")
-        field = _field(name)
+        field = name.strip().lower().replace("-", "_")
         if field not in _VARIED:
-            near = nearest(field, _VARIED)
-            message = f"'--vary {typed}' does not name an option that can be varied" + (
-                f": {near}" if near else ""
-            )
-            meant = near.removeprefix("did you mean ").split(", ")[0] or "lr"
+            meant = (difflib.get_close_matches(field, _VARIED, n=1, cutoff=0.5) or ["lr"])[0]
+            message = f"'--vary {typed}' does not name an option that can be varied"
             every = f"one of {', '.join(map(_dashed, _VARIED))}"
-            raise UsageError(message, f"--vary {_dashed(meant)}={_example(meant)}   {every}")
+            hint = f"--vary {_dashed(meant)}={_VARIED[meant]}   {every}"
+            raise UsageError(with_nearest(message, field, _VARIED), hint)
         words = [word.strip() for word in values.split(",") if word.strip()]
         if not equals or not words:
-            raise UsageError(
-                f"'--vary {typed}' names no values", f"--vary {_dashed(field)}={_example(field)}"
-            )
+            raise UsageError(f"'--vary {typed}' names no values", f"--vary {_dashed(field)}={_VARIED[field]}")
         if field in axes:
             both = f"{_dashed(field)}={','.join([*axes[field], *words])}"
             raise UsageError(f"'--vary {_dashed(field)}' is given twice", f"--vary {shlex.quote(both)}")
@@ -229,32 +174,27 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
     found = []
     for words_of_cell in itertools.product(*axes.values()):
         settings = dict(zip(axes, words_of_cell, strict=True))
-        changed = replace(request, **{field: _read(field, word) for field, word in settings.items()})
-        check_request(changed)
+        changed = {field: _read(field, word) for field, word in settings.items()}
+        refuse("train", changed)
         name = " ".join(f"{_dashed(field)}={word}" for field, word in settings.items())
-        found.append(Variant(name, settings, changed))
+        found.append(
+            Variant(
+                name,
+                settings,
+                replace(request, **{_SETTINGS.get(field, field): value for field, value in changed.items()}),
+            )
+        )
     return tuple(found)
 
 
 def _read(field: str, word: str) -> Any:
+    kind = type(getattr(TrainRequest(), _SETTINGS.get(field, field)))
     try:
-        return _VARIED[field](word)
+        return kind(word)
     except ValueError as error:
-        example = f"--vary {_dashed(field)}={_example(field)}"
+        example = f"--vary {_dashed(field)}={_VARIED[field]}"
         raise UsageError(f"'{word}' is not a number for '--vary {_dashed(field)}'", example) from error
 
 
-def _example(field: str) -> str:
-    if field in CHOICES:
-        return ",".join(CHOICES[field][:2])
-    return {"lr": "0.01,0.1", "batch": "16,64", "label_smoothing": "0,0.1", "weight_decay": "0,0.01"}[field]
-
-
-def _field(typed: str) -> str:
-    """Return the setting that an option to be varied means."""
-    word = typed.strip().lower().replace("_", "-")
-    return next((field for field, option in _OPTIONS.items() if option == word), word.replace("-", "_"))
-
-
 def _dashed(field: str) -> str:
-    return _OPTIONS.get(field, field.replace("_", "-"))
+    return field.replace("_", "-")

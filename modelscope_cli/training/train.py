@@ -17,10 +17,8 @@ from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.report.views import figures_of
 from modelscope_cli.training.request import (
     as_tuple,
-    check_drawn,
     check_init,
     check_one_source,
-    check_request,
     check_source,
     name_model,
     request_of,
@@ -47,7 +45,7 @@ def train(
     schedule: str = "constant",
     clip_norm: float | None = None,
     patience: int | None = None,
-    callback: Any = (),
+    callback: str | Sequence[str] | Any = (),
     vary: str | Sequence[str] = (),
     weights: str = "none",
     every: int | None = None,
@@ -65,18 +63,22 @@ def train(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         data: a folder with one folder of images a class; a `DataLoader` of `(images, labels)`, or a pair, of which
             the second is measured on; None for drawn shapes.
-        loaders: `path/to/file.py:NAME`: a loader, a pair, or a function that returns such, in place of `data`.
-        pictures, size: how many shapes are drawn, and the side of the images in pixels; not for loaders.
-        steps, batch: changes of the weights, and images in each; a loader has batches of its own.
-        optimizer, lr, schedule, label_smoothing, weight_decay, clip_norm: as on the command line.
-        patience: stop once the held-out loss has not fallen for so many epochs.
-        callback: `path/to/file.py:Class`, a class or an object that is told what happens, or several.
-        vary: train once for each value and each combination: `"norm-layer=batch,none"`, or several.
-        init, activation, leak, subtract, maximum, norm_layer: what is changed in the model before.
-        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
-        weights: of a model that is named.
-        every: look at every so many steps; None for 200 looks at most.
-        save_every: with `out`, also keep the weights after every so many steps.
+        loaders: train on a DataLoader of your own. NAME may also be a function that returns one, or (train,
+            validation).
+        pictures: how many shapes to draw.
+        size: width and height of each image, in pixels.
+        steps: how many optimizer steps to make.
+        batch: how many images each step takes. A loader has batches of its own.
+        lr: the learning rate, or its peak.
+        schedule: constant, one-cycle, or cosine.
+        clip_norm: scale all gradients to this norm.
+        patience: stop after N epochs without a lower validation loss.
+        callback: tell a class of your own what happens (repeatable). Its methods are those of
+            modelscope_cli.training.runner.Callback. In Python also a class or an object, or several.
+        vary: train once for each value (repeatable). Several give every combination. OPTION is init, norm-layer,
+            activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
+        every: record every K-th step, instead of about 200 steps.
+        save_every: also save the weights after every N steps.
         out: folder for the report, the figure, the table and the weights; `force`: it need not be empty.
 
     Raises:
@@ -97,8 +99,6 @@ def train(
         every=every,
         seed=seed_of(model, keywords),
     )
-    check_request(asked)
-    check_drawn(pictures, size)
     check_one_source(data, loaders)
     variants = variants_of(asked, as_tuple(vary))
     for variant in variants:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, overload
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.patterns import parse_pattern
-from modelscope_cli.records.keywords import check_choice, spelled_out
+from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     Models = nn.Module | Sequence[nn.Module]
     Optimizers = Optimizer | Sequence[Optimizer]
-
-ABORT_ON = ("nan", "findings")
 
 
 @overload
@@ -92,13 +90,15 @@ def watch(
     Args:
         what: the script, or with `module` the name of a module as in `python -m`; or a model, or several.
         optimizer: of the loop: only its steps count, or those of several; None for all that train the models.
-        arguments: the script's own.
-        every: look at every so many steps; None for every step at first, then progressively fewer.
-        steps: stop after so many steps: the script is left, or the block.
-        abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`).
-        like: a run that was fine, as the folder or page that `watch` wrote, or its record: the record says in
-            `compared` what differs, from the cause to the symptom.
-        report: a folder with the log of a run, killed or not: nothing is run, and the figures are drawn as well.
+        arguments: the script's own arguments.
+        module: SCRIPT is a module's name, as in python -m.
+        every: record every K-th step.
+        steps: stop the script after N steps.
+        abort_on: stop the script, with exit code 1, once this is seen.
+        like: say what differs from a run that was fine: its folder or page. In Python also its record: `compared`
+            of the record says what differs, from the cause to the symptom.
+        report: run nothing: report on the log in this folder, of a run that was killed or not, and draw its
+            figures.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force`: it need not be empty.
 
@@ -156,11 +156,6 @@ def _good_run(like: "str | PathLike[str] | WatchRecord | None") -> tuple[str, Wa
 
 
 def _check(request: WatchRequest) -> None:
-    for name, value in (("every", request.every), ("steps", request.steps)):
-        if value is not None and value < 1:
-            raise UsageError(f"'--{name} {value}' is not 1 or more", f"--{name} 10")
-    if request.abort_on is not None:
-        check_choice("reason to abort", request.abort_on, ABORT_ON)
     for pattern in request.patterns:
         if parse_pattern(pattern).is_positional:
             message = f"layer pattern '{pattern}' names calls; every call of a layer is watched"

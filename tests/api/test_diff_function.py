@@ -119,7 +119,7 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, tiny_resnet(), x, device="cpu")
     with pytest.raises(UsageError, match="two different inputs"):
         ms.diff(model, STAR, x, b_mode="train")
-    with pytest.raises(UsageError, match="'trian' is not a b_mode: did you mean train"):
+    with pytest.raises(UsageError, match="'trian' is not a value of b_mode: did you mean train"):
         ms.diff(model, b_mode="trian")
     with pytest.raises(UsageError, match="a model of type dict is neither"):
         ms.diff({}, model)

@@ -97,9 +97,9 @@ def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
     [
         ({"loss": "entropy"}, "did you mean cross-entropy"),
         ({"loss": 3}, "a loss of type int is neither"),
-        ({"clip": 1, "clip_norm": 1}, "two ways of clipping"),
+        ({"clip": 1, "clip_norm": 1}, "exclude each other"),
         ({"mode": "trian"}, "did you mean train"),
-        ({"repeat": 0}, "above 0"),
+        ({"repeat": 0}, "too small"),
         ({"full_backward": True, "clip_activations": 1.0}, "tensor hooks"),
     ],
 )

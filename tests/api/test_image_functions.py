@@ -184,7 +184,7 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
         ("featuremaps", {"cell": 4096}, "cell"),
         ("featuremaps", {"scale": "chanel"}, "channel"),
         ("featuremaps", {"cmap": "viridi"}, "viridis"),
-        ("ablate", {"by_channel": True}, "which layers"),
+        ("ablate", {"by_channel": True}, "needs layer"),
         ("ablate", {"method": "means"}, "mean"),
         ("prune", {"amount": 1}, "below 1"),
         ("prune", {"sweep": (0.5, 2.0)}, "below 1"),
@@ -199,9 +199,9 @@ def test_a_folder_that_is_not_empty_is_refused_before_the_model_is_loaded(comman
         ("attack", {"method": "fgsm", "steps": 3}, "does not apply"),
         ("predict", {"top": 0}, "top"),
         ("predict", {"scores": "sigmoyd"}, "sigmoid"),
-        ("predict", {"temperature": 0}, "above 0"),
+        ("predict", {"temperature": 0}, "more than 0"),
         ("predict", {"threshold": 0.5, "scores": "softmax"}, "is for sigmoid"),
-        ("predict", {"threshold": 2, "scores": "sigmoid"}, "from 0 to 1"),
+        ("predict", {"threshold": 2, "scores": "sigmoid"}, "the most is 1"),
     ],
 )
 def test_what_means_nothing_is_refused_before_the_model_is_loaded(command, keywords, said):

@@ -82,8 +82,8 @@ def test_a_module_and_a_loader_are_left_as_they_were(unchanged, capsys):
     ("keywords", "words"),
     [
         ({"low": 1.0, "high": 0.1}, "--from 1 --to 0.1"),
-        ({"steps": 2}, "3 or more"),
-        ({"smoothing": 1.0}, "--smoothing 1"),
+        ({"steps": 2}, "the least is 3"),
+        ({"smoothing": 1.0}, "smoothing=1"),
         ({"loaders": "own.py:loaders", "data": "folder"}, "exclude each other"),
     ],
 )

@@ -70,7 +70,7 @@ def test_what_no_model_takes_is_refused():
         ms.stats(model, device="cuda")
     with pytest.raises(TypeError, match="unexpected keyword argument 'layers': did you mean layer"):
         ms.stats(model, layers="conv")
-    with pytest.raises(UsageError, match="'trian' is not a mode: did you mean train"):
+    with pytest.raises(UsageError, match="'trian' is not a value of mode: did you mean train"):
         ms.stats(model, mode="trian")
 
 

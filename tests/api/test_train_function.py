@@ -129,8 +129,8 @@ def test_a_callback_may_be_a_class_or_an_object_of_ones_own(tiny):
 
 
 REFUSED = {
-    "too few pictures": ({"pictures": 3}, UsageError, "20 or more"),
-    "no steps": ({"steps": 0}, UsageError, "1 or more"),
+    "too few pictures": ({"pictures": 3}, UsageError, "the least is 20"),
+    "no steps": ({"steps": 0}, UsageError, "the least is 1"),
     "an unknown optimizer": ({"optimizer": "adamax"}, UsageError, "did you mean adamw"),
     "a keyword for a model that is named": ({"weights": "DEFAULT"}, UsageError, "'weights'"),
     "patience without images to measure on": ({"data": [1], "patience": 2}, UsageError, "validation images"),

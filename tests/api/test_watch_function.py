@@ -375,7 +375,7 @@ REFUSED = {
     "arguments for a loop": ((Net(),), {"arguments": ["3"]}, "for a script"),
     "a pattern that matches nothing": ((Net(),), {"layer": "cnov"}, "'cnov'"),
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
-    "every nothing": ((Net(),), {"every": 0}, "1 or more"),
+    "every nothing": ((Net(),), {"every": 0}, "the least is 1"),
     "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
     "a report and a script": (("loop.py",), {"report": "run"}, "one argument too many"),
 }

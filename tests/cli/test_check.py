@@ -384,7 +384,7 @@ BAD = [
     ("--max-memory 5X", 2, "'--max-memory 5X' is not an amount of memory", "--max-memory 500MB"),
     ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
     ("--fail-on eror", 2, "'--fail-on eror' is not a severity: did you mean error", "--fail-on error"),
-    ("--format junt", 2, "unknown format 'junt': did you mean junit", "did you mean junit"),
+    ("--format junt", 2, "'junt' is not a format: did you mean junit", "did you mean junit"),
     ("-o check.foo", 2, "'--output check.foo' does not say", "--format table"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
     ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),

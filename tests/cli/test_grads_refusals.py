@@ -14,10 +14,10 @@ TABLE = [
     ("{tiny} --loss nll", 2, "'nll' needs log-probabilities", "--loss cross-entropy"),
     ("-m broken.py:Regression --loss bce", 2, "needs an output of N x classes", "--loss mean or"),
     ("-m broken.py:Regression --label-smoothing 0.1", 2, "'--label-smoothing'", "leave out --label"),
-    ("{tiny} --label-smoothing 2", 2, "'--label-smoothing 2' is not in 0..1", "--label-smoothing 0.1"),
+    ("{tiny} --label-smoothing 2", 2, "'--label-smoothing 2' is too large: the most is 1", "--label-smoothing 0"),
     ("{tiny} --loss mse --label-smoothing 0.1", 2, "not to 'mse'", "--loss cross-entropy"),
-    ("{tiny} --weight-decay -1", 2, "'--weight-decay -1' is not 0 or more", "--weight-decay 1e-4"),
-    ("{tiny} --weight-decay nan", 2, "'--weight-decay': nan is not a finite number", "grads --help"),
+    ("{tiny} --weight-decay -1", 2, "'--weight-decay -1' is too small: the least is 0", "--weight-decay 0"),
+    ("{tiny} --weight-decay nan", 2, "'--weight-decay nan' is not a finite number", "--weight-decay 0"),
     ("{tiny} --loss broken.py:nothing", 2, "has no attribute 'nothing'", "broken.py:"),
     ("{tiny} --loss missing.py:fn", 2, "'missing.py'", "ls ."),
     ("{tiny} --loss broken.py:unlucky", 4, "raised ValueError: no luck today", "python "),
@@ -26,21 +26,21 @@ TABLE = [
     ("{tiny} --loss broken.py:detached", 4, "a number without a graph", "made of the output"),
     # clipping, marks, tables
     *(
-        (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not a limit above 0", f"{option} 1.0")
+        (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not more than 0", f"{option} 1")
         for option in ("--clip", "--clip-norm", "--clip-activations")
         for value in (-1, 0)
     ),
     *(
-        (f"{{tiny}} {option} {value}", 2, f"'{option}': {value} is not a finite number", "grads --help")
+        (f"{{tiny}} {option} {value}", 2, f"'{option} {value}' is not a finite number", f"{option} 1")
         for option in ("--clip", "--clip-norm", "--clip-activations")
         for value in ("inf", "nan")
     ),
-    ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip' and '--clip-norm' are two", "leave out --clip-norm"),
+    ("{tiny} --clip 1 --clip-norm 1", 2, "'--clip 1' and '--clip-norm 1'", "leave out --clip-norm"),
     ("{tiny} --full-backward --clip-activations 1", 2, "works by tensor hooks", "leave out --full-backward"),
     ("{tiny} --vanishing 2 --exploding 1", 2, "'--vanishing 2' and '--exploding 1'", "--vanishing 1e-07"),
-    ("{tiny} --vanishing nan", 2, "'--vanishing': nan is not a finite number", "grads --help"),
-    ("{tiny} --repeat 0", 2, "'--repeat'", " --help"),
-    ("{tiny} --table losses", 2, "'losses'", " --help"),
+    ("{tiny} --vanishing nan", 2, "'--vanishing nan' is not a finite number", "--vanishing 1"),
+    ("{tiny} --repeat 0", 2, "'--repeat 0' is too small: the least is 1", "--repeat 1"),
+    ("{tiny} --table losses", 2, "'losses'", "try parameters, activations, batch-norm"),
     ("{tiny} --table batch-norm", 2, "'--table batch-norm'", "--mode train"),
     ("{tiny} --table activations --columns ratio", 2, "'ratio' in --columns", "--columns name,"),
     # what is trained

@@ -6,6 +6,11 @@ import shlex
 import pytest
 from typer.main import get_command
 
+import modelscope_cli as ms
+from modelscope_cli.analysis.explaining.request import METHODS
+from modelscope_cli.analysis.gradients.request import LOSSES
+from modelscope_cli.hooks.spec import ACTIONS, KINDS
+from modelscope_cli.shell.declared import declared, help_of, signature
 from modelscope_cli.shell.overview import COMMANDS
 from modelscope_cli.shell.typer_app import make_app
 
@@ -90,3 +95,16 @@ def test_an_unknown_topic_names_the_near_ones(run):
 
 def test_options_of_watch_stand_before_the_script(run):
     assert run("watch --help").out.startswith("Usage: modelscope watch [OPTIONS] [SCRIPT]")
+
+
+def test_the_help_names_every_action_and_kind_of_hook_and_every_method_and_loss():
+    hook = help_of(declared("stats")["hook"], "stats")
+    assert f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}." in hook
+    assert f", or {', '.join(METHODS)}." in help_of(declared("explain")["method"], "explain")
+    assert f"auto, {', '.join(LOSSES)}, or FILE.py:fn" in help_of(declared("grads")["loss"], "grads")
+
+
+def test_a_docstring_says_to_python_alone_what_follows_in_python():
+    doc = signature("predict")["labels"].help
+    assert doc.endswith("JSON {index: label}.")
+    assert "In Python also the names themselves." in " ".join((ms.predict.__doc__ or "").split())

@@ -6,7 +6,8 @@ import pytest
 import warm
 
 from modelscope_cli.models import hubs
-from modelscope_cli.shell.named_model import _complete_name, names_model
+from modelscope_cli.shell.completion import name as complete_name
+from modelscope_cli.shell.named_model import names_model
 
 
 @pytest.mark.parametrize("command", ["summary {}", "stats {}", "predict {harbour} --model {}", "check {}"])
@@ -40,9 +41,9 @@ def test_a_prefix_makes_a_model_of_a_word(word):
 
 
 def test_completion_knows_the_names_after_the_prefix_only(monkeypatch):
-    monkeypatch.setattr("modelscope_cli.shell.named_model.timm_names", lambda: ("resnet50d", "vit_tiny"))
-    assert _complete_name("timm:vit") == ["timm:vit_tiny"]
-    assert not any("timm" in name for name in _complete_name(""))
+    monkeypatch.setattr("modelscope_cli.shell.completion.timm_names", lambda: ("resnet50d", "vit_tiny"))
+    assert complete_name("timm:vit") == ["timm:vit_tiny"]
+    assert not any("timm" in name for name in complete_name(""))
 
 
 def test_nothing_of_them_is_imported_for_other_models():

@@ -358,11 +358,11 @@ REFUSED = [
     ("watch --out full loop.py", 2, "'full' is not empty", "--force"),
     ("watch --report empty", 2, "'empty'", "modelscope watch"),
     ("watch --report full loop.py", 2, "'loop.py'", "leave out loop.py"),
-    ("watch --every 0 loop.py", 2, "--every", "--help"),
-    ("watch --abort-on nun loop.py", 2, "nun", "--help"),
+    ("watch --every 0 loop.py", 2, "--every", "--every 1"),
+    ("watch --abort-on nun loop.py", 2, "nun", "did you mean nan"),
     ("watch --format jsno loop.py", 2, "'jsno'", "did you mean json"),
     ("watch --columns maen loop.py", 2, "'maen'", "--columns"),
-    ("watch --strict loop.py", 2, "--fail-on is missing", "--fail-on error"),
+    ("watch --strict loop.py", 2, "needs --fail-on", "--fail-on error"),
 ]
 
 

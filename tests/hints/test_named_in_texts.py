@@ -3,11 +3,12 @@
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
-import hint_sites
 import pasting
 
-from modelscope_cli.shell.other_tools import NEEDLESS, SYNONYMS
+import modelscope_cli
+from modelscope_cli.shell.hints import SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
 
 # Of programs of others (git, pip, torchrun, gunzip), of scripts that are watched, former names, and what other
@@ -21,7 +22,7 @@ _THEIRS = {
     "--nnodes",
     "--keep",
 }
-_THEIRS |= {"--epochs", "--variant", "--how", "--b-", *SYNONYMS, *NEEDLESS}
+_THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
 _THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")
 _COMMAND = re.compile(r"modelscope ([a-z]+)\b((?:(?!modelscope |`|\bor\b|;).)*)")
@@ -31,7 +32,11 @@ _EVERYWHERE = {"--help", "--help-all", "--version", "--install-completion", "--s
 @cache
 def texts():
     """Return all strings of the program with the files they are in; what stands in braces is left open."""
-    return [(path, text) for path in sorted(hint_sites.ROOT.rglob("*.py")) for text in _texts_in(path)]
+    return [
+        (path, text)
+        for path in sorted(Path(modelscope_cli.__file__).parent.rglob("*.py"))
+        for text in _texts_in(path)
+    ]
 
 
 def _texts_in(path):

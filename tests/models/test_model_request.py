@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.request import ModelRequest, check_request, parse_model_args
 
@@ -83,9 +84,10 @@ def test_weights_that_say_nothing_go_with_a_checkpoint(weights: str) -> None:
     check_request(ModelRequest(weights=weights, checkpoint=Path("a.pt")))
 
 
-@pytest.mark.parametrize("num_classes", [0, -3])
-def test_number_of_classes_is_positive(num_classes: int) -> None:
-    assert f"'{num_classes}'" in rejected(ModelRequest(num_classes=num_classes)).message
+@pytest.mark.parametrize("said", [{"num_classes": 0}, {"num_classes": -3}, {"seed": -1}, {"seed": 2**32}])
+def test_numbers_out_of_range_are_refused_in_python_too(said: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match=f"'{next(iter(said))}=.* is too (small|large)"):
+        ms.load("resnet18", weights="none", **said)  # type: ignore[arg-type]
 
 
 def test_model_args_are_literals_else_strings() -> None:
@@ -123,8 +125,3 @@ def test_malformed_model_args_are_quoted(typed: tuple[str, ...]) -> None:
 @given(st.text(max_size=40))
 def test_any_value_is_read_without_failing(value: str) -> None:
     assert parse_model_args((f"key={value}",)).keys() == {"key"}
-
-
-@pytest.mark.parametrize("seed", [2**64, -(2**63) - 1])
-def test_seeds_have_64_bits(seed: int) -> None:
-    assert f"'{seed}'" in rejected(ModelRequest(seed=seed)).message

@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 from torch import Tensor
 
 from modelscope_cli.analysis.ablation import ablating
-from modelscope_cli.analysis.ablation.replacement import STAND_INS
 from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.analysis.outputs.aim import PREDICTED
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject, as_patterns
-from modelscope_cli.errors import UsageError
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
-from modelscope_cli.records.keywords import Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
 
@@ -51,10 +49,10 @@ def ablate(
             the model's own size.
         layer, exclude: layer patterns.
         by_channel: take out the channels of each `layer` one by one.
-        method: what stands in: `zero`; `mean`, of each channel over its positions; or `shuffle`, the same values at
+        method: what replaces the output: zeros; each channel's mean over its positions; or the same values at
             shuffled positions (seeded). Where each channel has one value, the channels take the part of positions.
-        target: which number of the output to follow: a class index or label; `predicted`, of each image its own;
-            `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, or `similar:FILE`, the likeness to another image.
+        target: which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS,
+            logit:PATH[I,J], or similar:FILE.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figures; `force`: it need not be empty.
 
@@ -63,9 +61,6 @@ def ablate(
         CannotRunError: the model cannot be loaded, raised, or gives nothing to follow, or a file cannot be read
             or written (exit 4).
     """
-    if by_channel and not as_patterns(layer):
-        raise UsageError("--by-channel needs to know which layers", "--by-channel --layer conv@-1")
-    check_choice("method", method, STAND_INS)
     results = Results(out, force)
     subject = Subject("ablate", model, inputs, keywords, hook=hook, progress=progress)
     subject.open()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 
-STAND_INS = ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
+ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
 
 
 def is_replaceable(leaf: Any) -> bool:

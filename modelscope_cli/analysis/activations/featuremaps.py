@@ -12,12 +12,12 @@ from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps, noth
 from modelscope_cli.analysis.activations.stages import one_a_stage
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.analysis.top_images.data_set import MOST_TOP_IMAGES, rank_data_set, refuse_together
+from modelscope_cli.analysis.top_images.data_set import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
-from modelscope_cli.records.keywords import Keywords, check_choice, check_number, spelled_out
+from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report import gallery
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from modelscope_cli.models.request import Model
-
-SCALES = ("channel", "layer")
 
 
 @spelled_out
@@ -66,18 +64,21 @@ def featuremaps(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
-        channels: show these, by number: `[3, 7]` or `"3,7,10..20"`.
-        max_channels: where they are not named, show at most this many, evenly chosen, or if `strongest` those
-            of the largest mean |activation|; with `top_images`, of the largest mean over the images.
-        scale: whether colours span each `channel`'s own range, or the whole `layer`'s.
-        cmap: any matplotlib colour map. `cell`: pixels of a map's long side; None enlarges small ones.
-        overlay: blend the maps over the image.
-        attention: of the attention inside the layers, a map a head, in the place of what they put out: what the
-            class token takes from each place of the image, or, without one, what each place gives on average.
-        top_images: so many images for each of the three groups, 25 at most; 0 looks at one image. `inputs` are then
-            a folder or files. An image counts by the largest value of the channel anywhere in it; of equal ones the
-            first in the list. The middle is that of at most 1,024 images, chosen by a hash of their names.
-        save_tensors: save the whole outputs here, as `.safetensors`.
+        channels: only these channels, by number: 3,7,10..20; one number is that channel, not a count. In Python
+            also `[3, 7]`.
+        max_channels: at most this many channels, evenly chosen, if `channels` does not name them. With
+            `top_images`, those of the largest mean over the images.
+        strongest: choose the channels with the largest mean |activation|.
+        scale: colours span each channel's own range, or the layer's.
+        cmap: A colour map of matplotlib.
+        cell: long side of a map.
+        overlay: lay the maps over the gray image, as opaque as they are strong.
+        attention: draw where each attention head in the layers looks. It is what the class token takes from each
+            place of the image or, without one, what each place gives on average.
+        top_images: rank the images of a folder, and show the N that fire each channel most, least and in between.
+            At most 25; an image counts by the largest value of the channel anywhere in it, of equal ones the first
+            in the list. The middle is that of at most 1,024 images, chosen by a hash of their names.
+        save_tensors: save the whole outputs as .safetensors.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the grids and `report.json`; `force`: it need not be empty.
 
@@ -86,25 +87,10 @@ def featuremaps(
         CannotRunError: the model cannot be loaded or raised, nothing can be drawn, or a file cannot be read or
             written (exit 4).
     """
-    check_number("max_channels", max_channels, 1)
     choice = choose_channels(channels, max_channels, strongest)
-    check_choice("scale", scale, SCALES)
-    if cell is not None:
-        check_number("cell", cell, 1, 2048)
-    check_number("top_images", top_images, 0, MOST_TOP_IMAGES)
     make_palette(cmap)
     given = to_inputs(inputs, keywords)
-    of_one_image = {
-        "--overlay": overlay,
-        "--attention": attention,
-        "--save-tensors": save_tensors is not None,
-        "--cell": cell is not None,
-        "--scale": scale != SCALES[0],
-        "--cmap": cmap != "viridis",
-    }
-    if top_images:
-        refuse_together(of_one_image)
-    else:
+    if not top_images:
         given.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:

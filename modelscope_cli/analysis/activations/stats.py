@@ -14,10 +14,10 @@ from modelscope_cli.analysis.activations.observer import observe_activations, to
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
-from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.forward_signature import training_args
-from modelscope_cli.records.keywords import MODES, BlockKeywords, block_keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord, quantiles_in
@@ -56,8 +56,8 @@ def stats(
             the model's own size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
-        plot: save one figure of all the distributions here (`.png`, `.svg`, `.pdf`).
-        correlation: correlate the channels of each `layer`; with `out`, a figure of each matrix.
+        plot: save one figure of all the distributions (.png .svg .pdf).
+        correlation: correlate the channels of each `layer`; one figure for each, in `out`.
         attention: also look at each head of the attention in the layers, in a pass of its own.
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
@@ -72,9 +72,6 @@ def stats(
         CannotRunError: the model cannot be loaded or raised, no attention was seen, or a file cannot be read or
             written (exit 4).
     """
-    if correlation and not as_patterns(layer):
-        raise UsageError("--correlation needs to know which layers", "--correlation --layer conv")
-    check_choice("mode", mode, MODES)
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     if plot is not None and blocks.is_first:
         check_figure(Path(plot), force)

@@ -48,16 +48,16 @@ def attack(
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: one image: a path or a PIL image.
-        method: `fgsm`, one step along the sign of the gradient; `ifgsm`, several smaller ones; `pgd`, the same
-            from a random start.
-        norm: what epsilon bounds: `linf`, the change of every value; `l2`, the length of the whole change.
-        epsilon: how far the image may move, in pixels of 0..1; the search then ends at the first image that fools
-            the model. None for the smallest change: a bisection over epsilon, of some 15 searches.
-        steps: gradient steps; None for 10 of `ifgsm`, 20 of `pgd`. `step_size`: how far one goes; without
-            `epsilon` in the first search, and less in a smaller one.
-        restarts: random starts of `pgd` to try.
-        target: a class index or label to be mistaken for; None for any but the predicted one. Also `mask:CLASS` and
-            `box:N`, pixels or a box to get rid of, and `similar:FILE`, an image to resemble.
+        method: fgsm: one step along the sign of the gradient; ifgsm: several smaller ones; pgd: the same from a
+            random start.
+        norm: what epsilon bounds: linf, the change of every value; l2, the length of the whole change.
+        epsilon: how far the image may change, with pixels in 0..1: stop at the first image that fools the model.
+            Without it, look for the smallest change.
+        steps: how many gradient steps to make.
+        step_size: the size of one step; without `epsilon`, of the first search.
+        restarts: how many random starts pgd tries.
+        target: the class to be mistaken for, an index or a label; without it, any but the predicted one.
+            mask:CLASS, box:N: pixels or a box to get rid of. similar:FILE: an image to resemble.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the images and the report; `force`: it need not be empty.
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.keywords import check_choice, check_number
 
 # What a method does where nothing else is asked for. Ten steps of the iterated method, twenty of the other with a
 # step that could cross the ball two and a half times, so that no random start is too far from any of its corners.
@@ -65,11 +64,6 @@ def make_request(
     Raises:
         UsageError: a length that cannot be read or is out of range, an option the method has no use for (exit 2).
     """
-    check_choice("method", method, tuple(_STEPS))
-    check_choice("norm", norm, tuple(_EPSILON))
-    check_number("restarts", restarts, 1)
-    if steps is not None:
-        check_number("steps", steps, 1)
     if method == "fgsm":
         typed = {"--steps": steps, "--step-size": step_size}
         given = [f"{option} {value}" for option, value in typed.items() if value is not None]

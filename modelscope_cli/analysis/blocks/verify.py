@@ -12,7 +12,7 @@ from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, 
 from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.certificate import VerifyRecord
-from modelscope_cli.records.keywords import check_number, spelled_out
+from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Record
 from modelscope_cli.report.formats import DOCUMENT, strict
@@ -43,17 +43,15 @@ def verify(
     elsewhere numbers may differ by 0.1 % of the largest beside them.
 
     Args:
-        result: the folder that a command was given as `out`, or the report in it. The model and the images are
-            looked for where the command found them.
-        sample: how many blocks are computed again; of fewer all.
-        seed: chooses them.
+        result: the folder that --out named, or the report.json in it.
+        sample: how many blocks to compute again.
+        seed: the seed that chooses the blocks.
         model: the module, where one was handed over.
 
     Raises:
         UsageError: a keyword that means nothing, or a module that is not there (exit 2 on the command line).
         CannotRunError: no blocks, or not all of them; the model or the images cannot be found (exit 4).
     """
-    check_number("sample", sample, 1)
     path = Path(result)
     folder = BlockFolder(path.parent if path.name == DOCUMENT else path)
     document = folder.document()

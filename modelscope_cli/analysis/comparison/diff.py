@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
-    check_tolerance,
     is_input,
     read_names,
     refuse_run_options,
@@ -24,7 +23,7 @@ from modelscope_cli.inputs.files import check_pictures
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.records.diff import DiffRecord
-from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.report.canvas import check_figure, save_figure
@@ -68,23 +67,25 @@ def diff(
             module and itself is compared with a copy, as it cannot be in two states at once; two modules may not
             share layers in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
-        tolerance: largest relative L2 that is not a difference; None for 0 of tensors, and of activations for what
-            `torch.testing.assert_close` allows the coarser dtype.
+        tolerance: the largest relative L2 that does not count as a difference.
         layer, exclude: layer patterns.
-        plot: draw the differences along the depth here (`.png`, `.svg`, `.pdf`); `force`: it may be there already.
+        plot: draw the differences along the depth (.png .svg .pdf).
         hook, mode: of both; `auto` is eval.
-        model: what a checkpoint is run in, where the other side does not say.
-        b_weights, b_checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, b_hook: of b, where it is not as a.
+        model: the model that a checkpoint is loaded into; without another model or checkpoint, A.
+        b_weights: the weights of B.
+        b_checkpoint: the checkpoint to load into B.
+        b_key: the entry of B's checkpoint to load.
+        b_device: the device of B.
+        b_dtype: the dtype of B.
+        b_mode: the mode of B.
+        b_seed: the seed of B's random weights and of its dropout.
+        b_hook: change values inside B (repeatable).
 
     Raises:
         UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
         CannotRunError: a side cannot be loaded or raised, or they have nothing in common (exit 4).
     """
     invoked = invocation()
-    check_tolerance(tolerance)
-    check_choice("mode", mode, MODES)
-    if b_mode is not None:
-        check_choice("b_mode", b_mode, MODES)
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
     own = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks)

@@ -205,16 +205,6 @@ def refuse_run_options(
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
-def check_tolerance(asked: float | None) -> None:
-    """Find a tolerance that means nothing before anything runs.
-
-    Raises:
-        UsageError: not a number from 0 up (exit 2).
-    """
-    if asked is not None and not 0 <= asked < float("inf"):
-        raise UsageError(f"'--tolerance {asked:g}' is not a relative error", "--tolerance 1e-3")
-
-
 def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
     """Return the tolerance on the relative L2, and where it comes from.
 

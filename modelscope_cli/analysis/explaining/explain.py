@@ -81,22 +81,23 @@ def explain(
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
-        method: names with commas between, `auto` for a few that say different things, or `all`; of these two, those
-            that do not fit the model are left out.
-        target: what to explain: a class index, a label, or `predicted`, of each image its own; `box:0`, `mask:cat`,
-            `logit:path[0]`, `similar:FILE`, as `ablate` takes it.
-        against: the class Finer-CAM holds it against; None for the mean of the three nearest.
-        layer: where to explain instead of the layer that is found; one call.
-        receipt: `quick` tests whether a map is the same when it is made again, changes with the image and with the
-            head, and shows what the model needs; `full` adds insertion, deletion and ROAD against random rankings
-            and edges, shuffled weights, another class and planted evidence; `none` (or False) only makes the maps.
-        box, mask: where the object is: `x0,y0,x1,y1` in pixels of the image file, or an image whose light pixels
-            are inside.
-        require: what the receipt of the winner has to show: `passed`, `covering>chance`, `road>0.1`.
-        save_tensors: save the cells of the maps here, as `.safetensors`.
+        method: which methods: auto (a few that complement each other), all (all that fit), or hirescam, gradcam,
+            gradcam++, layercam, finercam, saliency, input-x-gradient, integrated-gradients, smoothgrad, occlusion,
+            rollout, lrp.
+        target: which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS,
+            logit:PATH[I,J], or similar:FILE.
+        against: the class that finercam compares the target with.
+        layer: the layer to explain.
+        receipt: how far to test the maps: quick (do they repeat, depend on the image and the head, and show what
+            the model needs), full or none. full adds insertion, deletion and ROAD against random rankings and
+            edges, shuffled weights, another class and planted evidence. In Python, True is quick and False none.
+        box: where the object is, in pixels of the image file.
+        mask: the same as a mask image: light pixels are inside.
+        require: exit with 1 unless the winner's receipt shows this: passed, 'covering>chance', 'road>0.1'.
+        save_tensors: save the cells of the maps as .safetensors.
         hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the figures; `force`: it need not be empty. Over several image files it
-            holds every finished block, too, unless `keep` is False.
+        out: folder for the report and the figures; `force`: it need not be empty. Over several image files it holds
+            every finished block, too, unless `keep` is False.
 
     Raises:
         UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).

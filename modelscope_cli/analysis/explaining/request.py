@@ -4,7 +4,7 @@ import re
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
-from modelscope_cli.records.keywords import check_choice
+from modelscope_cli.records.refusals import check_choice
 
 AUTO, ALL = "auto", "all"
 # Cheap, and each says something else: a layer's cells in logits, the pixels' way from a blank image, and where a

@@ -10,14 +10,13 @@ from modelscope_cli.analysis.gradients.request import (
     Thresholds,
     check_loss,
     check_thresholds,
-    check_way,
     choose_clip,
 )
 from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord
-from modelscope_cli.records.keywords import MODES, Keywords, check_choice, spelled_out
+from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:
@@ -60,19 +59,23 @@ def grads(
             stay as they are, and a dict is one pass.
         layer, exclude: layer patterns.
         hook: what changes on the way, forward and backward, as `--hook` takes it.
-        loss: `auto`, `cross-entropy`, `nll`, `bce`, `mse`, `mean`, `logit`, `path/to/file.py:fn`, or a function
-            that is called with the output, or with output and target.
-        target: a class index, a label, or `predicted`; or a number of the output that is differentiated instead of
-            a loss: `box:N`, `mask:CLASS`, `logit:PATH[I,J]`, `similar:FILE`.
-        label_smoothing: of cross-entropy, 0..1.
-        weight_decay: precision of a Gaussian prior that is added to the loss.
-        clip, clip_norm, clip_activations: one of them: clamp every element of the mean gradient of all images,
-            scale that down to a global norm, or clamp what flows back through the layers of `layer`.
-        freeze, train_only: patterns of layers that are not trained, or outside of which nothing is.
+        loss: which loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto takes what fits the
+            output; bce is for several labels or none; yours is called as fn(output) or fn(output, target). In
+            Python also a function, called in the same way.
+        target: A class: its index, its label, or predicted. Or a number of the output instead of a loss: box:N,
+            mask:CLASS, logit:PATH[I,J], similar:FILE.
+        label_smoothing: label smoothing of the cross-entropy.
+        weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
+        clip: clamp the gradients of the parameters to [-V, V].
+        clip_norm: scale all gradients down to this norm.
+        clip_activations: clamp what flows back through `layer`. All layers are shown.
+        freeze: do not train these layers (repeatable).
+        train_only: train nothing but these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
-        repeat: go through the input this often; noise is new each time.
-        full_backward: read activation gradients with `register_full_backward_hook` instead of tensor hooks.
-        vanishing, exploding: mark norms below and above this multiple of the norm at the output.
+        repeat: go through the input N times. Noise is new each time.
+        full_backward: read the gradients with register_full_backward_hook.
+        vanishing: mark |g| below X times the one at the output.
+        exploding: mark |g| above X times the one at the output.
         out: folder for the report with its figure and tables; `force`: it need not be empty.
 
     Raises:
@@ -85,10 +88,6 @@ def grads(
     thresholds = Thresholds(vanishing, exploding)
     check_loss(asked_loss)
     check_thresholds(thresholds)
-    check_way(limit, full_backward)
-    check_choice("mode", mode, MODES)
-    if repeat < 1:
-        raise UsageError(f"'--repeat {repeat}' is not a whole number above 0", "--repeat 3")
     results = Results(out, force)
 
     from modelscope_cli.analysis.gradients.measure import measure_gradients

@@ -1,11 +1,10 @@
 """What a person asked `grads` for, checked before anything heavy is imported. Standard library."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.errors import UsageError, nearest, one_of
+from modelscope_cli.errors import UsageError, one_of, with_nearest
 from modelscope_cli.records.grads import EXPLODING, VANISHING
 
 if TYPE_CHECKING:
@@ -85,57 +84,21 @@ def check_loss(request: LossRequest) -> None:
     """Refuse a loss that cannot mean anything.
 
     Raises:
-        UsageError: an unknown name, a smoothing outside 0..1 or with another loss, a negative decay (exit 2).
+        UsageError: an unknown name, or a smoothing with another loss (exit 2).
     """
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
-        near = nearest(request.name, LOSSES)
-        message = f"unknown loss '{request.name}'" + (f": {near}" if near else "")
+        message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
         raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
-    if not 0 <= request.label_smoothing <= 1:
-        raise UsageError(
-            f"'--label-smoothing {request.label_smoothing:g}' is not in 0..1", "--label-smoothing 0.1"
-        )
     if request.label_smoothing and request.name not in (AUTO, "cross-entropy"):
         raise UsageError(
             f"'--label-smoothing' belongs to cross-entropy, not to '{request.name}'", "--loss cross-entropy"
         )
-    if not 0 <= request.weight_decay < math.inf:
-        raise UsageError(f"'--weight-decay {request.weight_decay:g}' is not 0 or more", "--weight-decay 1e-4")
 
 
 def choose_clip(value: float | None, norm: float | None, activations: float | None) -> Clip | None:
-    """Return the one way of clipping that was asked for, None where there is none.
-
-    Raises:
-        UsageError: two ways at once, or a limit that is not above 0 (exit 2).
-    """
-    options = {
-        "value": ("--clip", value),
-        "norm": ("--clip-norm", norm),
-        "activations": ("--clip-activations", activations),
-    }
-    given = [(kind, option, limit) for kind, (option, limit) in options.items() if limit is not None]
-    if not given:
-        return None
-    if len(given) > 1:
-        first, second = given[0][1], given[1][1]
-        raise UsageError(f"'{first}' and '{second}' are two ways of clipping", f"leave out {second}")
-    kind, option, limit = given[0]
-    if not 0 < limit < math.inf:
-        raise UsageError(f"'{option} {limit:g}' is not a limit above 0", f"{option} 1.0")
-    return Clip(kind, limit)
-
-
-def check_way(clip: Clip | None, full_backward: bool) -> None:
-    """Refuse to clip where gradients are only read.
-
-    Raises:
-        UsageError: activations are clipped by tensor hooks alone (exit 2).
-    """
-    if full_backward and clip is not None and clip.kind == "activations":
-        raise UsageError(
-            "--clip-activations works by tensor hooks, not --full-backward", "leave out --full-backward"
-        )
+    """Return the one way of clipping that was asked for, None where there is none."""
+    limits = {"value": value, "norm": norm, "activations": activations}
+    return next((Clip(kind, limit) for kind, limit in limits.items() if limit is not None), None)
 
 
 def check_thresholds(thresholds: Thresholds) -> None:

@@ -13,11 +13,9 @@ from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import (
-    MODES,
     BlockKeywords,
     Keywords,
     block_keywords,
-    check_choice,
     spelled_out,
 )
 from modelscope_cli.records.progress import SILENT, Progress
@@ -67,15 +65,19 @@ def check(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
             which less can be said.
-        select, ignore: codes, names or beginnings of codes: `MS2`; nothing selected is all of them.
-        set: thresholds by code or name: `{"MS202": 0.5}`, or `["MS202=0.5"]`.
-        fail_on: the least severity that fails: `error` or `warning`.
-        baseline: findings listed in this file do not count unless they grew worse.
-        update_baseline: write today's findings to that file, and let none of them count.
-        max_params, max_macs, max_memory: budgets for one image: a number, or `"25M"`, `"5G"`, `"500MB"`.
-        expect_output: shape of the output for one image: `(1, 1000)`.
+        select: judge only these rules: MS202, its name, or a beginning such as MS2 (repeatable).
+        ignore: leave out these rules.
+        set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
+            `["MS202=0.5"]`.
+        fail_on: the lowest severity that makes the exit code 1: error or warning.
+        baseline: ignore the findings listed in this file, unless they got worse.
+        update_baseline: write today's findings to that file, and ignore all of them.
+        max_params: at most this many parameters, such as 25M.
+        max_macs: at most this many multiply-adds, such as 5G.
+        max_memory: at most this much memory for weights, buffers and all layer outputs, such as 500MB.
+        expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
         allow: patterns of unknown names that a checkpoint may name: `timm.models.*`; dangerous ones never.
-        mode: of the forward and backward pass; `auto` is eval, but train where no batch norm has seen a batch.
+        mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
         out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
             not be empty.
 
@@ -98,7 +100,6 @@ def check(
         fail_on=fail_on,
         baseline=Path(baseline) if baseline is not None else None,
     )
-    check_choice("mode", mode, MODES)
     rules = settings.rules()
     before = known_findings(settings.baseline, update_baseline)
 

@@ -22,7 +22,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import read_labels, read_truth
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, check_number, spelled_out
+from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
@@ -57,19 +57,21 @@ def predict(
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's own size.
-        top: how many classes or boxes an image.
-        labels: names of the classes, or a file of them, instead of those of the weights.
-        scores: `softmax`, exactly one class an image; `sigmoid`, several classes or none; `auto`, the second where
-            the model states it, else the first.
-        threshold: with `sigmoid`, a class is on from this score; None for 0.5.
-        temperature: the logits are divided by this.
-        truth: what the images show, to hold the predictions against: `folders`, each called after the class of
-            the images in it; a file of lines `image,class` or JSON `{image: class}`; such a mapping; a list of
-            classes in the order of the images. A class is a label, in any case, or an index. Of several labels
-            (sigmoid) it is a list of them, of pixels the path of a mask. No prediction is kept then.
+        top: how many classes or boxes to print for each image.
+        labels: names of the classes, instead of those of the weights: one per line, a JSON list, or JSON {index:
+            label}. In Python also the names themselves.
+        scores: softmax: exactly one class per image, the scores add up to 1. sigmoid: several classes or none, each
+            scored on its own. auto: sigmoid if the model states it, else softmax.
+        threshold: with sigmoid, the lowest score at which a class is on; 0.5 by default.
+        temperature: divide the logits by this; above 1 makes the model less sure.
+        truth: compare the predictions with the truth. folders: each folder is named after the class of its images,
+            a label or an index. FILE: lines of image,class or JSON {image: class}; with several labels
+            image,class,class; for pixels image,mask.png. In Python also such a mapping, or a list of classes in the
+            order of the images: a label, in any case, or an index; of several labels a list of them, of pixels the
+            path of a mask. No prediction is kept then.
         hook: what changes on the way, as `--hook` takes it.
-        each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any
-            number of images, and the record that is returned has no predictions.
+        each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any number
+            of images, and the record that is returned has no predictions.
         out: folder for the report, the figures of a truth, and over image files every finished block; `force`: it
             need not be empty.
 
@@ -78,7 +80,6 @@ def predict(
         CannotRunError: the model cannot be loaded, raised, or predicts nothing, or a file cannot be read
             (exit 4).
     """
-    check_number("top", top, 1)
     check_scoring(scores, threshold, temperature)
     names, of_labels = named_labels(labels)
     blocks = Blocks(out, force=force, **block_keywords(keywords))

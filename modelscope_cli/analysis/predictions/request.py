@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.keywords import check_choice, check_number
 
 if TYPE_CHECKING:
     from torch import nn
@@ -17,13 +16,7 @@ def check_scoring(scores: str, threshold: float | None, temperature: float) -> N
     Raises:
         UsageError: exit code 2.
     """
-    check_choice("scores", scores, SCORES)
-    if not 0 < temperature < float("inf"):
-        raise UsageError(f"'--temperature {temperature:g}' is not a number above 0", "--temperature 2")
-    if threshold is None:
-        return
-    check_number("threshold", threshold, 0, 1)
-    if scores == "softmax":
+    if threshold is not None and scores == "softmax":
         raise _for_sigmoid(threshold)
 
 

@@ -52,12 +52,14 @@ def prune(
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's own size.
         layer, exclude: layer patterns; a layer that is named means everything below it.
-        amount: share that is cut, from 0 to below 1. `sweep`: also measure the drift at these.
-        method: what goes first: the smallest by `l1` or `l2` norm, `random` ones, or with `by_channel` those of
-            the smallest mean |`activation`| over the images.
+        amount: the share to cut, from 0 to below 1.
+        method: what to cut first: the smallest by L1 or L2 norm (the same for single weights), random ones, or with
+            `by_channel` those of the smallest mean |activation| over the images (Molchanov et al. 2017).
         by_channel: cut whole output channels, not single weights.
-        global_: the share is of all layers' weights together, not of each layer's: `--global`.
-        save_weights: write the weights with zeros in them here, as `.safetensors`.
+        global_: take the share of the weights of all layers together, not of each layer.
+        sweep: also measure the drift at these shares.
+        save_weights: write the weights with zeros in them as .safetensors, for --checkpoint. Zeros alone do not
+            make the model smaller or faster.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figure; `force`: it need not be empty.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.bounds import absurdity
-from modelscope_cli.records.keywords import check_choice, texts
+from modelscope_cli.records.keywords import texts
 
 METHODS = ("l1", "l2", "random", "activation")
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
@@ -51,15 +51,8 @@ def make_request(
     Raises:
         UsageError: a share out of range, or options that contradict each other (exit 2).
     """
-    check_choice("method", method, METHODS)
     request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
-    if is_global and by_channel:
-        raise UsageError(
-            "'--global' and '--by-channel' exclude each other: channel norms of different layers are not "
-            "comparable",
-            "leave out --global",
-        )
     if method == "activation" and not by_channel:
         raise UsageError(
             "'--method activation' ranks channels, not single weights", "--method activation --by-channel"

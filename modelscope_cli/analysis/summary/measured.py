@@ -20,8 +20,8 @@ from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.keywords import check_choice
 from modelscope_cli.records.progress import Progress, counting
+from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape
 

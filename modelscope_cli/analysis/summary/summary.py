@@ -1,9 +1,8 @@
 """`summary`: the layers of a model with shapes and costs, without data where that works, else for real."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from torch import Tensor, nn
@@ -28,7 +27,7 @@ from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest, as_request
-from modelscope_cli.records.keywords import InputKeywords, Keywords, ModelKeywords, spelled_out
+from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.summary import LayerShape, SummaryRecord
@@ -38,20 +37,6 @@ if TYPE_CHECKING:
 
 # Proposals and anchors depend on the values in the picture, which a tensor without data does not have.
 _NEEDS_VALUES = frozenset({"detection"})
-
-
-class SummaryKeywords(InputKeywords, total=False):
-    """What can be said of model and input where no weights are needed."""
-
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
-    num_classes: int | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
-    dtype: str
-    seed: int
-    offline: bool
 
 
 @spelled_out
@@ -75,10 +60,10 @@ def summary(
         model: a name or file as on the command line, built without data; or a module of yours, run where it is.
         inputs, more: what the forward is called with, as elsewhere or as several tensors; None for noise of the
             model's own size. Only the first batch is run.
-        depth, layer, exclude: which rows are kept; the totals are always of the whole model.
-        freeze: patterns of layers whose parameters are not counted as trainable.
+        depth: layers nested no deeper than this.
+        freeze: count these layers' parameters as not trainable.
+        layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `zero`, `gradient`; the model then has values.
-        weights: which, where something is measured; `none` (random, seeded), or as in `ModelKeywords`.
         flow: record whose output goes where, for `record.graph()` and the page.
 
     Raises:

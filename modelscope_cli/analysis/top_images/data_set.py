@@ -1,33 +1,15 @@
 """`featuremaps --top-images`: from a model and a data set to the record and the sheets."""
 
-from collections.abc import Mapping
-
 from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
 from modelscope_cli.analysis.activations.maps import nothing_to_draw
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.crops import cut_crops
 from modelscope_cli.analysis.top_images.find import find_top_images
-from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.featuremaps import FeatureMapsRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.views import figures_of
-
-MOST_TOP_IMAGES = 25  # a sheet has no room for more
-
-
-def refuse_together(of_one_image: Mapping[str, bool]) -> None:
-    """Refuse what says how the maps of one image are drawn, where a data set is gone through.
-
-    Raises:
-        UsageError: names the first of them (exit 2).
-    """
-    for option, is_given in of_one_image.items():
-        if is_given:
-            raise UsageError(
-                f"'{option}' is about the maps of one image", f"leave out {option} or leave out --top-images"
-            )
 
 
 def rank_data_set(

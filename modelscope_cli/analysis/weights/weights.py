@@ -13,12 +13,11 @@ from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.identify import identify
-from modelscope_cli.records.keywords import check_choice, spelled_out
+from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
-    FAIL_ON,
     Identified,
     Safety,
     ScanRecord,
@@ -47,11 +46,13 @@ def weights(
     """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
 
     Args:
-        file: a checkpoint, a `*.index.json` of shards, or a folder that holds one.
-        layer: only these tensors: names, beginnings of names, globs or `re:...`.
-        key: take this out of the file instead of its state dict.
-        stats: read the values, tensor by tensor.
-        convert: write these tensors to this `.safetensors` file; `force`: it may be there already.
+        file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), a *.index.json of shards, or a folder of
+            torch.distributed.checkpoint.
+        layer: only these tensors (repeatable): a name, the beginning of one (layer1), a glob ('*.weight') or
+            're:...'. There is no model, so no types and no calls.
+        key: read this entry of the file instead of its state dict: state_dict_ema, discriminator, model.optim.
+        stats: read the values, tensor by tensor: mean, std, range, zeros, NaN.
+        convert: write these tensors to a .safetensors file.
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
@@ -115,7 +116,6 @@ def scan(
         UsageError: another rank (exit 2 on the command line).
         CannotRunError: there is nothing of this name (exit 4).
     """
-    check_choice("rank", fail_on, FAIL_ON)
     top = Path(path)
     if not top.exists():
         raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")

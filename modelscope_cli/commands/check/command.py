@@ -1,43 +1,22 @@
 """`modelscope check`."""
 
-from typing import Annotated, Any
-
-import typer
+from pathlib import Path
+from typing import Any
 
 import modelscope_cli as ms
-from modelscope_cli.commands.check import options as own
+from modelscope_cli.commands.check.given import data_set, subject
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import console
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
-from modelscope_cli.shell.named_model import ModelArg
 from modelscope_cli.shell.output import emit
 
 FOUND = 1
+_BUDGETS = ("max_params", "max_macs", "max_memory", "expect_output")
 
 
-@spread
-def check(
-    first: ModelArg = None,
-    images: opt.ImagesArg = None,
-    rules: own.RuleOptions = own.RULES,
-    mode: Annotated[
-        opt.Mode,
-        typer.Option(
-            "--mode",
-            help="Mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch "
-            "yet.",
-            rich_help_panel="Model",
-        ),
-    ] = opt.Mode.auto,
-    loading: own.LoadingOptions = own.LOADING,
-    inputs: groups.InputOptions = groups.INPUT,
-    dataset: own.DatasetOptions = own.DATASET,
-    blocks: groups.BlockOptions = groups.BLOCKS,
-    output: own.CheckOutputOptions = own.OUTPUT,
-) -> int:
+@command
+def check(call: Call) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
@@ -66,31 +45,28 @@ def check(
     )
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.formats import render_markdown
+    from modelscope_cli.rules.settings import read_settings
 
-    where = output.begin(("github", "junit"), is_shared=True)
+    where = call.begin(("github", "junit"), is_shared=True)
     where.view.check(COLUMNS)
-    settings = rules.settings()
+    said = {name: call[name] for name in ("select", "ignore", "fail_on", "baseline") if name in call.typed}
+    budgets = {name.replace("_", "-"): call[name] for name in _BUDGETS}
+    settings = read_settings(Path.cwd(), **said, set_=call.typed.get("set"), budgets=budgets)
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
     judged: dict[str, Any] = {
         **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
-        "update_baseline": rules.update_baseline,
+        "update_baseline": call["update_baseline"],
     }
-    folders = dataset.take(first, images, settings, loading, inputs)
     refused = None
     try:
-        if folders:
-            own.refuse_idle(mode, blocks)
-            record = ms.check_images(folders, against=dataset.against or (), **judged)
+        if folders := data_set(call, settings):
+            record = ms.check_images(folders, against=call["against"] or (), **judged)
         else:
-            model, images = loading.take(first, images, settings)
-            if not images and not inputs.input_shape:
-                images = list(settings.images)
-            asked = loading.completed(model, settings).request(model)
-            judged["allow"] = settings.allow
-            shared: dict[str, Any] = {**said(blocks), "share": True, "force": output.force, "mode": mode}
-            record = ms.check(asked, inputs.request(images, loading.seed), **judged, **shared)
+            model, images = subject(call, settings)
+            how = {**call.keywords("mode", "out", "resume"), "share": True, "force": call["force"]}
+            record = ms.check(model, call.inputs(images), **judged, allow=settings.allow, **how)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
@@ -101,12 +77,8 @@ def check(
             append_summary(render_markdown(sheet))
     except OSError as error:
         PROGRESS.warn(f"no summary of the step: {error}")
-    emit(
-        where,
-        sheet,
-        record,
-        more={"github": lambda: render_github(record), "junit": lambda: render_junit(record)},
-    )
+    more = {"github": lambda: render_github(record), "junit": lambda: render_junit(record)}
+    emit(where, sheet, record, more=more)
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND

@@ -1,13 +1,10 @@
 """`modelscope demo`."""
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 import modelscope_cli as ms
 from modelscope_cli.shell import console
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.call import Call, command
 
 _NEXT = (
     "modelscope summary {0}/tiny_resnet.py:TinyResNet",
@@ -16,10 +13,8 @@ _NEXT = (
 )
 
 
-def demo(
-    folder: Annotated[str, typer.Argument(metavar="DIR", help="Where to put the samples.")] = "demo",
-    force: opt.ForceOpt = False,
-) -> None:
+@command
+def demo(call: Call) -> None:
     """Put the samples into a folder: images, a tiny network with its weights, and a training script.
 
     The examples of every command's help run beside that folder.
@@ -30,11 +25,12 @@ def demo(
 
       modelscope demo elsewhere
     """
-    files = ms.demo(folder, force=force)
-    beside = [file for file in files if file.parent == Path(folder)]
+    folder = Path(call["folder"])
+    files = ms.demo(folder, force=call["force"])
+    beside = [file for file in files if file.parent == folder]
     for file in beside:
         console.write(f"{file}\n")
     n_shapes = len(files) - len(beside)
-    console.write(f"{Path(folder) / 'shapes'}   {n_shapes} images, one folder for each class\n")
-    for command in _NEXT:
-        console.note(f"try: {command.format(folder)}")
+    console.write(f"{folder / 'shapes'}   {n_shapes} images, one folder for each class\n")
+    for line in _NEXT:
+        console.note(f"try: {line.format(folder)}")

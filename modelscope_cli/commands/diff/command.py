@@ -1,56 +1,17 @@
 """`modelscope diff`."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
+import shlex
 
 import modelscope_cli as ms
-from modelscope_cli.commands.diff import options as own
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
-from modelscope_cli.shell.numbers import real
+from modelscope_cli.errors import UsageError
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 DIFFERENT = 1
 
 
-@spread
-def diff(
-    a: Annotated[
-        str | None,
-        typer.Argument(metavar="A", help="A model or a checkpoint file.", show_default=False),
-    ] = None,
-    b: Annotated[
-        str | None,
-        typer.Argument(metavar="B", help="Another one; without it, A under the settings of --b-..."),
-    ] = None,
-    images: opt.ImagesArg = None,
-    tolerance: Annotated[
-        float | None,
-        real(
-            "--tolerance",
-            "-t",
-            metavar="T",
-            help="The largest relative L2 that does not count as a difference.",
-            show_default="0 for tensors; for activations what torch.testing.assert_close allows the coarser "
-            "dtype: 1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
-        ),
-    ] = None,
-    layers: groups.LayerOptions = groups.LAYERS,
-    plot: Annotated[
-        Path | None,
-        typer.Option("--plot", metavar="FILE", help="Draw the differences along the depth (.png .svg .pdf)."),
-    ] = None,
-    hook: opt.HookOpt = None,
-    mode: opt.ModeOpt = opt.Mode.auto,
-    both: own.BothOptions = own.BOTH,
-    b_options: own.BOptions = own.B,
-    inputs: groups.InputOptions = groups.INPUT,
-    output: own.DiffOutputOptions = own.OUTPUT,
-) -> int:
+@command
+def diff(call: Call) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
     Without an input, the weights are compared: what was added, removed, renamed, reshaped, retyped, changed. With
@@ -69,21 +30,45 @@ def diff(
     """
     from modelscope_cli.commands.diff.table import diff_columns, diff_sheet
 
-    where = output.begin()
+    where = call.begin()
     where.view.check(diff_columns())
-    a, b, images = both.take(a, b, images)
-    record = ms.diff(
-        both.typed(a),
-        b,
-        inputs.request(images, both.seed),
-        tolerance=tolerance,
-        **said(layers, b_options),
-        plot=plot,
-        hook=hook or (),
-        mode=mode,
-        model=both.model,
-        force=output.force,
-        progress=PROGRESS,
-    )
-    emit(where, diff_sheet(record, show_all=output.all), record)
+    a, b, images = _sides(call)
+    inputs = call.inputs(images)
+    record = ms.diff(call.model(a, is_checked=False), b, inputs, **call.keywords(), model=call["model"])
+    emit(where, diff_sheet(record, show_all=call["all"]), record)
     return 0 if record.is_same else DIFFERENT
+
+
+def _sides(call: Call) -> tuple[str, str | None, list[str] | None]:
+    """Return A, B and the images; A is that of --model where none is named by position.
+
+    Raises:
+        UsageError: no A, or --model beside the names of models, of which none is run in it (exit 2).
+    """
+    from modelscope_cli.analysis.comparison.request import holds_weights, is_input
+
+    a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]
+    if a is None or (model and is_input(a)):
+        if model is None:
+            raise UsageError("missing argument 'A'", "modelscope diff --help")
+        return model, a, [word for word in (b, *images) if word is not None]
+    _refuse_third(a, b, images)
+    sides = [side for side in (a, b) if side is not None and not is_input(side)]
+    if model is not None and model not in sides and not any(map(holds_weights, sides)):
+        raise UsageError(
+            f"'{a}' and '--model {model}' are two models", f"leave out --model {shlex.quote(model)}"
+        )
+    return a, b, images
+
+
+def _refuse_third(a: str, b: str | None, images: list[str]) -> None:
+    """Refuse a checkpoint behind A and B: with a model before them, the two are meant."""
+    from modelscope_cli.models.weights_file import is_model_file, is_weights_file
+
+    third = next(filter(is_model_file, images), None)
+    if third is None:
+        return
+    hint = f"leave out {shlex.quote(third)}"
+    if b is not None and is_weights_file(b) and not is_weights_file(a):
+        hint = shlex.join(["modelscope", "diff", b, third])
+    raise UsageError(f"'{third}' holds a model, not an image", hint)

@@ -1,33 +1,17 @@
 """`modelscope explain`."""
 
-from pathlib import Path
-
 import modelscope_cli as ms
-from modelscope_cli.commands.explain.options import EXPLAIN, ExplainOptions
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.explain import NONE
 from modelscope_cli.shell import console
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
-from modelscope_cli.shell.named_model import FirstArg
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 NOT_MET = 1
 
 
-@spread
-def explain(
-    first: FirstArg = None,
-    images: opt.ImagesArg = None,
-    how: ExplainOptions = EXPLAIN,
-    hook: opt.HookOpt = None,
-    model: groups.ModelOptions = groups.MODEL,
-    inputs: groups.InputOptions = groups.INPUT,
-    folder: groups.FolderOptions = groups.FOLDER,
-    resume: opt.ResumeOpt = False,
-    save: opt.SaveOpt = True,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> int:
+@command
+def explain(call: Call) -> int:
     """Show where in an image the evidence for a class lies, and how far each map can be trusted.
 
     The layer is found by following one run back from the score, and named with the reason. The winner comes first;
@@ -44,31 +28,21 @@ def explain(
       modelscope explain demo/tiny_resnet.py:TinyResNet demo/shapes -c demo/tiny_resnet.safetensors --method
         hirescam --no-receipt
     """
+    from modelscope_cli.analysis.explaining.request import choose_methods, receipt_kind
     from modelscope_cli.commands.explain.table import explain_columns, explain_sheet
 
-    where = output.begin(is_shared=True)
-    named, images = model.take("explain", first, images)
-    asked = model.request(named), inputs.request(images, model.seed)
+    where = call.begin(is_shared=True)
+    model, inputs = call.subject()
     where.view.check(explain_columns())
-    how.check()
-    output.check_saving(save, folder.out, how.save_tensors)
-    record = ms.explain(
-        *asked,
-        **how.keywords(),
-        hook=hook or (),
-        out=_folder(folder, named) if save else None,
-        keep=folder.out is not None,
-        resume=resume,
-        share=True,
-        force=output.force,
-        progress=PROGRESS,
-    )
+    choose_methods(call["method"], call["against"])
+    kind = receipt_kind(call["receipt"])
+    receipt = NONE if call["no_receipt"] else kind
+    if call["require"] and receipt == NONE:
+        raise UsageError("--require is about the receipt", "leave out --no-receipt")
+    is_saved, out = call.check_saving(call["save_tensors"]), call["out"]
+    if is_saved and out is None and not console.settings.is_silent:  # of several processes one writes
+        out = call.folder(model.model)
+    asked = {**call.keywords(), "receipt": receipt, "out": out, "keep": call["out"] is not None}
+    record = ms.explain(model, inputs, **asked)
     emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET
-
-
-def _folder(folder: groups.FolderOptions, model: str) -> Path | None:
-    """Return the folder that was asked for, else a free one, which one of several processes writes."""
-    if folder.out is not None or console.settings.is_silent:
-        return folder.out
-    return folder.choose("explain", model)

@@ -1,30 +1,12 @@
 """`modelscope featuremaps`."""
 
 import modelscope_cli as ms
-from modelscope_cli.commands.featuremaps.options import CHANNELS, LOOK, ChannelOptions, LookOptions
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
-from modelscope_cli.shell.named_model import FirstArg
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 
-@spread
-def featuremaps(
-    first: FirstArg = None,
-    images: opt.ImagesArg = None,
-    layers: groups.LayerOptions = groups.LAYERS,
-    channels: ChannelOptions = CHANNELS,
-    look: LookOptions = LOOK,
-    hook: opt.HookOpt = None,
-    model: groups.ModelOptions = groups.MODEL,
-    input_shape: opt.InputShapeOpt = None,
-    input: opt.NamedInputsOpt = None,
-    prepared: groups.ImageOptions = groups.IMAGES,
-    folder: groups.FolderOptions = groups.FOLDER,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> None:
+@command
+def featuremaps(call: Call) -> None:
     """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
@@ -51,19 +33,11 @@ def featuremaps(
     from modelscope_cli.commands.featuremaps.table import featuremaps_columns, featuremaps_sheet
     from modelscope_cli.report.image_tiles import make_palette
 
-    where = output.begin()
-    named, images = model.take("featuremaps", first, images)
-    asked = model.request(named), prepared.request(images, model.seed, input_shape, named=input)
-    where.view.check(featuremaps_columns(True, look.top_images > 0))
-    make_palette(look.cmap)
-    if not look.top_images:
-        asked[1].check_one()
-    record = ms.featuremaps(
-        *asked,
-        **said(layers, channels, look),
-        hook=hook or (),
-        out=folder.choose("featuremaps", named),
-        force=output.force,
-        progress=PROGRESS,
-    )
+    where = call.begin()
+    model, inputs = call.subject()
+    where.view.check(featuremaps_columns(True, call["top_images"] > 0))
+    make_palette(call["cmap"])
+    if not call["top_images"]:
+        inputs.check_one()
+    record = ms.featuremaps(model, inputs, **{**call.keywords(), "out": call.folder(model.model)})
     emit(where, featuremaps_sheet(record), record)

@@ -1,14 +1,10 @@
 """The pages of `modelscope help`: what many commands share, told once."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from importlib import import_module
 
-from typer.main import get_command
-
-from modelscope_cli.shell.help import PANELS, page, page_of_panel
+from modelscope_cli.shell.help import page, page_of_panel
 from modelscope_cli.shell.pages import rows_of
-from modelscope_cli.shell.typer_app import make_app
+from modelscope_cli.shell.typer_app import doc_of
 
 _MODEL = {
     "resnet34": "a model of torchvision; `modelscope models` lists them",
@@ -77,7 +73,7 @@ _CHANNELS = {
     "'zero[0..15]@conv1'": "only the first sixteen",
     "'pre:add=2(0)@fuse'": "only the first of several inputs",
 }
-_TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
+TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "model": [("Models", _ABOUT_MODEL, _MODEL)],
     "input": [("Input", _INPUT, {})],
     "output": [("Output", _OUTPUT, {})],
@@ -93,24 +89,13 @@ _TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
 
 def explain_command(name: str) -> str:
     """Return the page of a command with all its options."""
-    with _opened(name) as (command, context):
-        return "\n".join(page(command, context, is_whole=True)) + "\n"
+    command = getattr(import_module(f"modelscope_cli.commands.{name}.command"), name)
+    return "\n".join(page(f"modelscope {name}", doc_of(command), is_whole=True)) + "\n"
 
 
 def explain_topic(name: str) -> str:
     """Return the page of a topic; of one that is a panel of options, with them."""
-    lines = [line for section in _TOPICS[name] for line in rows_of(*section)]
-    if name.title() in PANELS:
-        with _opened("stats") as (command, context):
-            lines += page_of_panel(command, name.title(), context)
+    lines = [line for section in TOPICS[name] for line in rows_of(*section)]
+    if name.title() in ("Model", "Input", "Output"):
+        lines += page_of_panel("stats", name.title())
     return "\n".join(lines[1:]) + "\n"
-
-
-@contextmanager
-def _opened(name: str) -> Iterator[tuple[Any, Any]]:
-    """Give a command as Typer has it, and the context that its help needs."""
-    group: Any = get_command(make_app((name,)))
-    around = group.make_context("modelscope", [name], resilient_parsing=True)
-    command = group.commands[name]
-    with command.make_context(name, [], parent=around, resilient_parsing=True) as context:
-        yield command, context

@@ -1,28 +1,12 @@
 """`modelscope lrfind`."""
 
 import modelscope_cli as ms
-from modelscope_cli.commands.lrfind.options import SWEEP, SweepOptions
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import training as shared
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 
-@spread
-def lrfind(
-    given: shared.GivenOptions = shared.GIVEN,
-    drawn: shared.DrawnOptions = shared.DRAWN,
-    sweep: SweepOptions = SWEEP,
-    batch: shared.BatchOpt = 32,
-    optimizer: shared.OptimizerOpt = "momentum",
-    label_smoothing: shared.SmoothingOpt = 0.0,
-    weight_decay: shared.DecayOpt = 0.0,
-    change: shared.ChangeOptions = shared.CHANGES,
-    learner: shared.LearnerOptions = shared.LEARNER,
-    folder: groups.FolderOptions = groups.FOLDER,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> None:
+@command
+def lrfind(call: Call) -> None:
     """Sweep the learning rate while training, suggest one, and put everything back.
 
     The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.
@@ -39,21 +23,9 @@ def lrfind(
     from modelscope_cli.commands.lrfind.table import COLUMNS, lrfind_sheet
     from modelscope_cli.report.folder import free_folder
 
-    where = output.begin()
-    model, data = given.take("lrfind", learner.model)
-    request = learner.request(model)
+    where = call.begin()
+    model, data = call.learner()
     where.view.check(COLUMNS)
-    record = ms.lrfind(
-        request,
-        data,
-        loaders=given.loaders,
-        **said(drawn, sweep, change),
-        batch=batch,
-        optimizer=optimizer,
-        label_smoothing=label_smoothing,
-        weight_decay=weight_decay,
-        out=folder.out or free_folder("lrfind", model),
-        force=output.force,
-        progress=PROGRESS,
-    )
+    out = call["out"] or free_folder("lrfind", model.model)
+    record = ms.lrfind(model, data, **{**call.keywords(), "out": out})
     emit(where, lrfind_sheet(record), record)

@@ -1,67 +1,12 @@
 """`modelscope stats`."""
 
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
-from modelscope_cli.records.naming import NEAR_ZERO
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
-from modelscope_cli.shell.named_model import FirstArg
-from modelscope_cli.shell.numbers import real
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 
-class Table(StrEnum):
-    """Which of the tables is printed."""
-
-    layers = "layers"
-    batch_norm = "batch-norm"
-    attention = "attention"
-    channels = "channels"
-
-
-@spread
-def stats(
-    first: FirstArg = None,
-    images: opt.ImagesArg = None,
-    layers: groups.LayerOptions = groups.LAYERS,
-    near_zero: Annotated[
-        float,
-        real("--near-zero", min=0.0, metavar="T", help="|x| below this counts as near zero."),
-    ] = NEAR_ZERO,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            "--plot", metavar="FILE", help="Save one figure of all the distributions (.png .svg .pdf)."
-        ),
-    ] = None,
-    correlation: Annotated[
-        bool,
-        typer.Option(
-            "--correlation", help="Correlate the channels of each --layer; one figure for each, in --out."
-        ),
-    ] = False,
-    hook: opt.HookOpt = None,
-    mode: opt.ModeOpt = opt.Mode.auto,
-    model: groups.ModelOptions = groups.MODEL,
-    inputs: groups.InputOptions = groups.INPUT,
-    blocks: groups.BlockOptions = groups.BLOCKS,
-    table: Annotated[
-        Table,
-        typer.Option(
-            "--table",
-            help="Which table to print; channels lists the dead ones, batch-norm needs --mode train.",
-            rich_help_panel="Output",
-        ),
-    ] = Table.layers,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> None:
+@command
+def stats(call: Call) -> None:
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
@@ -91,26 +36,18 @@ def stats(
     from modelscope_cli.commands.stats.table import columns_of, stats_sheet
     from modelscope_cli.report.shared_tables import check_drift
 
-    where = output.begin(is_shared=True)
-    named, images = model.take("stats", first, images)
-    asked = model.request(named), inputs.request(images, model.seed)
-    if table == Table.batch_norm:
-        check_drift(mode == opt.Mode.train)
+    where = call.begin(is_shared=True)
+    model, inputs = call.subject()
+    table = call["table"]
+    if table == "batch-norm":
+        check_drift(call["mode"] == "train")
     columns = columns_of(table, where.view)
+    figures = call.folder(model.model) if call["correlation"] else None
     record = ms.stats(
-        *asked,
-        **said(layers),
-        near_zero=near_zero,
-        plot=plot,
-        correlation=correlation,
-        attention=table == Table.attention,
-        hook=hook or (),
-        mode=mode,
+        model,
+        inputs,
+        **{"out": figures, **call.keywords()},
+        attention=table == "attention",
         columns=columns,
-        out=blocks.out or (groups.FolderOptions().choose("stats", named) if correlation else None),
-        resume=blocks.resume,
-        share=True,
-        force=output.force,
-        progress=PROGRESS,
     )
     emit(where, stats_sheet(record, table, columns or ()), record)

@@ -1,43 +1,21 @@
 """`modelscope summary`."""
 
-from typing import Annotated, cast
-
-import typer
+from typing import TYPE_CHECKING, Any, cast
 
 import modelscope_cli as ms
-from modelscope_cli.commands.summary.options import BUILT, DRAWN, RUN, Built, Drawn, Run
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import said, spread
-from modelscope_cli.shell.named_model import ModelArg, names_model, take_model
-from modelscope_cli.shell.numbers import whole
+from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.output import emit
 
+if TYPE_CHECKING:
+    from modelscope_cli.records.summary import SummaryRecord
 
-@spread
-def summary(
-    first: ModelArg = None,
-    images: opt.ImagesArg = None,
-    depth: Annotated[
-        int | None, whole("--depth", min=0, metavar="N", help="Layers nested no deeper than this.")
-    ] = None,
-    freeze: Annotated[
-        list[str] | None,
-        typer.Option("--freeze", metavar="PATTERN", help="Count these layers' parameters as not trainable."),
-    ] = None,
-    fresh: Annotated[
-        bool,
-        typer.Option("--fresh", help="Build the model, even if its summary was kept by an earlier run."),
-    ] = False,
-    drawn: Drawn = DRAWN,
-    layers: groups.LayerOptions = groups.LAYERS,
-    built: Built = BUILT,
-    inputs: Run = RUN,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> None:
+
+@command
+def summary(call: Call) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
@@ -59,42 +37,46 @@ def summary(
 
       modelscope summary resnet18 --graph resnet18.svg --color params
     """
-    from modelscope_cli.commands.summary.kept import Told, kept_for
     from modelscope_cli.commands.summary.table import measured_for, summary_sheet
 
-    where = output.begin()
-    is_model = names_model if built.model else lambda _: True
-    model, images = take_model("summary", first, images, built.model, is_model=is_model)
-    drawn.check(where.html)
-    request = built.request(model)
-    given = groups.InputOptions(input_shape=inputs.input_shape, input=inputs.input, batch=inputs.batch)
-    asked = given.request(images, built.seed)
-    measure = measured_for(where.view, drawn.color)
-    options = {
-        "depth": depth,
-        "freeze": freeze or (),
-        **said(layers),
-        "flow": bool(drawn.graph or where.html),
-    }
-    kept = kept_for(request, asked, **options) if not measure else None
-    found = kept.read() if kept is not None and not fresh else None
-    raised, told = None, Told(PROGRESS)
-    if found is not None:
-        record, notes = found
-        for note in (*notes, "kept by an earlier run; --fresh builds the model again"):
-            PROGRESS.note(note)
-    else:
-        try:
-            record = ms.summary(request, asked, **options, measure=measure, progress=cast(Progress, told))
-        except ModelscopeError as error:
-            if error.record is None:
-                raise
-            record, raised = error.record, error
-        if kept is not None and raised is None:
-            kept.write(record, told.notes)
-    if drawn.graph is not None:
-        drawn.save(record, is_whole=output.all)
-        PROGRESS.note(f"wrote {drawn.graph}")
+    where = call.begin()
+    # The first word is the model, unless --model names one.
+    asked = call.subject(is_model=names_model if call["model"] else lambda _: True)
+    graph, color = call["graph"], call["color"]
+    if graph is not None or color is not None:
+        from modelscope_cli.commands.summary.graph import check_graph, save
+
+        check_graph(graph, color, where.html)
+    measure = measured_for(where.view, color)
+    options = {**call.keywords("depth", "freeze", "layer", "exclude"), "flow": bool(graph or where.html)}
+    record, raised = _summary(asked, options, measure, is_fresh=call["fresh"])
+    if graph is not None:
+        save(record, graph, color, is_whole=call["all"])
+        PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
     if raised is not None:  # the layers up to the one that did are shown all the same
         raise raised
+
+
+def _summary(
+    asked: Any, options: dict[str, Any], measure: tuple[str, ...], *, is_fresh: bool
+) -> tuple["SummaryRecord", ModelscopeError | None]:
+    """Return a summary that was kept by an earlier run, else a new one, and what ended its forward, if anything."""
+    from modelscope_cli.commands.summary.kept import Told, kept_for
+
+    kept = kept_for(*asked, **options) if not measure else None
+    found = kept.read() if kept is not None and not is_fresh else None
+    if found is not None:
+        for note in (*found[1], "kept by an earlier run; --fresh builds the model again"):
+            PROGRESS.note(note)
+        return found[0], None
+    told = Told(PROGRESS)
+    try:
+        record = ms.summary(*asked, **options, measure=measure, progress=cast(Progress, told))
+    except ModelscopeError as error:
+        if error.record is None:
+            raise
+        return error.record, error
+    if kept is not None:
+        kept.write(record, told.notes)
+    return record, None

@@ -8,8 +8,8 @@ from modelscope_cli.commands.summary.table import summary_sheet
 from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.keywords import check_choice
 from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers

@@ -1,34 +1,14 @@
 """`modelscope verify`."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 import modelscope_cli as ms
-from modelscope_cli.records.bounds import LAST_SEED
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
-from modelscope_cli.shell.numbers import whole
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
 NOT_PASSED = 1
 
 
-@spread
-def verify(
-    result: Annotated[
-        Path, typer.Argument(metavar="RESULT", help="The folder that --out named, or the report.json in it.")
-    ],
-    sample: Annotated[
-        int, whole("--sample", min=1, metavar="N", help="How many blocks to compute again.")
-    ] = 8,
-    seed: Annotated[
-        int, whole("--seed", most=LAST_SEED, min=0, metavar="N", help="The seed that chooses the blocks.")
-    ] = 0,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> int:
+@command
+def verify(call: Call) -> int:
     """Compute some blocks of a result again, and exit with 1 if they differ from those in its folder.
 
     For results that --out kept in blocks: stats, predict, explain and check over many images. Model and images are
@@ -46,8 +26,8 @@ def verify(
     """
     from modelscope_cli.commands.verify.table import verify_columns, verify_sheet
 
-    where = output.begin()
+    where = call.begin()
     where.view.check(verify_columns())
-    record = ms.verify(result, sample=sample, seed=seed, progress=PROGRESS)
+    record = ms.verify(call["result"], **call.keywords())
     emit(where, verify_sheet(record), record)
     return 0 if record.passed else NOT_PASSED

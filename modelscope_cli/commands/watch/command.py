@@ -2,19 +2,13 @@
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 import modelscope_cli as ms
-from modelscope_cli.commands.watch import options
-from modelscope_cli.errors import UsageError, afterwards
+from modelscope_cli.errors import afterwards
+from modelscope_cli.records.check import is_failed
 from modelscope_cli.shell import console
-from modelscope_cli.shell import option_groups as groups
-from modelscope_cli.shell import options as opt
-from modelscope_cli.shell.groups import spread
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
-from modelscope_cli.shell.verdict import FailOnOpt, is_failed
 
 _MISUSED = 2  # with which argparse, and Click, end a script that does not know an option
 
@@ -27,33 +21,8 @@ class _Telling:
     relay = staticmethod(console.write_error)
 
 
-@spread
-def watch(
-    script: Annotated[
-        str | None, typer.Argument(metavar="SCRIPT", help="The training script, or with -m a module.")
-    ] = None,
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="ARGUMENTS", help="The script's own arguments.")
-    ] = None,
-    module: Annotated[
-        bool, typer.Option("--module", "-m", help="SCRIPT is a module's name, as in python -m.")
-    ] = False,
-    every: options.EveryOpt = None,
-    steps: options.StepsOpt = None,
-    abort_on: options.AbortOnOpt = None,
-    like: options.LikeOpt = None,
-    fail_on: FailOnOpt = None,
-    strict: options.StrictOpt = False,
-    report: Annotated[
-        Path | None,
-        typer.Option(
-            "--report", metavar="DIR", help="Run nothing: report on the log in DIR, and draw its figures."
-        ),
-    ] = None,
-    layer: opt.LayersOpt = None,
-    folder: groups.FolderOptions = groups.FOLDER,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> int:
+@command
+def watch(call: Call) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
@@ -69,46 +38,33 @@ def watch(
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
-    from modelscope_cli.commands.watch.misplaced import refuse_launcher, what_was_meant
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
     from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.shell.hints import misplaced, refuse_launcher
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
-    if strict and fail_on is None:
-        message = "--strict says what else --fail-on fails on, but --fail-on is missing"
-        raise UsageError(message, "--fail-on error")
-    where = output.begin()
+    where = call.begin()
     check_columns(where.view)
-    refuse_launcher(console.settings.argv, script or "", arguments or ())
+    argv, script, arguments = console.settings.argv, call["script"], call["arguments"]
+    report, fail_on = call["report"], call["fail_on"]
+    refuse_launcher(argv, script or "", arguments)
     ranks = find_ranks()
-    name = script or "" if module else Path(script or "").name.removesuffix(".py")
-    given = report or folder.out
+    name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
+    given = report or call["out"]
     with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        record = ms.watch(
-            script,
-            arguments=arguments or (),
-            module=module,
-            every=every,
-            steps=steps,
-            abort_on=abort_on,
-            like=like,
-            report=report,
-            layer=layer or (),
-            out=out,
-            force=output.force,
-            progress=_Telling(),
-        )
+        asked = {**call.keywords(), "out": out, "progress": _Telling()}
+        record = ms.watch(script, arguments=arguments, **asked)
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None
     if not is_first and fail_on is not None and not exit_code:
         record = read_together(record, out, ranks)  # every rank ends as the first one does
-    is_unknown = strict and fail_on is not None and record.verdict == UNKNOWN
+    is_unknown = call["strict"] and record.verdict == UNKNOWN
     judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
     if not is_first:
         return judged_code
-    if exit_code == _MISUSED and (meant := what_was_meant(watch, console.settings.argv, arguments or ())):
+    if exit_code == _MISUSED and (meant := misplaced(argv, arguments)):
         console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
         console.hint(meant[1])
     if not record.came_to_nothing or where.is_asked_for:

@@ -1,38 +1,24 @@
 """`modelscope weights`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 import modelscope_cli as ms
-from modelscope_cli.commands.weights.options import WEIGHTS, WeightsOptions
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.shell import option_groups as groups
+from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.console import PROGRESS
-from modelscope_cli.shell.groups import spread
 from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import Destination, emit
 
 if TYPE_CHECKING:
     from modelscope_cli.records.weights import WeightsRecord
 
+
 FOUND, UNREADABLE = 1, 4
 
 
-@spread
-def weights(
-    file: Annotated[
-        Path,
-        typer.Argument(
-            metavar="FILE",
-            help="A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), a *.index.json of shards, or a folder "
-            "of torch.distributed.checkpoint.",
-        ),
-    ],
-    given: WeightsOptions = WEIGHTS,
-    output: groups.OutputOptions = groups.OUTPUT,
-) -> int:
+@command
+def weights(call: Call) -> int:
     """List what a checkpoint holds and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and what loading it in full would
@@ -51,34 +37,24 @@ def weights(
       modelscope weights demo --scan --fail-on unknown
     """
     from modelscope_cli.commands.weights.table import check_columns, weights_sheet
-    from modelscope_cli.records.keywords import check_choice
-    from modelscope_cli.records.weights import FAIL_ON
     from modelscope_cli.rules.settings import read_settings
 
-    where = output.begin()
+    where = call.begin()
+    file, fail_on, depth = call["file"], call["fail_on"], call["depth"]
     refuse_model(str(file))
-    check_choice("rank", given.fail_on, FAIL_ON)
     allow = read_settings(Path.cwd()).allow
-    if given.scan:
-        return _scan(file, given.fail_on, allow, where)
-    needs_values = check_columns(where.view, given.depth)
+    if call["scan"]:
+        return _scan(file, fail_on, allow, where)
+    needs_values = check_columns(where.view, depth)
+    asked = {**call.keywords(), "stats": call["stats"] or needs_values}
     try:
-        record = ms.weights(
-            file,
-            layer=given.layer or (),
-            key=given.key,
-            stats=given.stats or needs_values,
-            convert=given.convert,
-            force=output.force,
-            allow=allow,
-            progress=PROGRESS,
-        )
+        record = ms.weights(file, **asked, allow=allow)
     except ModelscopeError as error:
         if error.record is not None:
-            _tell_of_refused(error, error.record, given.fail_on, where)
+            _tell_of_refused(error, error.record, fail_on, where)
         raise
-    emit(where, weights_sheet(record, given.depth), record)
-    return FOUND if record.safety is not None and record.safety.fails(given.fail_on) else 0
+    emit(where, weights_sheet(record, depth), record)
+    return FOUND if record.safety is not None and record.safety.fails(fail_on) else 0
 
 
 def _tell_of_refused(

@@ -82,10 +82,10 @@ def make_report(
     Args:
         a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of
             such folders gives an index that leads to their pages, which are made where they are missing.
-        b: another result, to be held against the first.
+        b: a second result, to compare the first with.
         html: where the page is written; None for `report.html` in the folder of the result, `index.html` in a
             folder of results, `comparison.html` here for two.
-        large: write pages above 25 MB, too.
+        large: also write pages above 25 MB.
 
     Raises:
         UsageError: the page is too large, or is there already and was not made by us (exit 2 on the command line).

@@ -1,0 +1,74 @@
+"""What `check` is given: a model and its input, or a data set."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.options import SHARED
+from modelscope_cli.records.refusals import flags
+from modelscope_cli.shell.call import Call
+from modelscope_cli.shell.named_model import names_learner, names_model, take_model
+
+if TYPE_CHECKING:
+    from modelscope_cli.models.request import ModelRequest
+
+
+def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
+    """Return the model and the images that are typed, else those of the project.
+
+    The first word is the model; where --model or the project names one it may be an image. A file of weights is
+    judged before it is refused, so it is checked later.
+    """
+    from modelscope_cli.models.request import check_request, weights_file
+
+    def is_model(word: str) -> bool:
+        if call["model"] is not None:
+            return names_model(word)
+        is_alone = settings.model is None and not any(map(names_model, call["images"] or ()))
+        return is_alone or names_learner(word)
+
+    typed = call["first"], call["images"], call["model"]
+    model, images = take_model("check", *typed, default=settings.model, is_model=is_model)
+    if not images and not call["input_shape"]:
+        images = list(settings.images)
+    request = call.model(model, is_checked=False)
+    if model == settings.model and not {"weights", "checkpoint"} & call.changed.keys():
+        request = replace(request, checkpoint=settings.checkpoint)
+    return (check_request(request) if weights_file(request) is None else request), images
+
+
+def data_set(call: Call, settings: "CheckSettings") -> list[str]:
+    """Return the words that name a data set; none where a model is to be judged.
+
+    It is a data set where --against is given, where all rules that are selected are about data sets, or where the
+    first word is a folder, a list or a shard, and neither the line nor the project names a model.
+
+    Raises:
+        UsageError: an option that is about models (exit 2).
+    """
+    words = [word for word in (call["first"], *(call["images"] or ())) if word is not None]
+    is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
+    has_model = call["model"] is not None or settings.model is not None
+    if not (call["against"] or is_selected or (words and not has_model and is_data_set(words[0]))):
+        return []
+    of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"} - {"offline"}
+    for name in (name for name in call.changed if name in of_models):
+        option = flags("check", name, call[name])
+        raise UsageError(f"'{option}' is about a model, and a data set is judged here", f"leave out {option}")
+    if not words:
+        raise UsageError("missing argument: the folder of images", "modelscope check IMAGES")
+    return words
+
+
+def is_data_set(word: str) -> bool:
+    """Tell a folder of images, a list or a shard from a model; what holds weights or a config is a model."""
+    from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
+
+    if word.startswith("@") or word.lower().endswith(".tar"):
+        return os.path.exists(word.removeprefix("@"))
+    if not os.path.isdir(word):
+        return False
+    names = [Path(name.lower()) for name in os.listdir(word)]
+    return not any(name.name == "config.json" or name.suffix in CHECKPOINT_SUFFIXES for name in names)

@@ -1,0 +1,500 @@
+"""What a terminal adds to the parameters of the public functions, and which values and combinations are refused.
+
+A function's signature says what an option is called, its type and its default, and its docstring what it does. Here
+is the rest: the short flag, the word for its value, its panel in the help, what completes it, and its bounds, which
+hold for callers in Python too. Standard library only.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What is known of an option beside its function.
+
+    Attributes:
+        metavar: the word for its value in the help.
+        short: such as `-w`.
+        flag: the long spelling, where it is not the name of the parameter.
+        least, most: the range of a number; `above` and `below` leave out its ends.
+        choices: all words that it takes.
+        completes: words that the shell completes, or the name of a function of `shell/completion.py`.
+        shown: what the help gives as the default; empty for nothing.
+        variable: of the environment, which sets it.
+        help: what it does, where the docstring of the function does not say it.
+        kind: of an option that only the command line has: `text`, `texts`, `path`, `whole`, `real` or `flag`; empty
+            where the function has it. `default` is its default then.
+    """
+
+    metavar: str = ""
+    short: str = ""
+    flag: str = ""
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    below: float | None = None
+    choices: tuple[str, ...] = ()
+    completes: str | tuple[str, ...] = ()
+    shown: str | None = None
+    variable: str | None = None
+    help: str = ""
+    kind: str = ""
+    default: Any = None
+
+
+OPTIONS = "Options"  # the panel of what a command calls its own
+ARGUMENTS = "Arguments"
+MODES = ("auto", "eval", "train")
+_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_NAME = (
+    "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
+)
+_FAIL_ON = "Exit with 1 at a finding of this severity or worse."
+_PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
+
+
+def _options(text: str) -> dict[str, Option]:
+    """Return options of which little is to be said: `target TARGET -t, depth N >=0, scores auto|softmax`.
+
+    Behind a name stand the word for its value, a short flag, bounds and choices, as far as it has them.
+    """
+    return {name: _option(words) for name, *words in (row.split() for row in text.split(", "))}
+
+
+def _option(words: Sequence[str]) -> Option:
+    said: dict[str, Any] = {}
+    for word in words:
+        if word.startswith(">="):
+            said["least"] = float(word[2:])
+        elif word.startswith("<="):
+            said["most"] = float(word[2:])
+        elif word.startswith(("<", ">")):
+            said["above" if word[0] == ">" else "below"] = float(word[1:])
+        elif "|" in word:
+            said["choices"] = tuple(word.split("|"))
+        else:
+            said["short" if word.startswith("-") else "metavar"] = word
+    return Option(**said)
+
+
+def _flag(text: str, short: str = "") -> Option:
+    return Option(help=text, short=short, kind="flag", default=False)
+
+
+def _table(*choices: str, text: str = "Which table to print.") -> Option:
+    return Option(choices=choices, help=text, kind="text", default=choices[0])
+
+
+_MODEL = Option(
+    "MODEL",
+    kind="text",
+    help="The model, as `modelscope help model` explains.",
+    completes="name_or_file",
+    shown="",
+)
+_IMAGES = Option(
+    "IMAGE",
+    help=f"{_PICTURES}. One tensor file (.pt, .npy, .safetensors) replaces them; without images the model runs on "
+    "seeded noise of its own size.",
+    kind="texts",
+)
+_SAME = Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="")
+_DATA = Option(
+    "DIR",
+    kind="text",
+    help="A folder with one folder of images for each class. Without it, ten classes of drawn shapes.",
+    shown="",
+)
+_BLOCKS = Option(
+    "DIR",
+    help="Folder for the report and, over several batches of image files, every finished block, for --resume and "
+    "modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+)
+_SUBJECT = {"first": _MODEL, "images": _IMAGES}
+_SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
+_STEPS = Option("N", least=1, most=LONGEST_RUN)
+_CHANGE = {
+    "init": Option("NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "xavier", "lsuv")),
+    "activation": Option("NAME", choices=("relu", "leaky", "general")),
+    **_options("leak S, subtract V, maximum V"),
+    "norm_layer": Option("NAME", choices=("batch", "layer", "group", "instance", "running", "none")),
+    **_options("freeze PATTERN, train_only PATTERN"),
+}
+_TRAINING_DATA = {
+    "loaders": Option("FILE.py:NAME"),
+    "pictures": Option("N", least=20),
+    "size": Option("N", least=8, most=4096),
+}
+_LEARNING = _options(
+    "batch N -b >=1, optimizer NAME sgd|momentum|nesterov|adamw, label_smoothing E >=0 <=1, weight_decay L >=0"
+)
+
+# Panels that many commands share. A command has those of their options that its function takes.
+SHARED: Mapping[str, Mapping[str, Option]] = {
+    "Layers": {
+        "layer": Option(
+            "PATTERN",
+            "-l",
+            help="Which layers, as `modelscope help layers` explains (repeatable): conv, 'layer1.*', relu@-1. Also "
+            "layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
+            completes="layers",
+        ),
+        "exclude": Option("PATTERN", help="Leave out these layers.", completes="layers"),
+        "hook": Option(
+            "HOOK",
+            help="Change values inside the model, as `modelscope help hooks` explains (repeatable): zero@layer3, "
+            "pre:add=10@fc. Written [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, "
+            "call=hooks.py:fn@relu. The actions are zero, scale, add, clamp, noise, mean, keep, shuffle, "
+            "print, save, nan-to-num, raise-on-nan, call; the kinds are forward, pre, grad, "
+            "param-grad, full-backward.",
+            completes="hooks",
+        ),
+    },
+    "Model": {
+        "mode": Option(
+            choices=MODES,
+            help="The mode: eval, or train, in which batch norm uses the batch and dropout is active. auto: "
+            "eval, but train for the loss of a detection model.",
+        ),
+        "model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet34"),
+        "weights": Option("WEIGHTS", "-w", completes=("auto", "none", "DEFAULT", "IMAGENET1K_V1")),
+        **_options("checkpoint FILE -c, key NAME, strict, num_classes N >=1, model_arg KEY=VALUE"),
+        "device": Option("DEVICE", "-d", completes=("auto", "cpu", "cuda", "mps", "xpu")),
+        "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
+        "seed": Option("N", least=0, most=LAST_SEED),
+        "offline": Option(variable="MSCOPE_OFFLINE"),
+    },
+    "Input": {
+        **_options("input_shape SHAPE"),
+        "input": Option(
+            "NAME=SPEC",
+            help="An input that the forward takes by name, or in one dict (repeatable): an image, a file of "
+            "one tensor, or a shape of noise: pixel_values=photo.jpg, input_ids=int64:1,16. "
+            "Images of one name are stacked.",
+            kind="texts",
+        ),
+        **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b >=1, workers N >=0"),
+    },
+    "Output": {
+        "out": Option("DIR", help="Folder for the report and the figures.", shown="runs/COMMAND-MODEL"),
+        **_options("resume"),
+        "save": _SAVE,
+        "force": _flag("Overwrite files, write into a folder that is not empty."),
+        "columns": Option(
+            "A,B,...", kind="text", help="Only these columns, in this order.", completes="columns"
+        ),
+        "sort": Option(
+            "COLUMN",
+            kind="text",
+            help="Sort the rows, the largest number first; COLUMN:asc reverses that. JSON stays in order.",
+            completes="columns",
+        ),
+        "top": Option("N", help="Show only the first N rows. JSON has all.", kind="whole", least=1),
+        "all": _flag("Show every row, even of a long table."),
+        "format": Option(
+            "FORMAT",
+            "-f",
+            kind="text",
+            help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown.",
+            completes=_FORMATS,
+            default="auto",
+        ),
+        "json": _flag("Short for --format json."),
+        "output": Option(
+            "FILE",
+            "-o",
+            help="Write to a file; the suffix decides the format (.txt .tsv .csv .json .md).",
+            kind="path",
+        ),
+        "html": Option(
+            "FILE",
+            help="Also save the result as a page for the browser: one file that needs nothing else.",
+            kind="path",
+        ),
+        "verbose": _flag("Show in full how images are prepared.", "-v"),
+        "quiet": _flag("No notes and no progress on stderr.", "-q"),
+        "debug": _flag("Show the traceback of an error."),
+    },
+}
+
+# The options of single commands, by panel; `first` and `images` say which arguments they have.
+OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
+    "summary": {
+        ARGUMENTS: {
+            "first": Option("MODEL", kind="text", help=_NAME, completes="name_or_file", shown=""),
+            "images": _IMAGES,
+        },
+        OPTIONS: {
+            **_options("depth N >=0, freeze PATTERN"),
+            "fresh": _flag("Build the model, even if its summary was kept by an earlier run."),
+            "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
+            "color": Option(
+                "COLUMN",
+                kind="text",
+                help="Which column colours the graph: macs, flops, params, memory, time, zero, gradient.",
+                completes=("macs", "flops", "params", "memory", "time", "zero", "gradient"),
+            ),
+        },
+        "Model": {"model": _SAME},
+    },
+    "stats": {
+        ARGUMENTS: _SUBJECT,
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
+        "Output": {
+            "table": _table(
+                *("layers", "batch-norm", "attention", "channels"),
+                text="Which table to print; channels lists the dead ones, batch-norm needs --mode train.",
+            ),
+            "out": _BLOCKS,
+        },
+    },
+    "featuremaps": {
+        ARGUMENTS: _SUBJECT,
+        OPTIONS: {
+            "channels": Option("LIST", shown=""),
+            **_options("max_channels N >=1, strongest, scale channel|layer"),
+            "cmap": Option("NAME", completes="colour_maps"),
+            "cell": Option("PIXELS", least=1, most=2048, shown="at least 96"),
+            **_options("overlay, attention"),
+            "top_images": Option("N", least=0, most=25, shown=""),
+            **_options("save_tensors FILE"),
+        },
+    },
+    "predict": {
+        ARGUMENTS: {
+            "first": _MODEL,
+            "images": Option("IMAGE", help=f"{_PICTURES}; or one file of tensors.", kind="texts"),
+        },
+        OPTIONS: {
+            **_options(
+                "top K >=1, labels FILE, scores auto|softmax|sigmoid, threshold P >=0 <=1, temperature T >0"
+            ),
+            "doctor": _flag(
+                "Prepare the images in the usual wrong ways, one at a time, and count the predictions that change."
+            ),
+        },
+        "Against the truth": {
+            "truth": Option("folders|FILE"),
+            "table": Option(
+                choices=("measures", "classes", "confusions", "calibration", "worst"),
+                kind="text",
+                help="Which table of --truth to print; measures by default.",
+                shown="",
+            ),
+        },
+        "Output": {"out": _BLOCKS},
+    },
+    "explain": {
+        ARGUMENTS: _SUBJECT,
+        "Explanation": {
+            **_options("method NAMES, target TARGET -t"),
+            "against": Option("CLASS", shown="the three nearest classes"),
+            "layer": Option("LAYER", "-l", shown="found by following a run back from the score"),
+        },
+        "Receipt": {
+            **_options("receipt KIND"),
+            "no_receipt": _flag("Short for --receipt none."),
+            **_options("box X0,Y0,X1,Y1, mask FILE, require TEST"),
+        },
+        "Output": {"save": _SAVE, "save_tensors": Option("FILE")},
+    },
+    "watch": {
+        ARGUMENTS: {
+            "script": Option("SCRIPT", kind="text", help="The training script, or with -m a module."),
+            **_options("arguments ARGUMENTS"),
+        },
+        OPTIONS: {
+            **_options("module -m"),
+            "every": Option(
+                "K", least=1, most=LONGEST_RUN, shown="every step at first, then progressively fewer"
+            ),
+            "steps": _STEPS,
+            **_options("abort_on nan|findings, like RUN"),
+            "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
+            "strict": _flag("With --fail-on: exit with 1 also if the verdict is that it cannot tell."),
+            **_options("report DIR"),
+        },
+    },
+    "grads": {
+        ARGUMENTS: _SUBJECT,
+        OPTIONS: _options("repeat N >=1, full_backward, vanishing X, exploding X"),
+        "Loss": {
+            "loss": Option("LOSS", completes="losses"),
+            **_options("target TARGET -t, label_smoothing E >=0 <=1, weight_decay L >=0"),
+        },
+        "Clipping": _options("clip V >0, clip_norm V >0, clip_activations V >0"),
+        "What is trained": _options("freeze PATTERN, train_only PATTERN"),
+        "Output": {"save": _SAVE, "table": _table("parameters", "activations", "batch-norm")},
+    },
+    "train": {
+        ARGUMENTS: {"first": _MODEL, "folder": _DATA},
+        "Data": _TRAINING_DATA,
+        OPTIONS: {"fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON)},
+        "Training": {
+            "steps": _STEPS,
+            **_LEARNING,
+            **_options("lr R >0, schedule NAME constant|one-cycle|cosine, clip_norm V >0"),
+            "patience": _STEPS,
+            **_options("callback FILE:CLASS, vary OPTION=A,B"),
+        },
+        "Change the model": _CHANGE,
+        "Model": {
+            "model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet18")
+        },
+        "Output": {"every": Option("K", least=1, most=LONGEST_RUN), "save_every": _STEPS},
+    },
+    "lrfind": {
+        ARGUMENTS: {"first": _MODEL, "folder": _DATA},
+        "Data": _TRAINING_DATA,
+        "Sweep": {
+            "low": Option("R", flag="--from"),
+            "high": Option("R", flag="--to"),
+            **_options("steps N >=3, linear, smoothing B >=0 <1, diverged X >1"),
+        },
+        "Training": {
+            **_LEARNING,
+        },
+        "Change the model": _CHANGE,
+        "Model": {
+            "model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet18")
+        },
+    },
+    "ablate": {
+        ARGUMENTS: _SUBJECT,
+        OPTIONS: _options("by_channel, method zero|mean|shuffle, target TARGET -t"),
+        "Output": {"save": _SAVE},
+    },
+    "prune": {
+        ARGUMENTS: _SUBJECT,
+        "What is cut": {
+            **_options("amount SHARE, method l1|l2|random|activation, by_channel"),
+            "global_": Option(flag="--global"),
+            **_options("sweep A,B,..."),
+        },
+        "Output": {**_options("save_weights FILE"), "table": _table("drift", "layers")},
+    },
+    "attack": {
+        ARGUMENTS: {
+            "first": _MODEL,
+            "images": Option("IMAGE", help="One image, or '-' for standard input.", kind="texts"),
+        },
+        "Attack": {
+            **_options("method fgsm|ifgsm|pgd, norm linf|l2, epsilon E -e"),
+            "steps": Option("N", least=1, shown="ifgsm 10, pgd 20"),
+            "step_size": Option("A", shown="ifgsm E/N, pgd 2.5 E/N"),
+            **_options("restarts N >=1, target TARGET -t"),
+        },
+    },
+    "check": {
+        ARGUMENTS: {
+            "first": Option("MODEL", kind="text", help=_NAME, completes="name_or_file", shown=""),
+            "images": _IMAGES,
+        },
+        "Rules": {
+            "select": Option("CODES", completes="rules"),
+            "ignore": Option("CODES", completes="rules"),
+            **_options("set CODE=THRESHOLD, fail_on SEVERITY, baseline FILE, update_baseline"),
+        },
+        "Budgets, for one image": {
+            **_options("max_params N, max_macs N, max_memory BYTES, expect_output SHAPE")
+        },
+        "Data set": {
+            "against": Option(
+                "FOLDER",
+                help="Another data set, which should have no image in common with the first (repeatable).",
+                kind="texts",
+            )
+        },
+        "Model": {
+            "mode": Option(
+                choices=MODES,
+                help="Mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a "
+                "batch yet.",
+            ),
+            "model": _SAME,
+        },
+        "Output": {
+            "out": _BLOCKS,
+            "format": Option(
+                "FORMAT",
+                "-f",
+                kind="text",
+                help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown, github, junit.",
+                completes=(*_FORMATS, "github", "junit"),
+                default="auto",
+            ),
+        },
+    },
+    "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
+    "verify": {
+        ARGUMENTS: _options("result RESULT"),
+        OPTIONS: {"sample": Option("N", least=1), "seed": Option("N", least=0, most=LAST_SEED)},
+    },
+    "diff": {
+        ARGUMENTS: {
+            "a": Option("A", kind="text", help="A model or a checkpoint file.", shown=""),
+            "b": Option("B", kind="text", help="Another one; without it, A under the settings of --b-..."),
+            "images": _IMAGES,
+        },
+        OPTIONS: {
+            "tolerance": Option(
+                "T",
+                "-t",
+                least=0,
+                shown="0 for tensors; for activations what torch.testing.assert_close allows the coarser dtype: "
+                "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
+            ),
+            **_options("plot FILE"),
+        },
+        "Model": _options("model MODEL -m"),
+        "B, where it differs from A": {
+            **_options("b_weights WEIGHTS, b_checkpoint FILE, b_key NAME, b_device DEVICE, b_dtype DTYPE"),
+            "b_mode": Option(choices=MODES),
+            "b_seed": Option("N", least=0, most=LAST_SEED),
+            **_options("b_hook HOOK"),
+        },
+        "Output": {"all": _flag("Show every row, including what is the same.")},
+    },
+    "report": {ARGUMENTS: _options("a RESULT, b OTHER"), OPTIONS: _options("large")},
+    "weights": {
+        ARGUMENTS: _options("file FILE"),
+        OPTIONS: {
+            **_options("layer PATTERN -l, key NAME"),
+            "depth": Option(
+                "N", help="Show a tree of N levels, with sums, instead of the tensors.", kind="whole", least=1
+            ),
+            **_options("stats, convert FILE"),
+            "scan": _flag(
+                "Only look for code, in every file of a folder, whatever it is called: one row for each."
+            ),
+            "fail_on": Option(
+                "WHAT",
+                choices=("call", "dangerous", "unknown", "never"),
+                kind="text",
+                help="When to exit with 1. call: at dangerous code and at calls of unknown functions and classes; "
+                "dangerous: only at dangerous code; unknown: at objects of unknown classes too; never.",
+                default="call",
+            ),
+        },
+    },
+    "models": {ARGUMENTS: _options("pattern PATTERN")},
+    "schema": {
+        ARGUMENTS: {"document": Option("DOCUMENT", completes="documents")},
+        "Output": {"output": Option("FILE", "-o", help="Write to this file.", kind="path")},
+    },
+    "demo": {ARGUMENTS: _options("folder DIR")},
+    "help": {
+        ARGUMENTS: {
+            "what": Option(
+                "TOPIC|COMMAND",
+                kind="text",
+                help="model, input, output, layers or hooks; or a command, which is explained in full.",
+                completes="topics",
+            )
+        }
+    },
+}

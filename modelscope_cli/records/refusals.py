@@ -1,0 +1,169 @@
+"""Values and combinations of options that are refused, in Python as on the command line. Standard library only."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from modelscope_cli.errors import UsageError, one_of, with_nearest
+from modelscope_cli.records.bounds import MOST, absurdity
+from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.options import OWN, SHARED, Option
+from modelscope_cli.records.run import invocation
+
+# The functions that are parts of a command of another name.
+_COMMANDS = {"check_images": "check", "doctor": "predict", "scan": "weights", "list_rules": "rules"}
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """An option that means nothing without another one, for which `example` is a value."""
+
+    option: str
+    other: str
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Excludes:
+    """An option that means nothing beside others, and why."""
+
+    option: str
+    others: tuple[str, ...]
+    why: str = ""
+
+
+REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
+    "stats": [Needs("correlation", "layer", "conv")],
+    "featuremaps": [
+        Excludes(
+            "top_images",
+            ("overlay", "attention", "save_tensors", "cell", "scale", "cmap"),
+            "a data set has no maps of one image",
+        )
+    ],
+    "predict": [
+        Excludes(
+            "doctor", ("top", "scores", "threshold", "temperature", "hook", "out", "resume", "truth", "table")
+        ),
+        Needs("table", "truth", "folders"),
+        Excludes("truth", ("top",), "no image has a row of its own"),
+    ],
+    "grads": [
+        Excludes("clip", ("clip_norm", "clip_activations")),
+        Excludes("clip_norm", ("clip_activations",)),
+        Excludes("clip_activations", ("full_backward",), "it works by tensor hooks"),
+    ],
+    "ablate": [Needs("by_channel", "layer", "conv@-1")],
+    "prune": [Excludes("by_channel", ("global_",), "channel norms of different layers are not comparable")],
+    "watch": [Needs("strict", "fail_on", "error")],
+}
+
+
+@cache
+def find(command: str, name: str) -> Option | None:
+    """Return what is known of an option of a command, or of the function of that name."""
+    command = _COMMANDS.get(command, command)
+    for panels in (OWN.get(command, {}), SHARED):
+        for inside in panels.values():
+            if name in inside:
+                return inside[name]
+    return None
+
+
+def refuse(command: str, given: Mapping[str, Any]) -> None:
+    """Refuse values out of bounds, unknown words, and options that do not go together.
+
+    Args:
+        command: a command, or the name of a public function.
+        given: the options that are not as they are by default, by the names of the parameters.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    command = _COMMANDS.get(command, command)
+    for name, value in given.items():
+        option = find(command, name)
+        if option is not None and value is not None:
+            _refuse_value(command, name, option, value)
+    for refusal in REFUSALS.get(command, ()):
+        if refusal.option not in given:
+            continue
+        typed = spelled(command, refusal.option, given[refusal.option])
+        if isinstance(refusal, Needs):
+            if refusal.other not in given:
+                other = spelled(command, refusal.other, None)
+                example = flags(command, refusal.other, refusal.example)
+                hint = f"{flags(command, refusal.option, given[refusal.option])} {example}"
+                raise UsageError(f"'{typed}' needs {other}", hint)
+            continue
+        for other in refusal.others:
+            if other in given:
+                second = spelled(command, other, given[other])
+                why = f": {refusal.why}" if refusal.why else ""
+                message = f"'{typed}' and '{second}' exclude each other{why}"
+                raise UsageError(message, f"leave out {flags(command, other, given[other])}")
+
+
+def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:
+    if option.choices and isinstance(value, str) and value not in option.choices:
+        raise unknown(f"a value of {spelled(command, name, None)}", value, option.choices)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    wrong = absurdity(value) if isinstance(value, float) else None
+    is_count = option.most is None and option.least is not None and isinstance(value, int)
+    most = MOST if is_count else option.most
+    if wrong:
+        allowed = wrong
+    elif option.above is not None and not value > option.above:
+        allowed = f"not more than {option.above:g}"
+    elif option.below is not None and not value < option.below:
+        allowed = f"not less than {option.below:g}"
+    elif option.least is not None and value < option.least:
+        allowed = f"too small: the least is {option.least:g}"
+    elif most is not None and value > most:
+        allowed = f"too large: the most is {most:.15g}"
+    else:
+        return
+    example = option.least if option.above is None else option.above + 1
+    shown = _short(value)
+    message = f"'{spelled(command, name, shown)}' is {allowed}"
+    raise UsageError(message, flags(command, name, f"{1 if example is None else example:g}"))
+
+
+def _short(value: float) -> str:
+    if isinstance(value, float):
+        return f"{value:g}"
+    n_digits = value.bit_length() * 30103 // 100000 + 1
+    return str(value) if n_digits <= 30 else f"a number of {n_digits} digits"
+
+
+def spelled(command: str, name: str, value: Any) -> str:
+    """Return an option as it was given: `--near-zero 1`, or in Python `near_zero=1`; without a value by name."""
+    if invocation().argv:
+        return flags(command, name, value)
+    return name if value is None else f"{name}={value}"
+
+
+def flags(command: str, name: str, value: Any) -> str:
+    """Return an option as it is typed, quoted for a shell: `--near-zero 1`, `--correlation`, `--no-save`."""
+    option = find(command, name)
+    flag = (option.flag if option else "") or "--" + name.replace("_", "-")
+    if value is False:
+        return flag.replace("--", "--no-", 1)
+    if value is None or value is True:
+        return flag
+    first = value[0] if isinstance(value, list | tuple) and value else value
+    return f"{flag} {shlex.quote(f'{first:g}' if isinstance(first, float) else str(first))}"
+
+
+def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
+    """Refuse a word that is none of `choices`, with the nearest of them (exit 2)."""
+    if value not in choices:
+        raise unknown(with_article(name.replace("_", " ")), value, choices)
+
+
+def unknown(what: str, value: str, choices: Sequence[str]) -> UsageError:
+    """Return the error for a word that is not `what`, such as `a method`; the hint has the nearest, or all."""
+    return UsageError(with_nearest(f"'{value}' is not {what}", value, choices), one_of(value, choices))

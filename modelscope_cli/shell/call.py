@@ -1,0 +1,300 @@
+"""Commands made from public functions: the signature that Typer reads, and the call that was typed."""
+
+import inspect
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from modelscope_cli.errors import UsageError
+from modelscope_cli.ranks import find_ranks
+from modelscope_cli.records.keywords import DEFAULTS
+from modelscope_cli.records.options import SHARED
+from modelscope_cli.records.refusals import flags, refuse
+from modelscope_cli.records.run import invocation, invoked_as
+from modelscope_cli.shell import completion, console
+from modelscope_cli.shell.console import PROGRESS
+from modelscope_cli.shell.declared import FUNCTIONS, Declared, declared, help_of, signature
+from modelscope_cli.shell.named_model import names_learner, names_model, take_model
+from modelscope_cli.shell.output import Destination, destination
+
+if TYPE_CHECKING:
+    from modelscope_cli.inputs.request import InputRequest
+    from modelscope_cli.models.request import ModelRequest
+
+_KINDS = {"flag": bool, "maybe": bool | None, "texts": list[str] | None}
+
+
+def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
+    """Return the command of the name of `body` as Typer reads it, with the options of its function and its own.
+
+    Args:
+        body: what a command does with its call; its docstring is the help.
+    """
+    name = body.__name__
+
+    def run(**typed: Any) -> Any:
+        return body(Call(name, typed))
+
+    parameters = [_parameter(one, name) for one in declared(name).values()]
+    run.__name__, run.__doc__, run.__module__ = name, body.__doc__, body.__module__
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter(one: Declared, command: str) -> inspect.Parameter:
+    """Return an option as Typer reads it; texts are read by `Call`, which knows their bounds."""
+    settings: dict[str, Any] = {
+        "metavar": one.option.metavar or None,
+        "help": help_of(one, command),
+        "envvar": one.option.variable,
+        "show_default": False,
+        "autocompletion": _completion(one),
+    }
+    if one.is_argument:
+        made = typer.Argument(**settings)
+    else:
+        made = typer.Option(*one.spellings, rich_help_panel=one.panel, **settings)
+    default = one.parameter.default if one.parameter.kind == "flag" else None
+    return inspect.Parameter(
+        one.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if one.parameter.is_required else default,
+        annotation=Annotated[_KINDS.get(one.parameter.kind, str | None), made],
+    )
+
+
+def _completion(one: Declared) -> Callable[..., list[str]] | None:
+    completes = one.option.completes or one.option.choices
+    if isinstance(completes, str):
+        complete: Callable[..., list[str]] = getattr(completion, completes)
+        return complete
+    return completion.one_of(*completes) if completes else None
+
+
+class Call:
+    """One call of a command, as it was typed.
+
+    Attributes:
+        name: of the command.
+        typed: the options and arguments that were typed, by the names of the parameters; of flags, those that are
+            not as they are by default.
+    """
+
+    def __init__(self, name: str, typed: Mapping[str, Any]) -> None:
+        self.name = name
+        self.typed = {
+            key: value
+            for key, text in typed.items()
+            if (value := _read(name, declared(name)[key], text)) is not None
+            and not (isinstance(value, bool) and value == declared(name)[key].parameter.default)
+        }
+
+    @property
+    def changed(self) -> dict[str, Any]:
+        """What was typed and is not the default."""
+        every = declared(self.name)
+        return {name: value for name, value in self.typed.items() if value != every[name].parameter.default}
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the value of an option: what was typed, else the default."""
+        if name in self.typed:
+            return self.typed[name]
+        known = declared(self.name).get(name)
+        return known.parameter.default if known is not None else DEFAULTS.get(name)
+
+    def begin(
+        self, more: tuple[str, ...] = (), *, is_shared: bool = False, format: str = "auto"
+    ) -> Destination:
+        """Remember how much to say and what may be overwritten, refuse what goes against the table of options, and
+        decide where the result goes. Comes first.
+
+        Args:
+            more: formats that only this command has.
+            format: of a command that has no option for it.
+            is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
+
+        Raises:
+            UsageError, CannotRunError: a value or a combination that means nothing, a file that cannot be
+                written (exit 2, 4).
+        """
+        from modelscope_cli.report.sheet import View
+
+        settings = console.settings
+        settings.is_quiet, settings.is_verbose = bool(self["quiet"]), bool(self["verbose"])
+        settings.is_debug = bool(self["debug"])
+        settings.is_silent = is_shared and not find_ranks().is_first
+        # What a silent process finds written was written by the first.
+        invoked_as(settings.argv, settings.started, bool(self["force"]) or settings.is_silent)
+        refuse(self.name, self.changed)
+        top = self["top"] if self.is_own("top") else None
+        view = View(self["columns"], self["sort"], top, bool(self["all"]))
+        page = None if settings.is_silent else self["html"]
+        where = destination(
+            self["format"] or format, bool(self["json"]), self["output"], view, more, page=page
+        )
+        console.begin_work()
+        return where
+
+    def is_own(self, name: str) -> bool:
+        """Tell whether an option is the command line's, and not one of the function."""
+        known = declared(self.name).get(name)
+        return known is not None and known.is_own
+
+    def subject(self, is_model: Callable[[str], bool] = names_model) -> tuple["ModelRequest", "InputRequest"]:
+        """Return the model and the input that were typed, checked without importing anything heavy.
+
+        Args:
+            is_model: tells the word that is the model from an image.
+
+        Raises:
+            UsageError, CannotRunError: a model, an option or a file that is not there (exit 2, 4).
+        """
+        default = declared(self.name)["model"].option.shown
+        typed = self["first"], self["images"], self["model"]
+        named, images = take_model(self.name, *typed, default=default or None, is_model=is_model)
+        return self.model(named), self.inputs(images)
+
+    def learner(self) -> tuple["ModelRequest", str | None]:
+        """Return the model that learns, and the folder of images, if any.
+
+        Raises:
+            UsageError: two different models, or two folders (exit 2).
+        """
+        words = () if self["folder"] is None else (self["folder"],)
+        default = declared(self.name)["model"].option.shown
+        named, folders = take_model(
+            self.name, self["first"], words, self["model"], default=default, is_model=names_learner
+        )
+        if len(folders) > 1:
+            message = f"one folder of images at a time, not '{folders[0]}' and '{folders[1]}'"
+            raise UsageError(message, f"leave out {shlex.quote(folders[1])}")
+        return self.model(named), next(iter(folders), None)
+
+    def need_images(self, inputs: "InputRequest") -> None:
+        """Refuse a command line without images, for a command that means nothing without.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        if not inputs.files and not inputs.named:
+            raise UsageError("missing argument 'IMAGE'", f"modelscope {self.name} --help")
+
+    def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
+        """Return what was asked of a model that is named.
+
+        Raises:
+            UsageError, CannotRunError: see `check_request` (exit 2, 4).
+        """
+        from modelscope_cli.models.request import as_request, check_request
+        from modelscope_cli.models.weights_file import is_checkpoint_file
+
+        fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")
+        weights, checkpoint = self["weights"], self["checkpoint"]
+        if checkpoint is None and is_checkpoint_file(weights):  # as other tools take it
+            weights, checkpoint = declared(self.name)["weights"].parameter.default, Path(weights)
+        keywords: Any = {field: self[field] for field in fields}
+        request = as_request(named, keywords | {"weights": weights, "checkpoint": checkpoint})
+        request = replace(request, progress=not console.settings.is_quiet)
+        return check_request(request) if is_checked else request
+
+    def inputs(self, images: list[str] | None) -> "InputRequest":
+        """Return what was asked of the input; the files are there.
+
+        Raises:
+            UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
+                not NAME=SPEC (exit 2, 4).
+        """
+        from modelscope_cli.inputs.files import check_pictures
+        from modelscope_cli.inputs.grammar import files_of
+        from modelscope_cli.inputs.request import InputRequest
+
+        named = tuple(self["input"] or ())
+        check_pictures(file for file in (*(images or ()), *files_of(named)) if file != "-")
+        fields = ("size", "mean", "std", "normalize", "batch", "workers", "seed")
+        return InputRequest(
+            files=tuple(images or ()),
+            named=named,
+            shapes=tuple(self["input_shape"] or ()),
+            **{field: self[field] for field in fields},
+        )
+
+    def keywords(self, *names: str) -> dict[str, Any]:
+        """Return the keywords of the public function that were typed, but for those of model and input.
+
+        Args:
+            names: only these.
+        """
+        of_function = signature(FUNCTIONS.get(self.name, self.name))
+        in_request = {*SHARED["Model"], *SHARED["Input"]} - {"mode"}
+        found = {
+            name: self.typed[name]
+            for name, one in declared(self.name).items()
+            if name in self.typed and not one.is_own and not one.is_argument
+            if not (one.panel in SHARED and name in in_request)
+            if not names or name in names
+        }
+        if names:
+            return found
+        always = {"force": self["force"], "progress": PROGRESS, "share": True}
+        return found | {name: value for name, value in always.items() if name in of_function}
+
+    def folder(self, model: str) -> Path:
+        """Return the folder that was asked for, else one of the command's own that is free.
+
+        Raises:
+            UsageError, CannotRunError: it is not empty and not forced, or cannot be written to (exit 2, 4).
+        """
+        from modelscope_cli.report.folder import OutputFolder, free_folder
+
+        folder: Path = self["out"] or free_folder(self.name, model)
+        OutputFolder(folder, invocation().is_forced).check()
+        return folder
+
+    def check_saving(self, beside: Path | None = None) -> bool:
+        """Return whether a folder is written, and refuse what is about one where none is.
+
+        Args:
+            beside: what the command writes beside the folder, which --force may be about.
+
+        Raises:
+            UsageError: exit code 2.
+        """
+        is_about_folder = self["force"] and not (self["output"] or self["html"] or beside)
+        if not self["save"] and (self["out"] or is_about_folder):
+            hint = "leave out --no-save, or leave out --out and --force"
+            raise UsageError("--no-save writes no folder", hint)
+        return bool(self["save"])
+
+
+def _read(command: str, one: Declared, text: Any) -> Any:
+    """Return what was typed as the type of its parameter; None where nothing was.
+
+    Raises:
+        UsageError: not a number (exit 2).
+    """
+    kind = one.parameter.kind
+    if kind == "flag" and isinstance(text, str):  # of the environment
+        return text.lower() not in ("", "0", "false", "no", "off")
+    if text is None or kind in ("flag", "maybe", "text"):
+        return text
+    if kind == "texts":
+        return list(text) or None
+    if kind == "path":
+        return Path(text)
+    try:
+        return int(text) if kind == "whole" else float(text)
+    except ValueError:
+        flag = one.spellings[0]
+        share, typed = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
+        example = one.shown_default or (f"{one.option.least:g}" if one.option.least is not None else "1")
+        if kind == "real" and text.endswith("%") and share.replace(".", "", 1).isdigit():
+            example = f"{float(share) / 100:g}"
+        what = "not a whole number" if kind == "whole" else "not a number"
+        what = "too large" if text.lstrip("+-").isdecimal() else what  # too many digits for Python
+        message = f"'{flags(command, one.name, typed)}' is {what}"
+        raise UsageError(message, f"{flag} {example.split()[0]}") from None

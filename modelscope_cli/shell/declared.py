@@ -1,0 +1,261 @@
+"""The options of a command, as the source of its public function declares them. Nothing heavy is imported."""
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import modelscope_cli
+from modelscope_cli.records import keywords
+from modelscope_cli.records.options import ARGUMENTS, OPTIONS, OWN, SHARED, Option
+
+_ENTRY = re.compile(r"(?m)^ {4}(?! )([\w, ]+):\s")
+_SECTION = re.compile(r"(?m)^(?:Args|Attributes):\n((?:(?: {4}.*)?\n?)+)")
+_IN_CODE = re.compile(r"`(\w+)`")
+
+
+# The public function of a command where it is called otherwise; of its parameters, those that only Python has.
+FUNCTIONS: Mapping[str, str] = {"rules": "list_rules", "report": "make_report", "models": "list_models"}
+IN_PYTHON = frozenset(
+    ["progress", "share", "each", "keep", "measure", "flow", "allow", "inputs", "data", "more"]
+)
+LACKS: Mapping[str, frozenset[str]] = {
+    "summary": frozenset(["size", "mean", "std", "normalize", "workers"]),
+    "stats": frozenset(["attention"]),
+    "featuremaps": frozenset(["batch", "workers"]),
+    "predict": frozenset(["input_shape"]),
+    "attack": frozenset(["input_shape", "input", "batch", "workers"]),
+    "train": frozenset(["num_classes"]),
+    "verify": frozenset(["model"]),
+    "watch": frozenset(["what", "optimizer"]),
+}
+# Of the options that say how a result is shown, those of a command that shows none.
+OUTPUT_OF: Mapping[str, frozenset[str]] = {
+    "schema": frozenset(["output", "force", "quiet", "debug"]),
+    "demo": frozenset(["force"]),
+    "help": frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a function.
+
+    Attributes:
+        kind: `flag`, `maybe` (a flag that can also be left open), `whole`, `real`, `path`, `texts` or `text`.
+        help: what its docstring says.
+        is_required: whether it has no default.
+    """
+
+    kind: str
+    default: Any
+    help: str
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An option or argument of a command, with all that is said of it anywhere.
+
+    Attributes:
+        is_own: whether the function has no such parameter: only the command line has it.
+        parameter: its kind, its default and its help.
+    """
+
+    name: str
+    panel: str
+    option: Option
+    parameter: Parameter
+    is_own: bool
+
+    @property
+    def is_argument(self) -> bool:
+        return self.panel == ARGUMENTS
+
+    @property
+    def spellings(self) -> list[str]:
+        """The long spelling, and the short one; of a flag that is on, or open, by default with its negation."""
+        flag = self.option.flag or "--" + self.name.replace("_", "-")
+        is_switch = self.parameter.kind == "maybe" or (
+            self.parameter.kind == "flag" and self.parameter.default
+        )
+        long = f"{flag}/--no-{flag[2:]}" if is_switch else flag
+        return [long, *filter(None, [self.option.short])]
+
+    @property
+    def shown_default(self) -> str:
+        """The default as the help gives it; empty where there is nothing to give."""
+        if self.option.shown is not None:
+            return self.option.shown
+        default = self.parameter.default
+        if self.parameter.kind == "flag":
+            flag = self.name.replace("_", "-")
+            return flag if default is True else ""
+        if default is None or default in ((), ""):
+            return ""
+        values = default if isinstance(default, tuple) else (default,)
+        return ",".join(map(str, values))
+
+
+@cache
+def declared(command: str) -> Mapping[str, Declared]:
+    """Return the arguments and options of a command, panel by panel, by the names of the parameters."""
+    function = FUNCTIONS.get(command, command)
+    parameters = signature(function) if function in modelscope_cli.__all__ else {}
+    shared, own = _by_name(SHARED), _by_name(OWN[command])
+    of_command = {
+        **own,
+        **dict.fromkeys(parameters.keys() - IN_PYTHON),
+        **dict.fromkeys(["model"] if "first" in own else []),
+        **dict.fromkeys(["input"] if "images" in own else []),
+        **dict.fromkeys(
+            name for name in SHARED["Output"] if shared[name][1].kind and _is_shown(command, name)
+        ),
+    }
+    found = []
+    for name in sorted(of_command.keys() - LACKS.get(command, frozenset()), key=[*of_command].index):
+        panel, option = own.get(name) or shared.get(name) or (OPTIONS, Option())
+        mine = Parameter(option.kind, option.default, option.help) if option.kind else parameters[name]
+        found.append(
+            Declared(name, panel, option, replace(mine, help=option.help or mine.help), bool(option.kind))
+        )
+    order = [*(panel for panel in OWN[command] if panel not in SHARED), OPTIONS, *SHARED]
+    places = [*shared]
+    found.sort(
+        key=lambda one: (
+            order.index(one.panel),
+            places.index(one.name) if one.name in SHARED.get(one.panel, ()) else -1,
+        )
+    )
+    return {one.name: one for one in found}
+
+
+def _is_shown(command: str, name: str) -> bool:
+    return name in OUTPUT_OF.get(command, SHARED["Output"].keys() - {"save"})
+
+
+def _by_name(panels: Mapping[str, Mapping[str, Option]]) -> dict[str, tuple[str, Option]]:
+    return {name: (panel, option) for panel, inside in panels.items() for name, option in inside.items()}
+
+
+@cache
+def signature(function: str) -> Mapping[str, Parameter]:
+    """Return the parameters of a public function, those of its `**keywords: Unpack[...]` with them."""
+    path = Path(modelscope_cli.__file__).parent / (modelscope_cli._HOMES[function].replace(".", "/") + ".py")
+    tree = ast.parse(path.read_text("utf-8"))
+    node = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function][-1]
+    constants = _Constants(tree)
+    helps = {**_shared_helps(), **_helps(ast.get_docstring(node) or "")}
+    args = node.args
+    plain = [*args.posonlyargs, *args.args]
+    n_required = len(plain) - len(args.defaults)
+    defaults = [*[None] * n_required, *args.defaults, *args.kw_defaults]
+    found = {}
+    for place, (arg, default) in enumerate(zip([*plain, *args.kwonlyargs], defaults, strict=True)):
+        kind = _kind(ast.unparse(arg.annotation)) if arg.annotation else "text"
+        help = helps.get(arg.arg, "")
+        found[arg.arg] = Parameter(kind, constants.value(default), help, place < n_required)
+    if args.vararg:
+        found[args.vararg.arg] = Parameter("texts", (), helps.get(args.vararg.arg, ""))
+    if args.kwarg and args.kwarg.annotation:
+        group = ast.unparse(args.kwarg.annotation).removeprefix("Unpack[").removesuffix("]")
+        kinds = getattr(keywords, group).__annotations__
+        for name, default in keywords.DEFAULTS.items():
+            if name in kinds and name not in found:
+                found[name] = Parameter(_kind(str(kinds[name])), default, _shared_helps()[name])
+    return found
+
+
+def _kind(annotation: str) -> str:
+    """Return which kind of option a parameter of this type is."""
+    words = set(re.split(r"\W+", re.sub(r"<class '(\w+)'>", r"\1", annotation))) - {"None", ""}
+    if words == {"bool"}:
+        return "maybe" if "None" in annotation else "flag"
+    if words == {"int"}:
+        return "whole"
+    if words == {"float"}:
+        return "real"
+    if "PathLike" in words:
+        return "path"
+    return "texts" if "Sequence[str]" in annotation else "text"
+
+
+class _Constants:
+    """The values of defaults: literals, and names that a light module of the package gives."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self._homes = {
+            alias.asname or alias.name: (node.module, alias.name)
+            for node in tree.body
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+        }
+        self._own = {
+            target.id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        }
+
+    def value(self, node: ast.expr | None) -> Any:
+        if node is None:
+            return None
+        if isinstance(node, ast.Name) and node.id in self._own:
+            return self.value(self._own[node.id])
+        if isinstance(node, ast.Name):
+            module, name = self._homes[node.id]
+            return getattr(import_module(module), name)
+        return ast.literal_eval(node)
+
+
+def _helps(doc: str) -> dict[str, str]:
+    """Return what a docstring says of each parameter under `Args:` or `Attributes:`.
+
+    What follows the words "In Python" is for callers in Python alone, and left out.
+    """
+    section = _SECTION.search(doc)
+    pieces = _ENTRY.split(section[1])[1:] if section else []
+    found: dict[str, str] = {}
+    for names, text in zip(pieces[::2], pieces[1::2], strict=True):
+        words = " ".join(text.split()).partition(" In Python")[0].rstrip(";")
+        found |= dict.fromkeys((name.strip() for name in names.split(",")), _capitalised(words))
+    return found
+
+
+def _capitalised(text: str) -> str:
+    """Begin a sentence with a capital, unless it begins with the name of a value: `softmax: ...`."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+
+
+@cache
+def _shared_helps() -> dict[str, str]:
+    groups = (
+        keywords.ModelKeywords,
+        keywords.InputKeywords,
+        keywords.BlockKeywords,
+        keywords.LearningKeywords,
+    )
+    return {name: text for group in groups for name, text in _helps(inspect.getdoc(group) or "").items()}
+
+
+def help_of(one: Declared, command: str) -> str:
+    """Return what is said of an option, with the options that it names in code as they are typed."""
+    known = declared(command)
+    return _IN_CODE.sub(lambda found: _flag(known.get(found[1])) or found[1], one.parameter.help)
+
+
+def _flag(one: Declared | None) -> str:
+    return one.spellings[0].partition("/")[0] if one is not None and not one.is_argument else ""
+
+
+def panels(command: str) -> Iterator[tuple[str, list[Declared]]]:
+    """Yield the panels of a command's options, each with what is in it."""
+    every = declared(command).values()
+    for panel in dict.fromkeys(one.panel for one in every):
+        yield panel, [one for one in every if one.panel == panel]

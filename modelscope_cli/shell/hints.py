@@ -1,0 +1,239 @@
+"""The line that was meant: for a word that Typer does not know, and for hints that repeat what was typed."""
+
+import difflib
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.shell.declared import Declared, declared
+from modelscope_cli.shell.overview import COMMANDS
+
+# How other tools call what is typed here: the first form that a command knows is meant. What follows a space is the
+# value; nothing at all means that the value is typed by position.
+SYNONYMS: Mapping[str, Sequence[str]] = {
+    **dict.fromkeys(("--arch", "--model-name", "--network", "--backbone"), ("--model",)),
+    **dict.fromkeys(("--ckpt", "--ckpt-path", "--model-path", "--resume-from"), ("--checkpoint",)),
+    **dict.fromkeys(("--batch-size", "--bs"), ("--batch",)),
+    **dict.fromkeys(
+        ("--image", "--images", "--img", "--input-image", "--source", "--data", "--dataset"), ("",)
+    ),
+    **dict.fromkeys(("--image-size", "--img-size", "--imgsz"), ("--size",)),
+    **dict.fromkeys(("--class", "--target-class", "--class-idx"), ("--target",)),
+    **dict.fromkeys(("--target-layer", "--layer-name"), ("--layer",)),
+    **dict.fromkeys(("--cuda", "--gpu"), ("--device cuda",)),
+    **dict.fromkeys(("--fp16", "--half"), ("--dtype float16",)),
+    **dict.fromkeys(("--learning-rate", "--lr0"), ("--lr",)),
+    **dict.fromkeys(("--epochs", "--iterations", "--iters", "--max-steps"), ("--steps",)),
+    **dict.fromkeys(("--output-dir", "--out-dir", "--save-dir"), ("--out",)),
+    **dict.fromkeys(("--overwrite", "--yes"), ("--force",)),
+    **{
+        "--cpu": ("--device cpu",),
+        "--pretrained": ("--weights DEFAULT",),
+        "--no-pretrained": ("--weights none",),
+        "--num-workers": ("--workers",),
+    },
+    **{
+        "--input-size": ("--input-shape",),
+        "--topk": ("--top",),
+        "--eps": ("--epsilon",),
+        "--csv": ("--format csv",),
+        "--wd": ("--weight-decay",),
+    },
+}
+THEIR_COMMANDS = {
+    **dict.fromkeys(("info", "inspect", "show", "print", "torchinfo", "graph"), "summary"),
+    **dict.fromkeys(("gradcam", "grad-cam", "cam", "saliency"), "explain"),
+    **{
+        "compare": "diff",
+        "infer": "predict",
+        "fit": "train",
+        "list": "models",
+        "lint": "check",
+        "version": "--version",
+    },
+}
+_LAUNCHER = re.compile(r"python[\d.]*|torchrun")
+
+
+def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
+    """Return what is wrong with a command line that Typer could not read, and the hint.
+
+    Args:
+        error: one of Click's, of which Typer has a copy of its own that it does not export.
+    """
+    command = argv[0] if argv and argv[0] in COMMANDS else None
+    page = f"modelscope {command} --help" if command else "modelscope --help"
+    option = str(getattr(error, "option_name", None) or "")
+    if type(error).__name__ == "NoSuchOption":
+        again = _with_option(option, argv) if command else _command_first(argv)
+        return f"no such option: {option}", _line(again) if again else page
+    if type(error).__name__ == "BadOptionUsage" and command and (one := options_of(command).get(option)):
+        is_flag = one.parameter.kind in ("flag", "maybe")
+        example = one.option.metavar or (one.option.choices or ("VALUE",))[0]
+        flag_alone = [option if word.startswith(f"{option}=") else word for word in argv]
+        hint = _line(flag_alone if is_flag else [*argv, example])
+        return f"option '{option}' {'takes no value' if is_flag else 'needs a value'}", hint
+    message = getattr(error, "message", None) or str(error)
+    return " ".join(message[:1].lower().split() + message[1:].split()).rstrip("."), page
+
+
+def unknown_command(argv: Sequence[str]) -> UsageError:
+    """Return the error for a first word that is no command; for a model the hint is its summary."""
+    from modelscope_cli.shell.named_model import names_model
+
+    typed = argv[0]
+    near = difflib.get_close_matches(typed.lower(), COMMANDS, n=1, cutoff=0.6)
+    meant = THEIR_COMMANDS.get(typed.lower()) or next(iter(near), None)
+    if meant is not None:
+        hint = _line([meant, *argv[1:]])
+    elif os.path.exists(typed):
+        hint = _line(["watch" if typed.endswith(".py") else "featuremaps", *argv])
+    else:
+        hint = _line(["summary", *argv]) if names_model(typed) else "modelscope --help"
+    return UsageError(with_nearest(f"no such command '{typed}'", typed, COMMANDS, 1), hint)
+
+
+def too_many(command: str, words: Sequence[str], argv: Sequence[str]) -> UsageError:
+    """Return the error for arguments that a command does not take."""
+    rest = shlex.join(words)
+    return UsageError(f"more arguments than '{command}' takes: {rest}", f"leave out {rest}")
+
+
+def _line(words: Sequence[str]) -> str:
+    return shlex.join(["modelscope", *words])
+
+
+def _command_first(argv: Sequence[str]) -> list[str] | None:
+    """Return a line that begins with an option the other way round; None where it names no command."""
+    at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
+    if at is None or any(
+        word.startswith("-") and word.partition("=")[0] not in options_of(argv[at]) for word in argv[:at]
+    ):
+        return None
+    return [*argv[at:], *argv[:at]]
+
+
+def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
+    """Return the line with the option that was meant; None where there is none like it."""
+    at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == typed), None)
+    if at is None:
+        return None
+    equals, value = argv[at].partition("=")[1:]
+    after = list(argv[at + 1 :])
+    follows = bool(not equals and after and not after[0].startswith("-"))
+    value = after[0] if follows else value
+    known = options_of(argv[0])
+    typed = typed.replace("_", "-")
+    # An option of another command is not a slip of the finger.
+    is_of_another = any(typed in options_of(name) for name in COMMANDS)
+    near = [] if is_of_another else difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
+    names = [*SYNONYMS.get(typed, ()), *near]
+    for form in names:
+        name, _, fixed = form.partition(" ")
+        if name and name not in known:
+            continue
+        takes = bool(name) and takes_value(known[name]) and not fixed
+        said = [name, fixed, value if takes or not name else ""]
+        line = [*argv[:at], *filter(None, said), *after[follows and (takes or not name) :]]
+        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, known)), None)
+        return (_with_option(another, line) if another else None) or line
+    return None
+
+
+def _is_unknown(word: str, known: Mapping[str, Declared]) -> bool:
+    return word.startswith("--") and len(word) > 2 and word.partition("=")[0] not in known
+
+
+def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
+    """Put what was typed in the place of the dots of a hint, without the options that its command lacks.
+
+    Args:
+        hint: such as `modelscope stats ...   shows where`, or `modelscope ... < IMAGE`, the same command again.
+        argv: what was typed, without `modelscope`.
+        message: the error; what it quotes of an option is wrong for another command, too.
+    """
+    before, dots, after = hint.partition(" ...")
+    words = before.split()
+    if not dots or words[:1] != ["modelscope"] or not argv:
+        return hint
+    command = words[1] if len(words) > 1 else argv[0]
+    rest = list(argv[1:]) if command == argv[0] else list(_known_to(command, argv, message))
+    return shlex.join(["modelscope", command, *words[2:], *rest]) + after
+
+
+def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
+    """Give what was typed to one command and can be typed to another: its arguments, and the options of both."""
+    theirs, ours = options_of(argv[0]), options_of(command)
+    # A command that looks at a model alone has one argument, and it is the model.
+    n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
+    if any(one.is_argument and one.parameter.kind == "texts" for one in declared(command).values()):
+        n_arguments = len(argv)
+    words = iter(argv[1:])
+    for word in words:
+        option = theirs.get(word.partition("=")[0])
+        if option is None:
+            n_arguments -= 1
+            if n_arguments >= 0:
+                yield word
+            continue
+        has_value = takes_value(option) and "=" not in word
+        value = next(words, "") if has_value else word.partition("=")[2]
+        is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
+        if option.spellings[0] in ours and (option.name == "model" or not is_wrong):
+            yield from (word, value) if has_value else (word,)
+
+
+def takes_value(option: Declared) -> bool:
+    return option.parameter.kind not in ("flag", "maybe")
+
+
+@cache
+def options_of(command: str) -> dict[str, Declared]:
+    """Return the options of a command by all their spellings, such as `--out` and `-o`."""
+    return {
+        name: one
+        for one in declared(command).values()
+        if not one.is_argument
+        for spelling in one.spellings
+        for name in spelling.split("/")
+    }
+
+
+def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
+    """Refuse the program that runs the script of `watch`, where the script is expected.
+
+    Raises:
+        UsageError: exit code 2.
+    """
+    at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
+    if at is None or not _LAUNCHER.fullmatch(script) or Path(script).is_file():
+        return
+    line = ["modelscope", *argv[: len(argv) - len(arguments) - 1], *arguments[at:]]
+    if script == "torchrun":
+        line = [script, *arguments[:at], "-m", "modelscope_cli", *line[1:]]
+    raise UsageError(f"'{script}' runs a script, and is not one", shlex.join(line))
+
+
+def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] | None:
+    """Return the first option of `watch` behind the script, and the line with all of them before it.
+
+    Args:
+        argv: all that was typed, of which `arguments` are the last: the script's own.
+    """
+    script, known = argv[len(argv) - len(arguments) - 1], options_of("watch")
+    text = Path(script).read_text(encoding="utf-8", errors="replace") if Path(script).is_file() else ""
+    ours: list[str] = []
+    rest: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        name, equals, _ = word.partition("=")
+        is_ours = name in known and f"'{name}'" not in text and f'"{name}"' not in text
+        (ours if is_ours else rest).append(word)
+        if is_ours and takes_value(known[name]) and not equals:
+            ours += filter(None, [next(words, "")])
+    before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
+    return (ours[0], _line([*before, *ours, script, *rest])) if ours else None

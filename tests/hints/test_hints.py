@@ -1,0 +1,130 @@
+"""Fifty lines that fail: the hint is pasted below each, and what comes of it runs."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from pasting import pasted
+from PIL import Image
+from safetensors.torch import save_file
+
+from modelscope_cli.shell import console
+from modelscope_cli.shell.app import run
+
+MODELS = """
+from torch import nn
+
+class Tiny(nn.Module):
+    pretrained_cfg = {"input_size": (3, 32, 32)}  # so that nothing takes long
+    def __init__(self, num_classes: int = 10, width: int = 4):
+        super().__init__()
+        self.conv = nn.Conv2d(3, width, 3, stride=4, bias=False)
+        self.bn = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+        self.pool = nn.AdaptiveAvgPool2d(2)
+        self.head = nn.Linear(4 * width, num_classes)
+    def forward(self, x):
+        return self.head(self.pool(self.relu(self.bn(self.conv(x)))).flatten(1))
+
+class Other(Tiny):
+    pass
+"""
+TINY = "models.py:Tiny"
+LEARN = f"-m {TINY} --pictures 20 --size 8 --steps 3 --batch 4"
+LINES = f"""
+stats {TINY} --imgsz 16
+stats {TINY} --fp16 --batch-size=2 --format json
+predict {TINY} --image dot.png
+stats {TINY} dot.png --target_layer conv
+stats {TINY} dot.png --layers conv
+ablate {TINY} dot.png --class 3 --no-save
+train {LEARN} --learning-rate 0.1
+train {LEARN} --epochs 2
+train {LEARN} --data few
+featuremaps {TINY} dot.png --output-dir new
+-q summary {TINY} --depth 1
+sumary {TINY}
+gradcam {TINY} dot.png --no-save --no-receipt
+{TINY}
+stats {TINY} --sort
+stats {TINY} --sort meen
+stats {TINY} --columns nme,mean
+stats {TINY} --format jsn
+stats {TINY} -o result.foo
+stats {TINY} --html page.txt
+stats {TINY} --json --format csv
+stats {TINY} --table layer
+stats {TINY} --correlation --out new
+stats {TINY} --near-zero=-1
+stats {TINY} --batch 0
+stats {TINY} --workers two
+stats {TINY} --layer convv
+stats {TINY} --layer conv@9
+stats {TINY} dott.png
+stats {TINY} models.py:Other
+stats {TINY} --model {TINY} -m models.py:Other
+summary models.py:Tny
+summary models.py
+predict {TINY} dot.png tiny.safetensors
+predict {TINY} two --table classes --labels ten.txt
+predict {TINY} dot.png --doctor --top 3
+predict {TINY} dot.png --scores relu
+predict {TINY} dot.png --threshold 0.3
+grads {TINY} --clip 1 --clip-norm 1 --no-save
+grads {TINY} --loss mee --no-save
+grads {TINY} --target 10 --no-save
+ablate {TINY} --by-channel --no-save
+ablate {TINY} --no-save --out new
+prune {TINY} --amount 30%
+prune {TINY} --by-channel --global
+prune {TINY} dot.png --method activation
+lrfind {LEARN} --smoothing 1
+train {LEARN} --optimizer sdg
+train {LEARN} --vary norm-layr=batch
+explain {TINY} dot.png --method gradcm --no-save --no-receipt
+attack {TINY} dot.png --method fgsm --steps 3
+check {TINY} --select MS1000
+check two --mode train
+weights {TINY}
+weights tiny.safetensors --fail-on dangerus
+help stat
+schema stat
+rules MS9999
+models resnet188
+"""
+WORDS = {"FILE": "new.csv", "COLUMN": "mean", "DIR": "new", "--model NAME": f"--model {TINY}"}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "models.py").write_text(MODELS)
+    names: dict[str, type] = {}
+    exec(MODELS, names)
+    torch.manual_seed(0)
+    save_file(names["Tiny"]().state_dict(), folder / "tiny.safetensors")
+    (folder / "ten.txt").write_text("\n".join("abcdefghij"))
+    for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.effect_noise((16, 16), 60).convert("RGB").save(folder / name)
+    return folder
+
+
+@pytest.mark.parametrize("line", LINES.strip().splitlines())
+def test_a_hint_that_is_pasted_runs(line, made, tmp_path, monkeypatch, capfd, undrawn):
+    monkeypatch.setenv("MSCOPE_OFFLINE", "1")
+    for path in made.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    monkeypatch.chdir(tmp_path)
+    errors: list = []
+    fail = console.fail
+    monkeypatch.setattr(console, "fail", lambda error: (errors.append(error), fail(error)))
+    typed = shlex.split(line)
+    assert run(typed) in (2, 4)
+    (error,) = errors
+    for one in pasted(error.hint, typed, error.message, WORDS):
+        if not one.tool:
+            assert run(list(one.line)) in (0, 1), f"{error.hint}: {errors[-1].message}"
+        elif one.tool == "ls":
+            assert Path(one.line[-1]).exists()
