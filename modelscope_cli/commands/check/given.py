@@ -13,6 +13,7 @@ from modelscope_cli.shell.named_model import names_learner, names_model, take_mo
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
+    from modelscope_cli.rules.settings import CheckSettings
 
 
 def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
