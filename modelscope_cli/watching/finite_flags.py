@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.parameters import fetched, norms_of

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 
 LOWEST, HIGHEST = -20, 12  # powers of two: about 1e-6 to 4096
 N_BINS = 2 * (HIGHEST - LOWEST)

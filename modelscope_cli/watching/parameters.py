@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.sampling import even_sample, in_memory_order
+from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 from modelscope_cli.hooks.torch_private import norms_at_once
 
 # A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients
+from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients, ParameterGradients
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
-from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients
 from modelscope_cli.analysis.gradients.request import GradsRequest, LossRequest
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch

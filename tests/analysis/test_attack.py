@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tolerance import assert_close, close
 
-from modelscope_cli.analysis.attack.norm_balls import BALLS
 from modelscope_cli.analysis.attack.request import AttackRequest, make_request
-from modelscope_cli.analysis.attack.search import Goal, as_pixels, search, smallest
+from modelscope_cli.analysis.attack.search import BALLS, Goal, as_pixels, search, smallest
 from modelscope_cli.errors import CannotRunError, UsageError
 
 SHAPE = (1, 3, 6, 5)

@@ -11,8 +11,8 @@ from tolerance import A_NETWORK, assert_close, close
 from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
-from modelscope_cli.analysis.attack.goals import ClassGoal
 from modelscope_cli.analysis.attack.on_image import (
+    ClassGoal,
     attack_picture,
     describe,
     function_of_pixels,

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.activations.attention import AttentionWatch, Heads, Seen, by_head
-from modelscope_cli.analysis.activations.attention_entropy import observe_attention
-from modelscope_cli.analysis.activations.attention_maps import capture_attention
-from modelscope_cli.analysis.activations.channel_choice import EVENLY
-from modelscope_cli.analysis.places.cells import nowhere
+from modelscope_cli.analysis.activations.featuremaps import capture_attention
+from modelscope_cli.analysis.activations.maps import EVENLY
+from modelscope_cli.analysis.activations.stats import observe_attention
+from modelscope_cli.analysis.places.places import nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
 

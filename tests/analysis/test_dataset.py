@@ -9,9 +9,8 @@ import pytest
 from PIL import Image, ImageEnhance, ImageFilter
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.dataset import copies
-from modelscope_cli.analysis.dataset.images import ImageTable
-from modelscope_cli.analysis.dataset.look import Look, look_at
+from modelscope_cli.analysis.dataset import examine
+from modelscope_cli.analysis.dataset.look import ImageTable, Look, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.image import strict_pillow
 from modelscope_cli.inputs.listing import ListedImage
@@ -262,7 +261,7 @@ def test_pairs_are_those_of_comparing_everything():
             hashes = np.packbits(bits).tobytes(), np.packbits(finer).tobytes()
             looks.append(Look(random.bytes(32), "", 8, 8, *hashes, 1, 1, 1))
     table = table_of(looks)
-    found = {(pair.first, pair.second): pair.alike for pair in copies.find_alike(table, table.good(), 0.5)}
+    found = {(pair.first, pair.second): pair.alike for pair in examine.find_alike(table, table.good(), 0.5)}
     rows = np.unpackbits(table.rows("fine"), axis=1).astype(bool)
     distinct = {
         row.tobytes(): n for n, row in reversed(list(enumerate(np.hstack([table.rows("coarse"), rows]))))
@@ -277,9 +276,9 @@ def test_pairs_are_those_of_comparing_everything():
 
 
 def test_groups_hang_together():
-    pairs = [copies.Pair(5, 9, 1.0), copies.Pair(1, 5, 0.7), copies.Pair(2, 3, 0.9)]
+    pairs = [examine.Pair(5, 9, 1.0), examine.Pair(1, 5, 0.7), examine.Pair(2, 3, 0.9)]
     groups = [
-        sorted({n for pair in group for n in (pair.first, pair.second)}) for group in copies.groups_of(pairs)
+        sorted({n for pair in group for n in (pair.first, pair.second)}) for group in examine.groups_of(pairs)
     ]
     assert groups == [[1, 5, 9], [2, 3]]
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
-from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.analysis.statistics.reduce_device import reduce_on_device
+from modelscope_cli.analysis.statistics.reduce import reduce_on_device, reduce_tensor
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.naming import index_ranges

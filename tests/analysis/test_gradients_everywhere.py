@@ -14,8 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torchvision.models.video import mvit
 
 from modelscope_cli.analysis.gradients import measure as gradients
-from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients
-from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients
+from modelscope_cli.analysis.gradients.gradient_statistics import ActivationGradients, ParameterGradients
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.selection import Selection

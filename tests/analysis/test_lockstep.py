@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.analysis.comparison.activations import Side, diff_activations
-from modelscope_cli.analysis.comparison.call_alignment import Pairing
+from modelscope_cli.analysis.comparison.activations import Pairing, Side, diff_activations
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Intervention

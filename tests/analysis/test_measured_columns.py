@@ -8,7 +8,7 @@ from tolerance import assert_close
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.summary import measured
+from modelscope_cli.analysis.summary import summary
 from modelscope_cli.errors import UsageError
 
 
@@ -68,7 +68,7 @@ def test_a_model_without_layers_is_measured():
 
 def test_the_time_of_a_call_has_everything_in_it(net, x, monkeypatch):
     ticks = itertools.count()
-    monkeypatch.setattr(measured.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(summary.time, "perf_counter", lambda: float(next(ticks)))
     found = rows(ms.summary(net, x, measure=("time",)))
     # Each call looks at the clock when it begins and when it ends.
     expected = {"": 9, "block": 5, "block.0": 1, "block.1": 1, "head": 1}
@@ -78,11 +78,11 @@ def test_the_time_of_a_call_has_everything_in_it(net, x, monkeypatch):
 def test_the_time_is_the_median_of_forwards_behind_a_first_one(net, x, monkeypatch):
     lengths = iter([1000.0, 3.0, 1.0, 2.0, 90.0, 2.0])  # of the whole forward
 
-    class Clock(measured._Timer):
+    class Clock(summary._Timer):
         def leave(self, call, *rest):
             self.times[call.name, call.index].append(next(lengths) if not call.depth else 0.0)
 
-    monkeypatch.setattr(measured, "_Timer", Clock)
+    monkeypatch.setattr(summary, "_Timer", Clock)
     assert rows(ms.summary(net, x, measure=("time",)))[""].time_ms == 2000.0
 
 

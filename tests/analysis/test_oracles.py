@@ -17,9 +17,8 @@ from tolerance import A_NETWORK, assert_close, close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
-from modelscope_cli.analysis.attack.norm_balls import BALLS
 from modelscope_cli.analysis.attack.request import AttackRequest
-from modelscope_cli.analysis.attack.search import Found, Goal, search
+from modelscope_cli.analysis.attack.search import BALLS, Found, Goal, search
 from modelscope_cli.analysis.outputs.aim import parse_aim
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs

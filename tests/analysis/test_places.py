@@ -9,8 +9,7 @@ import torchvision
 from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
-from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
+from modelscope_cli.analysis.activations.maps import ChannelChoice, Exhibit, capture_maps
 from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.hooks.session import HookSession

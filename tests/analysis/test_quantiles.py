@@ -16,14 +16,14 @@ from modelscope_cli.analysis.activations.observer import observe_activations, to
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import (
+    N_PATTERNS,
+    Tally,
     buckets_of,
     leading_digits,
     quantiles_of,
     trailing_digits,
 )
-from modelscope_cli.analysis.statistics.reduce import reduce_tensor
-from modelscope_cli.analysis.statistics.reduce_device import reduce_on_device
-from modelscope_cli.analysis.statistics.tally import N_PATTERNS, Tally
+from modelscope_cli.analysis.statistics.reduce import reduce_on_device, reduce_tensor
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.stats import quantiles_in

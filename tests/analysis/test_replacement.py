@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.ablation.replacement import replace_output, replaced
+from modelscope_cli.analysis.ablation.ablating import replace_output, replaced
 
 
 def noise(*shape: int) -> Tensor:

@@ -12,8 +12,8 @@ from tolerance import A_LAYER, close
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.top_images import ranking
-from modelscope_cli.analysis.top_images.ranking import Ranking, key_of
+from modelscope_cli.analysis.top_images import observer
+from modelscope_cli.analysis.top_images.observer import Ranking, key_of
 from modelscope_cli.errors import CannotRunError, UsageError
 
 
@@ -64,7 +64,7 @@ def test_the_ends_are_those_of_a_full_sort_whatever_the_batches(data, sizes):
 
 @pytest.mark.parametrize("most", [1024, 20])
 def test_any_order_of_merging_gives_the_same(data, most, monkeypatch):
-    monkeypatch.setattr(ranking, "SAMPLED", most)
+    monkeypatch.setattr(observer, "SAMPLED", most)
     whole = ranked(*data, 5, [103])
     order = list(range(21))
     for seed in range(5):
@@ -189,7 +189,7 @@ def test_sheets_and_record_are_written(folder, tmp_path):
 
 
 def test_the_crop_is_what_the_place_sees(folder):
-    from modelscope_cli.analysis.top_images.crops import _cut
+    from modelscope_cli.analysis.top_images.data_set import _cut
 
     picture = torch.arange(3 * 24 * 20).view(3, 24, 20).remainder(251).to(torch.uint8)
     crop = _cut(picture, (5, 7, 8, 10), 30)

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from modelscope_cli.analysis.health.sources import Sources
+from modelscope_cli.analysis.health.check import Sources
 from modelscope_cli.models.load import load_model
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.check import SourceLine

@@ -1,30 +1,149 @@
 """`ablate`: take out every selected call, or every channel of it, in turn, and see what becomes of the answer."""
 
+import itertools
+import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from modelscope_cli.analysis.ablation.candidates import CandidateFinder
-from modelscope_cli.analysis.ablation.effect import Effect, by_effect
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
-from modelscope_cli.analysis.ablation.replacement import replace_output
 from modelscope_cli.analysis.outputs.aim import PREDICTED, THE_PREDICTED, Aim, label_of_class, name_class
 from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
+from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.hooks.layers import cloned
+from modelscope_cli.hooks.layers import ChannelFinder, cloned
 from modelscope_cli.hooks.selection import Selection
-from modelscope_cli.hooks.session import HookSession, Intervention
+from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
 from modelscope_cli.hooks.snapshot import RandomState
+from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import Notice
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A call that can be taken out.
+
+    Attributes:
+        channel_dims: where the channels are in each tensor of its output that can be replaced.
+        n_channels: of the first of them.
+    """
+
+    call: Call
+    channel_dims: tuple[int, ...]
+    n_channels: int
+
+
+class CandidateFinder(Observer):
+    """Lists the selected calls of a pass that can be taken out, in the order in which they finish.
+
+    Attributes:
+        found: in the pass looked at last.
+        is_looking: whether passes are looked at.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+        self.look()
+
+    def look(self) -> None:
+        """Look at the next pass."""
+        self.found: list[Candidate] = []
+        self.is_looking = True
+        self._channels = ChannelFinder()
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if not self.is_looking:
+            return
+        self._channels.see(module, output)
+        tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
+        if tensors and self._selection.means(call.name, call.index, is_innermost):
+            found = (self._channels.find(module, tensor) for tensor in tensors)
+            dims = tuple(dim for dim in found if dim is not None)  # which two dimensions always have
+            self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
+
+
+@dataclass(slots=True)
+class Effect:
+    """One ablation, and sums over images of what it did.
+
+    Attributes:
+        channel: None for all of them.
+        n_images: how many were compared.
+    """
+
+    candidate: Candidate
+    channel: int | None
+    n_images: int = 0
+    _sums: dict[str, float] = field(default_factory=dict)
+    _answers: Counter[int] = field(default_factory=Counter)
+    _has_changed: bool = False
+
+    def add(self, before: Answer, after: Answer, followed: FollowedAnswer) -> None:
+        """Compare what the model said of some images, on the CPU, with what it says of them now."""
+        changed = before.changed(after)
+        figures = {
+            "change": followed.score(after).double() - followed.score(before).double(),
+            "probability": followed.probability(after) if followed.probability is not None else None,
+            "divergence": before.divergence(after),
+            "distance": before.distance(after),
+            "changed": changed,
+        }
+        for name, figure in figures.items():
+            if figure is not None:
+                self._sums[name] = self._sums.get(name, 0.0) + float(figure.double().sum())
+        self._has_changed |= changed is not None and bool(changed.any())
+        self._answers.update(after.main.best_classes())
+        self.n_images += len(after)
+
+    def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
+        """Return the means."""
+        call = self.candidate.call
+        means = {name: total / self.n_images for name, total in self._sums.items()}
+        ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
+        return Ablation(
+            name=call.name,
+            type=call.type,
+            order=call.order,
+            call=call.index,
+            channel=self.channel,
+            mode=mode,
+            target_logit_change=_finite(means["change"]),
+            target_probability=_finite(means.get("probability")),
+            prediction_changed=self._has_changed,
+            changed_fraction=means.get("changed"),
+            kl_divergence=_finite(means.get("divergence")),
+            output_l2=_finite(means["distance"]),
+            answer_index=answer,
+            answer_label=None if answer is None else label_of_class(answer, categories),
+        )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
+
+
+def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
+    """Sort rows: an answer that is not a number any more first, then by divergence, the largest first.
+
+    Where an output has no divergence the share of changed decisions comes first, then the target's change.
+    """
+
+    def key(row: Ablation) -> tuple[bool, float, float, float, int, int]:
+        divergence, change = row.kl_divergence or 0.0, abs(row.target_logit_change or 0.0)
+        changed = row.changed_fraction or 0.0 if row.kl_divergence is None else 0.0
+        return row.output_l2 is not None, -divergence, -changed, -change, row.order, row.channel or 0
+
+    return tuple(sorted(rows, key=key))
+
 
 _TOP = 5  # guesses kept of the whole model's answer
 Track = Callable[[Iterator[None], str, int], Iterable[None]]
@@ -245,3 +364,63 @@ class _Ablating:
 
 def _mean(parts: Sequence[Tensor]) -> float:
     return float(torch.cat(list(parts)).double().mean())
+
+
+ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
+
+
+def is_replaceable(leaf: Any) -> bool:
+    """Tell whether a part of a layer's output can be replaced: floats, with images and at least one more
+    dimension."""
+    return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim >= 2 and leaf.numel() > 0
+
+
+def replace_output(
+    output: Any, channel_dims: Sequence[int], how: str, seed: int, channel: int | None = None
+) -> Any:
+    """Return a layer's output with its tensors replaced, tuples and dicts kept; the original stays as it is.
+
+    Args:
+        channel_dims: where the channels of each replaceable tensor are, in order.
+        channel: replace only this channel of the first of them.
+    """
+    places = [n for n, leaf in enumerate(leaves_of(output)) if is_replaceable(leaf)]
+    dims = dict(list(zip(places, channel_dims, strict=True))[: None if channel is None else 1])
+    numbers = itertools.count()
+
+    def change(leaf: Any) -> Any:
+        dim = dims.get(next(numbers))
+        return leaf if dim is None else replaced(leaf, dim, how, seed, channel)
+
+    return map_leaves(output, change)
+
+
+def replaced(tensor: Tensor, channel_dim: int, how: str, seed: int, channel: int | None = None) -> Tensor:
+    """Return a new tensor of the same shape, all channels or one of them replaced.
+
+    `zero`: zeros. `mean`: in each channel of each image the mean over its positions. `shuffle`: the positions
+    in another, seeded order, the same for all channels and images, so that what was seen stays and where is
+    lost. Where every channel has a single value, the channels of an image are its positions.
+    """
+    positions = [dim for dim in range(1, tensor.ndim) if dim != channel_dim]
+    if math.prod(tensor.shape[dim] for dim in positions) == 1:
+        positions = [channel_dim]
+    if how == ZERO:
+        new = torch.zeros_like(tensor)
+    elif how == MEAN:
+        new = torch.empty_like(tensor).copy_(tensor.mean(positions, keepdim=True))
+    else:
+        new = torch.empty_like(tensor).copy_(_shuffled(tensor, positions, seed))
+    if channel is None:
+        return new
+    whole = tensor.clone()
+    whole.narrow(channel_dim, channel, 1).copy_(new.narrow(channel_dim, channel, 1))
+    return whole
+
+
+def _shuffled(tensor: Tensor, positions: list[int], seed: int) -> Tensor:
+    last = list(range(-len(positions), 0))
+    turned = tensor.movedim(positions, last)
+    flat = turned.flatten(-len(positions))
+    order = torch.randperm(flat.shape[-1], generator=torch.Generator().manual_seed(seed)).to(tensor.device)
+    return flat[..., order].reshape(turned.shape).movedim(last, positions)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from modelscope_cli.analysis.places.cells import Cells
+from modelscope_cli.analysis.places.places import Cells
 from modelscope_cli.analysis.places.tracker import Tracker
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention

@@ -1,30 +1,201 @@
 """`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-from modelscope_cli.analysis.activations.activation import Activation, Key, merge_into
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
-from modelscope_cli.analysis.activations.lineage import Lineage
-from modelscope_cli.analysis.activations.second_pass import Again, SecondPass, complete, merge_all
-from modelscope_cli.analysis.blocks.in_order import Over
+from modelscope_cli.analysis.blocks.kept import Over
 from modelscope_cli.analysis.statistics.correlation import Comoments
-from modelscope_cli.analysis.statistics.moments import Wanted
-from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import SHORT, Tally, buckets_of, quantiles_of
+from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
+from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.stats import ActivationStats, Counts, Redundancy
+
+Key = tuple[str, int, str]  # layer name, call, path of the output
+
+
+@dataclass(slots=True)
+class Activation:
+    """What has been gathered about one output of one call.
+
+    Attributes:
+        channels: None where there are none, or not as many in every batch.
+        comoments: sums for the correlation between channels; None where it was not asked for.
+        source: whose channels the layer passes on, the same in every batch; None where they are its own.
+        quantiles: by name, once all batches are known; None where none was asked for.
+        pending: moments of the current pass, still on the device.
+    """
+
+    call: Call
+    output: str
+    shape: tuple[int, ...]
+    dtype: str
+    channels: int | None
+    moments: Moments | None = None
+    source: Key | None = None
+    problem: str | None = None
+    quantiles: dict[str, float] | None = field(default=None, repr=False)
+    comoments: Comoments | None = field(default=None, repr=False)
+    pending: list[Callable[[], Moments]] = field(default_factory=list, repr=False)
+
+    @property
+    def key(self) -> Key:
+        return self.call.name, self.call.index, self.output
+
+    def correlation(self) -> Tensor | None:
+        """Return the `(C, C)` correlation of the channels, None where it was not gathered."""
+        return self.comoments.correlation() if self.comoments else None
+
+    def settle(self) -> None:
+        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
+        for finish in self.pending:
+            moments = finish()
+            self.moments = self.moments.merge(moments) if self.moments else moments
+        self.pending.clear()
+        if self.comoments:
+            self.comoments.settle()
+
+    def merge(self, later: "Activation") -> None:
+        """Take in what a later batch brought; from the first problem on, nothing more."""
+        if later.channels != self.channels:
+            self.channels = self.comoments = None
+        if later.source != self.source:
+            self.source = None
+        self.problem = self.problem or later.problem
+        if self.problem or later.moments is None:
+            return
+        self.moments = self.moments.merge(later.moments) if self.moments else later.moments
+        if self.comoments and later.comoments:
+            self.comoments.merge(later.comoments)
+
+
+def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> None:
+    """Take in what a later batch brought of every output; those not seen before come last."""
+    for activation in later:
+        if activation.key in merged:
+            merged[activation.key].merge(activation)
+        else:
+            merged[activation.key] = activation
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """What the second pass adds to one output; parts merge by addition, in the order of the batches.
+
+    Attributes:
+        abs_deviation: sum of |x - mean|; 0 where it is not needed.
+        trailing: by bucket, the trailing digits of the values in it.
+    """
+
+    abs_deviation: float
+    trailing: dict[int, Tally]
+
+    def merge(self, later: "Again") -> "Again":
+        """Return what both add."""
+        return Again(
+            self.abs_deviation + later.abs_deviation,
+            {bucket: tally.merge(later.trailing[bucket]) for bucket, tally in self.trailing.items()},
+        )
+
+
+def merge_all(before: Sequence[Again], later: Sequence[Again]) -> tuple[Again, ...]:
+    """Merge what two batches add, output by output."""
+    return tuple(one.merge(other) for one, other in zip(before, later, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class _Missing:
+    """What is to be gathered of one output: |x - `centre`| where it is not None, and digits in the `buckets`."""
+
+    centre: float | None
+    buckets: tuple[int, ...]
+
+    def __bool__(self) -> bool:
+        return self.centre is not None or bool(self.buckets)
+
+
+class SecondPass(Observer):
+    """Gathers what the first pass left open.
+
+    Args:
+        first: what it found, merged over all batches.
+    """
+
+    def __init__(self, first: Mapping[Key, Activation], wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._missing = {key: _missing(activation, wanted) for key, activation in first.items()}
+        self._begin()
+
+    @property
+    def is_needed(self) -> bool:
+        return any(self._missing.values())
+
+    def _begin(self) -> None:
+        self._sums: dict[Key, float | Tensor] = {}
+        self._digits: dict[Key, dict[int, Tensor]] = {}
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        for path, tensor in tensors_in(output):
+            key = (call.name, call.index, path)
+            missing = self._missing.get(key)
+            if not missing:
+                continue
+            if missing.centre is not None:
+                self._sums[key] = self._sums.get(key, 0.0) + abs_deviation(tensor, missing.centre)
+            digits = self._digits.setdefault(key, {})
+            for bucket, counts in trailing_counts(tensor, missing.buckets).items():
+                digits[bucket] = digits[bucket] + counts if bucket in digits else counts
+
+    def take(self) -> tuple[Again, ...]:
+        """Return what a batch adds, in the order of the activations, and begin anew."""
+        taken = tuple(self._taken(key, missing) for key, missing in self._missing.items())
+        self._begin()
+        return taken
+
+    def _taken(self, key: Key, missing: _Missing) -> Again:
+        digits = self._digits.get(key, {})
+        tallies = {bucket: Tally.of(digits[bucket]) if digits else Tally.none() for bucket in missing.buckets}
+        return Again(float(self._sums.get(key, 0.0)), tallies)
+
+
+def complete(activation: Activation, again: Again, wanted: Wanted) -> None:
+    """Add to an activation what the second pass has found."""
+    moments = activation.moments
+    if moments is None:
+        return
+    if _wants_deviation(moments, wanted):
+        activation.moments = replace(moments, abs_deviation=again.abs_deviation)
+    if moments.leading and moments.n:
+        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, again.trailing)
+
+
+def _missing(activation: Activation, wanted: Wanted) -> _Missing:
+    moments = activation.moments
+    if moments is None or activation.problem:
+        return _Missing(None, ())
+    is_short = activation.dtype in SHORT or moments.leading is None
+    buckets = () if is_short or moments.leading is None else buckets_of(wanted.quantiles, moments.leading)
+    return _Missing(moments.mean if _wants_deviation(moments, wanted) else None, buckets)
+
+
+def _wants_deviation(moments: Moments, wanted: Wanted) -> bool:
+    return wanted.mad and moments.abs_deviation is None
 
 
 class ActivationObserver(Observer):
@@ -245,3 +416,41 @@ def _redundancy(matrix: Tensor | None) -> Redundancy | None:
         return Redundancy(None, n)
     kept = matrix[varied][:, varied].abs()
     return Redundancy(float((kept.sum() - torch.trace(kept)) / (n * (n - 1))), n)
+
+
+class Lineage:
+    """Follows tensors from the call that gave them into the next, by the object itself: nothing is kept alive."""
+
+    def __init__(self) -> None:
+        self._makers: dict[int, tuple[ReferenceType[Tensor], int, Key]] = {}
+        self._given: dict[tuple[str, int], Key | None] = {}
+
+    def enter(self, call: Call, module: nn.Module, inputs: Any) -> None:
+        """See what a call is given, before it may change that in place."""
+        if _keeps_channels_apart(module):
+            given = tensors_in(inputs)
+            self._given[call.name, call.index] = self._maker(given[0][1]) if len(given) == 1 else None
+
+    def leave(self, key: Key, tensor: Tensor) -> Key | None:
+        """See what it gives; return whose channels these are, None where they are its own."""
+        source = self._maker(tensor) or self._given.get(key[:2])
+        if not tensor.is_inference():
+            self._makers[id(tensor)] = ref(tensor), version_of(tensor), key
+        return source
+
+    def _maker(self, tensor: Tensor) -> Key | None:
+        """Return the call that gave a tensor, None where somebody has changed it since."""
+        found = self._makers.get(id(tensor))
+        if found is None or tensor.is_inference():
+            return None
+        maker, version, key = found
+        return key if maker() is tensor and version == version_of(tensor) else None
+
+
+def _keeps_channels_apart(module: nn.Module) -> bool:
+    """Tell whether a channel of the output comes from the same channel of the input, and from no other: pools,
+    activations, identities, batch norms."""
+    if isinstance(module, nn.ChannelShuffle):
+        return False
+    has_own = next(module.parameters(), None) is not None or next(module.children(), None) is not None
+    return not has_own or isinstance(module, _NormBase)

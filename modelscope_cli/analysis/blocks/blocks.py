@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.folder import BlockFolder, write_sums
-from modelscope_cli.analysis.blocks.identity import this_machine
-from modelscope_cli.analysis.blocks.in_order import InOrder
-from modelscope_cli.analysis.blocks.kept import PATIENCE_S, Kept
-from modelscope_cli.analysis.blocks.meeting import Meeting
-from modelscope_cli.analysis.blocks.run_file import describe_run, differences
-from modelscope_cli.analysis.blocks.threads import threads, threads_of_blocks
-from modelscope_cli.analysis.blocks.verifying import Verifying, being_verified
+from modelscope_cli.analysis.blocks.folder import (
+    BlockFolder,
+    describe_run,
+    differences,
+    this_machine,
+    write_sums,
+)
+from modelscope_cli.analysis.blocks.kept import PATIENCE_S, InOrder, Kept, Meeting
+from modelscope_cli.analysis.blocks.verifying import Verifying, being_verified, threads, threads_of_blocks
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError

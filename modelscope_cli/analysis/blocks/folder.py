@@ -1,21 +1,206 @@
 """The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
 
+import dataclasses
 import hashlib
+import inspect
 import json
 import os
+import platform
 import re
 import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor, nn
+
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
+from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import UnreadableImage
+from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.certificate import Machine
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
+
+SCHEMA = "modelscope/blocks/1"
+# How much is said on the way, what has been read of a file, and who decodes.
+_NOT_ASKED = ("progress", "headers", "workers")
+
+
+def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what blocks are blocks of.
+
+    Args:
+        options: what was asked for and changes a number, beside the model and the images.
+        keywords: what the public function has to be given to compute the same again.
+    """
+    inputs = subject.inputs
+    every = _plain(
+        {
+            "command": subject.command,
+            "batch": inputs.block_size,
+            "preprocessing": inputs.info.preprocessing,
+            "dtype": dtype_name(subject.loaded.dtype),
+            "seed": subject.seed,
+            **options,
+        }
+    )
+    return {
+        "schema": SCHEMA,
+        "command": subject.command,
+        "files": len(inputs.files),
+        "blocks": inputs.n_batches,
+        "threads": torch.get_num_threads(),
+        "list_sha256": inputs.files.sha256(),
+        "model_sha256": model_sha256(subject.loaded.module),
+        "options_sha256": options_sha256(every),
+        "options": every,
+        "request": {
+            "model": _request(subject.request) if subject.request is not None else None,
+            "inputs": _request(subject.given.request),
+            "keywords": _plain(keywords),
+        },
+    }
+
+
+def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """Say in words what is not the same in two runs; nothing where their blocks belong together."""
+    if there.get("schema") != SCHEMA or there.get("command") != here["command"]:
+        return [f"the command ('{there.get('command')}' there)"]
+    found = []
+    if here["list_sha256"] != there["list_sha256"]:
+        found.append(
+            f"the list of files ({there['files']:,} there, {here['files']:,} here, with their sizes)"
+        )
+    if here["model_sha256"] != there["model_sha256"]:
+        found.append("the model")
+    options = {**there["options"], **here["options"]}
+    for name in options:
+        was, now = (run["options"].get(name) for run in (there, here))
+        if was != now:
+            found.append(f"{name} ({_shown(was)} there, {_shown(now)} here)")
+    return found
+
+
+def model_request(document: Mapping[str, Any]) -> ModelRequest | None:
+    """Return the request for the model; None where a module was handed over in Python."""
+    typed = document["request"]["model"]
+    if typed is None:
+        return None
+    checkpoint = Path(typed["checkpoint"]) if typed["checkpoint"] is not None else None
+    return ModelRequest(**{**_tuples(typed), "checkpoint": checkpoint})
+
+
+def input_request(document: Mapping[str, Any]) -> InputRequest:
+    """Return the request for the images."""
+    return InputRequest(**_tuples(document["request"]["inputs"]))
+
+
+def keywords_of(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the other keywords of the function."""
+    return _tuples(document["request"]["keywords"])
+
+
+def _request(request: Any) -> Any:
+    values = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+    return _plain({name: value for name, value in values.items() if name not in _NOT_ASKED})
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON makes of a value, of whichever kind a caller in Python gave it."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, (str, bool, int, float)):
+        return value
+    return fspath(value) if isinstance(value, PathLike) else str(value)
+
+
+def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+_ADDRESS = re.compile(r"0x[0-9a-f]+")
+# Whose source goes with the version of torch, which the blocks note anyway.
+_PUBLISHED = ("torch.", "torchvision.", "timm.", "transformers.")
+
+
+def options_sha256(options: Mapping[str, Any]) -> str:
+    """Return the hash of what was asked for, plain values by name."""
+    return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
+
+
+def model_sha256(model: nn.Module) -> str:
+    """Return the hash of the architecture as torch prints it, the source of classes that are not published ones,
+    and every parameter and buffer, to the bit."""
+    digest = hashlib.sha256(_ADDRESS.sub("", str(model)).encode())
+    for kind in dict.fromkeys(type(module) for module in model.modules()):
+        if not kind.__module__.startswith(_PUBLISHED):
+            digest.update(_source(kind).encode())
+    for name, value in _values(model):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(_bytes(value))
+    return digest.hexdigest()
+
+
+def _source(kind: type) -> str:
+    try:
+        return inspect.getsource(kind)
+    except (OSError, TypeError):  # typed into a notebook, or made of C
+        return kind.__qualname__
+
+
+def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return parameters, buffers, those too that no checkpoint holds, and the weights of quantized layers."""
+    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    packed = {name: value for name, value in model.state_dict().items() if name not in named}
+    every = {**named, **packed}
+    return [
+        (f"{name}{n or ''}", one)
+        for name, value in every.items()
+        for n, one in enumerate(value if isinstance(value, tuple) else (value,))
+        if isinstance(one, Tensor)
+    ]
+
+
+def _bytes(value: Tensor) -> Any:
+    whole = value.detach()
+    whole = (whole.int_repr() if whole.is_quantized else whole).cpu().contiguous()
+    return whole.view(-1).view(torch.uint8).numpy().data if whole.numel() else b""
+
+
+def this_machine(loaded: LoadedModel) -> Machine:
+    """Describe what computes here."""
+    device, version = loaded.device, str(torch.__version__)
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        name = torch.cuda.get_device_name(device)
+        return Machine(device.type, name, f"sm_{major}{minor}", 0, version)
+    capability = torch.backends.cpu.get_cpu_capability()
+    return Machine(device.type, _processor(), capability, torch.get_num_threads(), version)
+
+
+def _processor() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
 
 RUN, BLOCKS, SUMS = "run.json", "blocks", "SHA256SUMS"
 TIMING = "seconds"  # the one figure of a result that is not the same twice

@@ -7,8 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, changed_files
-from modelscope_cli.analysis.blocks.run_file import input_request, keywords_of, model_request
+from modelscope_cli.analysis.blocks.folder import (
+    TIMING,
+    BlockFolder,
+    changed_files,
+    input_request,
+    keywords_of,
+    model_request,
+)
 from modelscope_cli.analysis.blocks.verifying import TOLERANCE, Verifying, verifying
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.certificate import VerifyRecord

@@ -1,6 +1,7 @@
 """Blocks that are computed again and held against what lies in a folder."""
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,16 +11,36 @@ from typing import Any, TypeVar
 import torch
 
 from modelscope_cli.analysis.blocks.exact import from_plain, to_text
-from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder
-from modelscope_cli.analysis.blocks.identity import this_machine
-from modelscope_cli.analysis.blocks.in_order import compute_block
-from modelscope_cli.analysis.blocks.kept import Kept
-from modelscope_cli.analysis.blocks.run_file import differences
-from modelscope_cli.analysis.blocks.threads import threads
+from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, differences, this_machine
+from modelscope_cli.analysis.blocks.kept import Kept, compute_block
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
+
+_SAID = (
+    "OMP_NUM_THREADS"  # torchrun sets it to 1 where it starts several processes and nobody has said otherwise
+)
+
+
+def threads_of_blocks(device: torch.device) -> int:
+    """Return with how many threads blocks are computed: as many as somebody has said, else one, as torchrun has it.
+
+    With another number the same block has other bits; on an accelerator it makes no difference.
+    """
+    return torch.get_num_threads() if device.type != "cpu" or _SAID in os.environ else 1
+
+
+@contextmanager
+def threads(n: int) -> Iterator[None]:
+    """Compute with this many threads in here."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
 
 T = TypeVar("T")
 # Of numbers that another kind of machine computed. Kernels differ by some 1e-6 a layer.

@@ -1,20 +1,113 @@
 """Two sides compared: their weights, or what their layers give on the same input."""
 
+import dataclasses
+import hashlib
 import shlex
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from modelscope_cli.analysis.comparison.activations import Side, diff_activations
+from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.request import Patterns, choose_tolerance
 from modelscope_cli.analysis.comparison.sides import Source, describe, load_both, open_shared, open_weights
-from modelscope_cli.analysis.comparison.tensors import diff_tensors
 from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
-from modelscope_cli.records.diff import DiffRecord, DiffSide, count_up, first_divergence
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.diff import (
+    DiffRecord,
+    DiffSide,
+    Renaming,
+    TensorDifference,
+    count_up,
+    first_divergence,
+)
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import InputInfo, Invocation, Notice, Run
+
+_MOST_RENAMINGS = 8
+
+
+def pair_names(
+    a: Mapping[str, Tensor], b: Mapping[str, Tensor]
+) -> tuple[dict[str, str], tuple[Renaming, ...]]:
+    """Return `{name in A: name in B}` of what both have, and the prefixes that had to be replaced for it.
+
+    First what has one name in both; then, as long as it makes most of the rest fit, what another prefix gives
+    the name; last, what has the same type, shape and values as exactly one tensor of the other side.
+    """
+    pairs = {name: name for name in a if name in b}
+    rest_a, rest_b = _without(a, pairs), _without(b, pairs.values())
+    renamings: list[Renaming] = []
+    while len(renamings) < _MOST_RENAMINGS and (best := _best_prefixes(rest_a, rest_b)) is not None:
+        prefix, b_prefix = best
+        found = _renamed(rest_a, rest_b, prefix, b_prefix)
+        pairs.update(found)
+        renamings.append(Renaming(prefix, b_prefix, len(found)))
+        rest_a, rest_b = _without(rest_a, found), _without(rest_b, found.values())
+    pairs.update(_same_values(rest_a, rest_b))
+    return pairs, tuple(renamings)
+
+
+def _without(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
+    taken = set(names)
+    return {name: tensor for name, tensor in tensors.items() if name not in taken}
+
+
+def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, str] | None:
+    """Return the pair of prefixes that most tensors of one shape differ by, where that is half of them."""
+    groups: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, tensors in enumerate((a, b)):
+        for name, tensor in tensors.items():
+            groups[tensor.shape, name.rpartition(".")[2]][side].append(name)
+    votes = Counter(
+        _differing_prefixes(name, other)
+        for names, others in groups.values()
+        for name in names
+        for other in others
+    )
+    if not votes:
+        return None
+    best = max(votes, key=lambda pair: (votes[pair], -len(pair[0]) - len(pair[1])))
+    return best if 2 * votes[best] >= min(len(a), len(b)) else None
+
+
+def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
+    """Cut off the longest common end, in whole parts: `a.b.c`, `x.c` are `a.b.`, `x.`."""
+    parts, others = name.split("."), other.split(".")
+    while parts and others and parts[-1] == others[-1]:
+        parts.pop()
+        others.pop()
+    return "".join(f"{part}." for part in parts), "".join(f"{part}." for part in others)
+
+
+def _renamed(a: Mapping[str, Tensor], b: Mapping[str, Tensor], prefix: str, b_prefix: str) -> dict[str, str]:
+    names = {name: b_prefix + name.removeprefix(prefix) for name in a if name.startswith(prefix)}
+    return {name: other for name, other in names.items() if other in b}
+
+
+def _same_values(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> dict[str, str]:
+    ours, theirs = _by_value(a), _by_value(b)
+    return {
+        names[0]: theirs[value][0]
+        for value, names in ours.items()
+        if len(names) == len(theirs.get(value, ())) == 1
+    }
+
+
+def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
+    names: dict[Any, list[str]] = defaultdict(list)
+    for name, tensor in tensors.items():
+        if tensor.layout == torch.strided and not tensor.is_quantized:
+            data = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+            names[tensor.shape, tensor.dtype, hashlib.sha256(data).digest()].append(name)
+    return names
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +237,55 @@ def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHo
             message = f"--hook '{spec}' would write the same file for A and for B"
             raise UsageError(message, f"--b-hook {shlex.quote(f'save=b.safetensors@{spec.pattern}')}")
     return read, read_hooks(ours, "diff")
+
+
+def diff_tensors(
+    a: Mapping[str, Tensor],
+    b: Mapping[str, Tensor],
+    tolerance: float = 0.0,
+    *,
+    track: Callable[[Iterable[str], int], Iterator[str]] = lambda names, total: iter(names),
+) -> tuple[tuple[TensorDifference, ...], tuple[Renaming, ...]]:
+    """Compare two state dicts, one tensor at a time; of mapped files nothing is kept in memory.
+
+    Args:
+        tolerance: on the relative L2; 0 finds every bit.
+        track: wraps the iteration to show its progress.
+
+    Returns:
+        the rows, what A has in its order, then what only B has; and the prefixes that make names fit.
+    """
+    pairs, renamings = pair_names(a, b)
+    taken = set(pairs.values())
+    rows = [
+        _compare(name, a[name], pairs[name], b[pairs[name]], tolerance)
+        if name in pairs
+        else TensorDifference(name=name, status="removed", **traits(a[name], None))
+        for name in track(a, len(a))
+    ]
+    added = (
+        TensorDifference(name=name, status="added", **traits(None, tensor))
+        for name, tensor in b.items()
+        if name not in taken
+    )
+    return (*rows, *added), renamings
+
+
+def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> TensorDifference:
+    row = TensorDifference(
+        name=name, status="reshaped", b_name=b_name if b_name != name else None, **traits(a, b)
+    )
+    if a.shape != b.shape:
+        return row
+    try:
+        distance = to_distance(sum_up(a, b))
+    except (TypeError, RuntimeError, NotImplementedError) as error:
+        # One tensor that cannot be compared is a row that says so, never the end of the run.
+        return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
+    if a.dtype != b.dtype:
+        status = "retyped"
+    elif distance.exceeds(tolerance):
+        status = "changed"
+    else:
+        status = "same" if b_name == name else "renamed"
+    return dataclasses.replace(row, status=status, **dataclasses.asdict(distance))

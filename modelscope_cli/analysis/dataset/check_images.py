@@ -5,7 +5,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from modelscope_cli.analysis.dataset.examine import examine_images
-from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
+from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import PASSED, CheckRecord
 from modelscope_cli.records.check_evidence import Evidence

@@ -13,12 +13,11 @@ from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of
+from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of, location
 from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, planted_evidence
 from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
-from modelscope_cli.analysis.explaining.receipt.where import location
 from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError

@@ -3,16 +3,24 @@
 import math
 import shlex
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.backward import run_backward
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import (
+    LESS_MEMORY,
+    OUT_OF_MEMORY,
+    CannotRunError,
+    ModelscopeError,
+    UsageError,
+    is_out_of_memory,
+)
 from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.selection import names_of
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.grads import Saving
 
 _N_PAIRS = 3
@@ -116,3 +124,35 @@ def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor,
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = make_loss()
     return loss, sum(kept.values())
+
+
+@contextmanager
+def backward_pass() -> Iterator[None]:
+    """Differentiate inside.
+
+    Raises:
+        CannotRunError: an operation of the model has no derivative, or memory ran out (exit 4).
+    """
+    try:
+        with warnings.catch_warnings():
+            # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.
+            warnings.filterwarnings("ignore", "Full backward hook is firing")
+            yield
+    except ModelscopeError:
+        raise
+    except Exception as error:
+        reason = in_one_line(error, 300) or "no message"
+        hint = "modelscope stats ...   needs no gradients"
+        if is_out_of_memory(error):
+            reason, hint = OUT_OF_MEMORY, LESS_MEMORY
+        elif "modified by an inplace operation" in reason:
+            hint = (
+                "return a new tensor from the function of --hook instead of writing to the one it was given"
+            )
+        raise CannotRunError(f"backward raised {type(error).__name__}: {reason}", hint) from error
+
+
+def run_backward(loss: Tensor, *, retain_graph: bool = False) -> None:
+    """Differentiate `loss` into the `grad` of every parameter that is trained; raises as `backward_pass`."""
+    with backward_pass():
+        loss.backward(retain_graph=retain_graph)

@@ -1,15 +1,24 @@
 """Statistics of gradients as they come: of one tensor over several passes, or of its mean over them."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
+from modelscope_cli.analysis.gradients.request import Clip, Thresholds
 from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.hooks.layers import tensors_in, type_of
+from modelscope_cli.hooks.selection import Selection
+from modelscope_cli.hooks.session import Call, Observer
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.grads import ActivationGradient, ParameterGradient, is_judged, mark
+from modelscope_cli.records.naming import layer_of
 
 
 def norm_of(moments: Moments) -> float:
@@ -95,3 +104,374 @@ class Mean:
         """Return the moments of the mean gradient."""
         assert self.value is not None
         return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
+
+
+def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds | None) -> str:
+    """Return the mark of a gradient, empty where nothing is wrong with it.
+
+    Args:
+        norm: of its finite values, before clipping.
+        n_non_finite: how many values are NaN or infinite.
+        output_norm: norm of the gradient the loss sends into the model.
+        thresholds: None where its size means nothing, and only what is zero or not finite is marked.
+    """
+    if n_non_finite:
+        return "non-finite"
+    if thresholds is None:
+        return "zero" if norm == 0 else ""
+    return mark(norm, output_norm, thresholds.vanishing, thresholds.exploding)
+
+
+_NOTHING = "no gradient arrived: the loss does not depend on it"
+_DETACHED = "takes no gradient: frozen up to here, detached, or under no_grad"
+
+
+@dataclass(slots=True)
+class _Output:
+    call: Call
+    path: str
+    shape: tuple[int, ...]
+    is_clipped: bool = False
+    after: Stream = field(default_factory=Stream)
+    before: Stream = field(default_factory=Stream)
+    n_clipped: Tensor | int = 0
+    n_passes: int = 0
+    problem: str | None = None
+
+
+class ActivationGradients(Observer):
+    """Gathers, for every output of the calls it sees, the gradient that arrives there.
+
+    A tensor hook is registered when the layer's forward ends, so that it belongs to the value the layer gave,
+    whatever is done to the tensor in place later on.
+
+    Args:
+        is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
+        limit: clamp the gradients at `clipped` outputs into [-limit, limit].
+        clipped: the calls that are clamped.
+
+    Attributes:
+        is_clipping: whether the clamp is on; a backward pass with it off gives the figures before clipping.
+    """
+
+    def __init__(
+        self, *, is_innermost_only: bool, limit: float | None = None, clipped: Selection | None = None
+    ) -> None:
+        self.outputs: dict[tuple[str, int, str], _Output] = {}
+        self.is_clipping = limit is not None
+        self._is_innermost_only = is_innermost_only
+        self._limit = limit
+        self._clipped = clipped
+        self._handles: list[RemovableHandle] = []
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        is_clipped = self._clipped is not None and _is_meant(call, is_innermost, self._clipped)
+        if self._is_innermost_only and not is_innermost and not is_clipped:
+            return
+        for path, tensor in tensors_in(output):
+            one = self._remember(call, path, tensor, is_clipped)
+            if tensor.requires_grad:
+                self._handles.append(tensor.register_hook(partial(self._arrive, one)))
+
+    def _remember(self, call: Call, path: str, tensor: Tensor, is_clipped: bool = False) -> _Output:
+        key = call.name, call.index, path
+        if key not in self.outputs:
+            self.outputs[key] = _Output(call, path, tuple(tensor.shape), is_clipped)
+        one = self.outputs[key]
+        one.n_passes += 1
+        if not tensor.is_floating_point():
+            one.problem = f"{str(tensor.dtype).removeprefix('torch.')} output: no gradient"
+        elif not tensor.requires_grad:
+            one.problem = _DETACHED
+        return one
+
+    def _arrive(self, one: _Output, grad: Tensor | None) -> Tensor | None:
+        if grad is None:  # one of the results of `chunk`, and only others were used
+            return None
+        if self._limit is None:
+            self._add(one, one.after, grad)
+            return None
+        if not self.is_clipping:
+            self._add(one, one.before, grad)
+            return None
+        if not one.is_clipped:
+            self._add(one, one.after, grad)
+            return None
+        one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > self._limit)
+        clipped = grad.clamp(-self._limit, self._limit)
+        self._add(one, one.after, clipped)
+        return clipped
+
+    def _add(self, one: _Output, stream: Stream, grad: Tensor) -> None:
+        try:
+            stream.add(grad)
+        except (TypeError, RuntimeError) as error:
+            one.problem = in_one_line(error, 200)
+
+    def settle(self) -> None:
+        """Finish a pass: bring the numbers over and let go of the graph."""
+        for one in self.outputs.values():
+            one.after.settle()
+            one.before.settle()
+        self.detach()
+
+    def detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def clipped_fraction(self) -> float | None:
+        """Return the share of elements clipped at all outputs together; None where nothing is clipped."""
+        clipped = [one for one in self.outputs.values() if one.is_clipped and one.after.moments]
+        if self._limit is None:
+            return None
+        n = sum(one.after.moments.numel for one in clipped if one.after.moments)
+        return sum(int(one.n_clipped) for one in clipped) / n if n else 0.0
+
+    def rows(self, output_norm: float, thresholds: Thresholds | None) -> tuple[ActivationGradient, ...]:
+        """Return one row an output, in execution order."""
+        ordered = sorted(self.outputs.values(), key=lambda one: one.call.order)
+        return tuple(_to_row(one, output_norm, thresholds) for one in ordered)
+
+
+def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
+    if selection.wanted is not None:
+        return (call.name, call.index) in selection.wanted
+    if selection.names is not None:
+        return call.name in selection.names
+    return is_innermost
+
+
+def _to_row(one: _Output, output_norm: float, thresholds: Thresholds | None) -> ActivationGradient:
+    moments, before = one.after.moments, one.before.moments
+    call = one.call
+    row: dict[str, Any] = {"name": call.name, "type": call.type, "order": call.order, "call": call.index}
+    if moments is None:
+        is_unused = one.problem is None
+        problem = _NOTHING if is_unused else one.problem
+        mark = "unused" if is_unused else ""
+        return ActivationGradient(**row, output=one.path, shape=one.shape, mark=mark, problem=problem)
+    judged = before or moments
+    a_pass = math.sqrt(one.n_passes)
+    return ActivationGradient(
+        **row,
+        output=one.path,
+        shape=one.shape,
+        **{**figures_of(moments), **({"grad_norm": norm_of(moments) / a_pass} if moments.n else {})},
+        norm_before_clip=norm_of(before) / a_pass if before else None,
+        clipped_fraction=int(one.n_clipped) / moments.numel if one.is_clipped and moments.numel else None,
+        mark=mark_gradient(norm_of(judged) / a_pass, judged.n_nan + judged.n_inf, output_norm, thresholds),
+    )
+
+
+class FullBackwardGradients(ActivationGradients):
+    """The same figures through `register_full_backward_hook`, for who wants to compare the two.
+
+    Args:
+        names: the layers to hook.
+    """
+
+    def __init__(self, names: frozenset[str], *, is_innermost_only: bool) -> None:
+        super().__init__(is_innermost_only=is_innermost_only)
+        self._names = names
+        self._open: dict[nn.Module, list[list[_Output]]] = {}
+
+    def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
+        if name not in self._names:
+            return []
+        self._open[module] = []
+        return [module.register_full_backward_hook(self._fire)]
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if module in self._open:
+            self._open[module].append([self._remember(call, *named) for named in tensors_in(output)])
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        if module in self._open:
+            self._open[module].append([])
+
+    def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
+        # The calls of a layer are left in the reverse of the order they were made in.
+        outputs = self._open[module].pop()
+        for one, grad in zip(outputs, grad_output, strict=False):
+            if grad is not None:
+                self._add(one, one.after, grad)
+
+    def settle(self) -> None:
+        super().settle()
+        for calls in self._open.values():
+            calls.clear()
+
+
+@dataclass(slots=True)
+class _Parameter:
+    name: str
+    layer: str
+    type: str
+    order: int
+    value: nn.Parameter
+    after: Mean = field(default_factory=Mean)
+    before: Mean = field(default_factory=Mean)
+
+
+class ParameterGradients:
+    """Gathers the gradients of a model's parameters, pass by pass.
+
+    Args:
+        clip: `value` and `norm` act on the mean over all passes, as training clips the gradient of a batch;
+            `activations` has acted already when a gradient arrives.
+        weight_decay: of the prior that is part of the loss; its share of each gradient is told apart.
+    """
+
+    def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
+        self._clip = clip
+        self._weight_decay = weight_decay
+        modules = dict(model.named_modules())
+        self._parameters = [
+            _Parameter(name, layer, type_of(modules[layer]), 0, parameter)
+            for name, parameter in model.named_parameters()  # one that is shared counts once
+            for layer in [layer_of(name)]
+        ]
+        self._is_clipping_flow = clip is not None and clip.kind == "activations"
+        self._is_scaled = False
+
+    def _trained(self) -> Iterator[_Parameter]:
+        return (one for one in self._parameters if one.value.requires_grad)
+
+    def values(self) -> list[nn.Parameter]:
+        """Return the parameters that are trained."""
+        return [one.value for one in self._trained()]
+
+    def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
+        for one in self._trained():
+            if one.value.grad is not None:
+                one.value.grad = dense(one.value.grad)
+                yield one, one.value.grad
+
+    def take_before(self, n_images: int) -> None:
+        """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
+        for one, grad in self._arrived():
+            one.before.add(grad, n_images)
+            one.value.grad = None
+
+    def take(self, n_images: int) -> None:
+        """Take the gradients of the pass, the mean over so many images."""
+        for one, grad in self._arrived():
+            one.after.add(grad, n_images)
+            one.value.grad = None
+
+    def clip_mean(self) -> None:
+        """Clip the mean over all passes with torch's own functions: the gradient of one batch of all images."""
+        if self._clip is None or self._is_clipping_flow:
+            return
+        arrived = [one for one in self._trained() if one.after.value is not None]
+        for one in arrived:
+            one.before, one.after = one.after, Mean()
+            assert one.before.value is not None
+            one.value.grad = one.before.value.clone()
+        values, limit = [one.value for one in arrived], self._clip.value
+        if self._clip.kind == "norm":
+            total = nn.utils.clip_grad_norm_(values, limit)
+            self._is_scaled = not bool(total <= limit)  # NaN makes every gradient NaN
+        else:
+            nn.utils.clip_grad_value_(values, limit)
+        self.take(1)
+
+    def rows(
+        self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds | None
+    ) -> tuple[ParameterGradient, ...]:
+        """Return one row a parameter, in execution order."""
+        for one in self._parameters:
+            one.order = _order_of(one.layer, orders)
+        ordered = sorted(self._parameters, key=lambda one: one.order)
+        return tuple(self._row(one, output_norm, thresholds) for one in ordered)
+
+    def _row(self, one: _Parameter, output_norm: float, thresholds: Thresholds | None) -> ParameterGradient:
+        weight_norm = _norm(one.value)
+        row: dict[str, Any] = {
+            "name": one.name,
+            "layer": one.layer,
+            "type": one.type,
+            "order": one.order,
+            "shape": tuple(one.value.shape),
+            "numel": one.value.numel(),
+            "trainable": one.value.requires_grad,
+            "weight_norm": weight_norm,
+        }
+        if one.after.value is None:
+            is_frozen = not one.value.requires_grad
+            problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
+            return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
+        try:
+            moments = one.after.moments()
+            before = one.before.moments() if one.before.value is not None else None
+        except TypeError as error:
+            return ParameterGradient(**row, problem=str(error))
+        norm = norm_of(moments)
+        norm_before = norm_of(before) if before is not None else None
+        judged = before or moments
+        is_mean_clipped = before is not None and not self._is_clipping_flow
+        noise = one.before.noise if is_mean_clipped else one.after.noise
+        return ParameterGradient(
+            **row,
+            **figures_of(moments),
+            **self._decayed(one, weight_norm),
+            zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
+            grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
+            norm_before_clip=norm_before,
+            clipped_fraction=self._clipped_fraction(one),
+            noise=noise,
+            snr=(norm_of(judged) if is_mean_clipped else norm) / noise if noise else None,
+            mark=mark_gradient(
+                norm_of(judged),
+                judged.n_nan + judged.n_inf,
+                output_norm,
+                thresholds if is_judged(one.value.shape) else None,
+            ),
+        )
+
+    def _decayed(self, one: _Parameter, weight_norm: float) -> dict[str, Any]:
+        """Tell the share of the likelihood in a gradient from that of the prior; nothing without weight decay."""
+        whole = one.after.value if one.before.value is None else one.before.value
+        if not self._weight_decay > 0 or whole is None:
+            return {}
+        likelihood = torch.sub(whole, one.value.detach(), alpha=self._weight_decay)
+        return {
+            "likelihood_norm": float(torch.linalg.vector_norm(likelihood)),
+            "prior_norm": self._weight_decay * weight_norm,
+        }
+
+    def _clipped_fraction(self, one: _Parameter) -> float | None:
+        if self._clip is None or self._is_clipping_flow or one.before.value is None or not one.value.numel():
+            return None
+        if self._clip.kind == "norm":
+            return float(self._is_scaled)
+        return int((one.before.value.abs() > self._clip.value).sum()) / one.value.numel()
+
+
+def _norm(parameter: nn.Parameter) -> float:
+    value = parameter.detach()
+    if value.is_nested:
+        value = torch.cat([part.flatten() for part in value.unbind()])
+    elif value.layout == torch.sparse_coo:
+        value = value.coalesce().values()
+    elif value.layout != torch.strided:
+        value = value.to_dense() if value.is_mkldnn else value.values()
+    value = value.dequantize() if value.is_quantized else value
+    is_number = value.is_floating_point() or value.is_complex()
+    return float(torch.linalg.vector_norm(value if is_number else value.float(), dtype=torch.float32))
+
+
+def _order_of(layer: str, orders: Mapping[str, int]) -> int:
+    """Return when a layer is called first, or the nearest one around it: attention's weights lie in a layer that
+    never is."""
+    while layer not in orders and layer:
+        layer = layer.rpartition(".")[0]
+    return orders.get(layer, 0)
+
+
+def global_norm(rows: Sequence[ParameterGradient], column: str) -> float:
+    """Return the norm of all gradients together, NaN where one holds a NaN or an infinite value."""
+    if any(row.nan_count or row.inf_count for row in rows):
+        return math.nan
+    return math.sqrt(sum((getattr(row, column) or 0.0) ** 2 for row in rows))

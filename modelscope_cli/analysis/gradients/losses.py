@@ -12,8 +12,8 @@ from torch import Tensor
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
 from modelscope_cli.analysis.outputs.aim import Aim, class_index, name_class
-from modelscope_cli.analysis.outputs.leaves import main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
+from modelscope_cli.analysis.outputs.said import main_leaf
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import forward_signature as targets

@@ -12,11 +12,14 @@ from modelscope_cli.analysis.activations.batch_norm import (
     frozen_but_moving,
     never_saw_a_batch,
 )
-from modelscope_cli.analysis.gradients.activation_gradients import ActivationGradients, FullBackwardGradients
-from modelscope_cli.analysis.gradients.backward import run_backward
-from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, set_trainable
+from modelscope_cli.analysis.gradients.freezing import flags_kept, measure_saving, run_backward, set_trainable
+from modelscope_cli.analysis.gradients.gradient_statistics import (
+    ActivationGradients,
+    FullBackwardGradients,
+    ParameterGradients,
+    global_norm,
+)
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
-from modelscope_cli.analysis.gradients.parameter_gradients import ParameterGradients, global_norm
 from modelscope_cli.analysis.gradients.request import GradsRequest
 from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.read import OutputReader

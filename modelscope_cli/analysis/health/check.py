@@ -1,16 +1,21 @@
 """`check`: from a model and its input to the findings of the rules."""
 
+import ast
+import inspect
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from modelscope_cli.analysis.health.known_findings import known_findings, several, write_baseline
+from torch import nn
+
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, SourceLine
+from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import (
     BlockKeywords,
@@ -21,9 +26,18 @@ from modelscope_cli.records.keywords import (
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
 from modelscope_cli.records.weights import KNOWN, Safety
+from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.shared_tables import tell_allowed
-from modelscope_cli.rules.baseline import check_model, compare, updated
+from modelscope_cli.rules.baseline import (
+    CheckBaseline,
+    check_model,
+    check_update,
+    compare,
+    read_baseline,
+    render_baseline,
+    updated,
+)
 from modelscope_cli.rules.registry import RULES
 from modelscope_cli.rules.rule import judge, needs_of, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
@@ -31,6 +45,82 @@ from modelscope_cli.rules.settings import read_settings
 if TYPE_CHECKING:
     from modelscope_cli.analysis.blocks.blocks import Blocks
     from modelscope_cli.models.request import Model
+
+
+_FOREIGN = ("site-packages", "dist-packages")
+
+
+class Sources:
+    """Finds the lines of a model's layers in the files of the repository we are in, or below the current folder.
+
+    Args:
+        spec: how the model was named: `path/to/file.py:attr` or `package.module:attr` say who built it.
+    """
+
+    def __init__(self, model: nn.Module, spec: str) -> None:
+        self._modules = dict(model.named_modules(remove_duplicate=False))
+        self._builder = spec
+        here = Path.cwd()
+        self._root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
+
+    def find(self, layer: str | None) -> SourceLine | None:
+        """Return the class of a layer, or the line in which the class around it makes the layer; else who built the
+        model. None where nothing of that is in a file of ours.
+
+        Args:
+            layer: as findings name it, `block1.relu#1`; None for the model.
+        """
+        name = (layer or "").partition("#")[0]
+        child = ""
+        while True:
+            found = self._in_class(self._modules.get(name), child)
+            if found is not None or not name:
+                return found or self._in_builder()
+            name, _, child = name.rpartition(".")
+
+    def _in_class(self, module: nn.Module | None, child: str) -> SourceLine | None:
+        try:
+            file = self._own(inspect.getsourcefile(type(module)))
+            lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
+        except (TypeError, OSError):  # a class of C, or of a shell
+            return None
+        if file is None:
+            return None
+        makes = re.compile(rf"\bself\.{re.escape(child)}\s*(:[^=]+)?=(?!=)")
+        offset = next((i for i, line in enumerate(lines) if child and makes.search(line)), 0)
+        return SourceLine(file, first + offset)
+
+    def _in_builder(self) -> SourceLine | None:
+        where, colon, attribute = self._builder.rpartition(":")
+        if not colon:
+            return None
+        path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
+        file = self._own(path)
+        return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
+
+    def _own(self, path: str | None) -> str | None:
+        """Return a path as seen from the root of the repository, None where it is not in it."""
+        if path is None:
+            return None
+        file = Path(path).resolve()
+        if not file.is_relative_to(self._root.resolve()) or any(part in _FOREIGN for part in file.parts):
+            return None
+        return file.relative_to(self._root.resolve()).as_posix()
+
+
+def _line_of(attribute: str, path: Path) -> int:
+    """Return the line in which a file makes a name; the first where that cannot be told."""
+    try:
+        made = ast.parse(path.read_bytes()).body
+    except (OSError, SyntaxError):  # it has changed since it was imported
+        return 1
+    for node in made:
+        targets = node.targets if isinstance(node, ast.Assign) else [node]
+        names = [getattr(target, "name", None) or getattr(target, "id", None) for target in targets]
+        if attribute.partition(".")[0] in names:
+            return node.lineno
+    return 1
+
 
 _NON_FINITE = "MS201"
 
@@ -201,7 +291,8 @@ def _examine(
     """Load the model and look at it."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
-    from modelscope_cli.analysis.health.sources import Sources
+
+    pass
     from modelscope_cli.analysis.subject import Subject
     from modelscope_cli.hooks.layers import refuse_layouts
 
@@ -246,3 +337,36 @@ def _unloaded(file: str) -> Run:
         versions=versions(),
         elapsed_ms=invoked.elapsed_ms,
     )
+
+
+def several(given: Any) -> Any:
+    """Return one word as the only one of its kind, and anything else as it is."""
+    return (given,) if isinstance(given, str) else given
+
+
+def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
+    """Read the baseline; one that is to be written need not be there yet.
+
+    Raises:
+        UsageError: one is to be written, and nobody says which file (exit 2).
+        CannotRunError: it cannot be read, or not be written (exit 4).
+    """
+    if is_update:
+        check_update(path)
+    if path is None:
+        return CheckBaseline()
+    if is_update:
+        check_file(path, is_forced=True)
+        if not path.exists():
+            return CheckBaseline()
+    return read_baseline(path)
+
+
+def write_baseline(
+    path: Path, known: tuple[KnownFinding, ...], model: str | None, progress: Progress
+) -> tuple[KnownFinding, ...]:
+    """Write the baseline, and return its findings."""
+    write_text(path, render_baseline(known, model))
+    n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
+    progress.note(f"wrote {path}: {n} known from now on")
+    return known

@@ -1,30 +1,34 @@
 """`check`: gather what the rules look at, in as few passes as possible and nothing that no rule needs."""
 
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.entering import Entered, Entering, entered, rms_at_first_weights
 from modelscope_cli.analysis.activations.observer import ActivationObserver
-from modelscope_cli.analysis.blocks.in_order import Over, compute_block
+from modelscope_cli.analysis.blocks.kept import Over, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
-from modelscope_cli.analysis.health.awake import Awake
-from modelscope_cli.analysis.health.flow import FlowObserver
-from modelscope_cli.analysis.health.passed import Passed
-from modelscope_cli.analysis.health.randomness import RandomDraws
-from modelscope_cli.analysis.health.spread import Spread, larger, noise_like
-from modelscope_cli.analysis.health.usage import every_output, used_layers
-from modelscope_cli.analysis.health.weights import all_finite, batch_norm_states, tensor_health
-from modelscope_cli.analysis.outputs.leaves import leaves_of, main_leaf
+from modelscope_cli.analysis.health.flow import (
+    Awake,
+    FlowObserver,
+    all_finite,
+    batch_norm_states,
+    tensor_health,
+)
+from modelscope_cli.analysis.health.passed import Passed, Spread, larger, noise_like
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.said import leaves_of, main_leaf
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.errors import ModelscopeError
@@ -37,8 +41,52 @@ from modelscope_cli.models.architecture import seeded
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.check_evidence import Backward, Evidence, Forward, Structure, TrainMode
 from modelscope_cli.records.grads import ParameterGradient
+from modelscope_cli.records.naming import layer_of
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.stats import InputStats
+
+_NAMES = ("rand", "normal", "bernoulli", "multinomial", "dropout", "poisson", "exponential_", "uniform_")
+_OURS = Path(__file__).parents[2]
+_TORCH = Path(torch.__file__).parent
+
+
+class RandomDraws(TorchFunctionMode):
+    """Notes the random functions that are called while it is on: `torch.rand at net.py:12`, each once.
+
+    Attributes:
+        seen: the name of each function and its place, in the order of the calls.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[str, None] = {}
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name.startswith(_NAMES) or name.endswith("dropout"):
+            kwargs = kwargs or {}
+            is_off = "dropout" in name and not (args[2:3] or (kwargs.get("training", True),))[0]
+            if not is_off:
+                self.seen.setdefault(f"{resolve_name(func) or name}{_place()}")
+        return func(*args, **(kwargs or {}))
+
+
+def _place() -> str:
+    """Return the line of the model that called: the nearest that is neither torch's nor ours."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        file = Path(frame.f_code.co_filename)
+        if not (file.is_relative_to(_TORCH) or file.is_relative_to(_OURS)) and file.suffix == ".py":
+            return f" at {file.name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
+
 
 # Below this an activation counts as near zero: rule MS205.
 NEAR_ZERO = 1e-6
@@ -339,3 +387,26 @@ def _gap(first: Tensor | None, second: Tensor | None) -> float | None:
         return None
     norm = torch.linalg.vector_norm(first)
     return float(torch.linalg.vector_norm(second - first) / norm) if norm > 0 else None
+
+
+def every_output(output: Any) -> Tensor:
+    """A loss that all outputs enter, so that what one of them depends on gets a gradient."""
+    tensors = [tensor for _, tensor in tensors_in(output) if tensor.requires_grad]
+    return torch.stack([tensor.abs().mean() for tensor in tensors]).sum()
+
+
+def used_layers(model: nn.Module, rows: Iterable[ParameterGradient]) -> frozenset[str]:
+    """Return the layers of whose own parameters one got a gradient, and those around them.
+
+    `F.linear(x, self.proj.weight)` uses `proj` without calling it, and a weight that is tied to another layer's
+    takes part there.
+    """
+    parameters = dict(model.named_parameters())
+    used = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
+    names = {
+        layer_of(name)
+        for name, parameter in model.named_parameters(remove_duplicate=False)
+        if id(parameter) in used
+    }
+    paths = [name.split(".") for name in names]
+    return frozenset(".".join(path[:n]) for path in paths for n in range(1, len(path) + 1))

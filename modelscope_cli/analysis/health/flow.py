@@ -1,16 +1,88 @@
 """Where a pass stops being finite, and which sigmoids are saturated."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from modelscope_cli.analysis.health.weights import all_finite
+from modelscope_cli.analysis.activations.batch_norm import is_fresh
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
-from modelscope_cli.records.check_evidence import CallFlow
+from modelscope_cli.records.check_evidence import Backward, BatchNormState, CallFlow, TensorHealth
+from modelscope_cli.records.grads import mark
+from modelscope_cli.records.naming import layer_of
+
+# Of its usual size: what is smaller was made so. LayerScale begins at 1e-6 to 1e-4, heads at 0 to 1e-3 of it;
+# weights of standard deviation 0.02, the smallest in use, come to 0.14 in a 7 x 7 depthwise convolution.
+_NEXT_TO_NOTHING = 1e-2
+
+
+class Awake:
+    """Wakes resting parameters of a model; on leaving, all of them are what they were, to the bit."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._resting = {name: p for name, p in model.named_parameters() if _is_resting(name, p)}
+        self._values: list[tuple[nn.Parameter, Tensor]] = []
+
+    @property
+    def has_resting(self) -> bool:
+        """Whether there is anything that may be woken."""
+        return bool(self._resting)
+
+    @property
+    def has_woken(self) -> bool:
+        return bool(self._values)
+
+    def wake(self, backward: Backward) -> bool:
+        """Give the parameters their size that a step of training would move, and tell whether there were any.
+
+        One that no gradient arrives at stays what it is: training would not move it either.
+        """
+        before = len(self._values)
+        for row in backward.parameters:
+            is_moved = bool(row.grad_norm) and not mark(row.grad_norm or 0.0, backward.output_grad_norm)
+            if is_moved and row.name in self._resting:
+                parameter = self._resting.pop(row.name)
+                self._values.append((parameter, parameter.data))
+                parameter.data = _usual(parameter)
+        return len(self._values) > before
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for parameter, value in self._values:
+            parameter.data = value
+
+
+def _is_resting(name: str, parameter: nn.Parameter) -> bool:
+    """Tell what is next to nothing and not a bias, which usually begins at zero and holds nothing back."""
+    is_value = parameter.is_floating_point() and not parameter.is_meta and parameter.numel() > 0
+    if not is_value or "bias" in name.rpartition(".")[2]:
+        return False
+    rms = torch.linalg.vector_norm(parameter.detach(), dtype=torch.float32) / math.sqrt(parameter.numel())
+    return bool(rms < _NEXT_TO_NOTHING * _usual_rms(parameter))
+
+
+def _usual_rms(parameter: Tensor) -> float:
+    """Return 1 for scales, however they are shaped, and for weights what keeps the size of a signal."""
+    if parameter.numel() == max(parameter.shape, default=1):
+        return 1.0
+    return 1 / math.sqrt(parameter.numel() / parameter.shape[0])
+
+
+def _usual(parameter: Tensor) -> Tensor:
+    if parameter.numel() == 1:
+        return torch.ones_like(parameter)
+    return torch.randn_like(parameter) * _usual_rms(parameter)
+
 
 # A unit is saturated where its derivative is below this share of the greatest.
 _FLAT = 0.01
@@ -113,3 +185,39 @@ def _flat_units(module: nn.Module, output: Tensor) -> Tensor | None:
     if isinstance(module, nn.Sigmoid):
         return 4 * output * (1 - output) < _FLAT
     return 1 - output.square() < _FLAT if isinstance(module, nn.Tanh) else None
+
+
+def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
+    """Count NaN and infinite values in every parameter and buffer; shared ones once, integers not at all."""
+    rows = []
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_quantized:
+            continue
+        n_nan = n_inf = 0
+        if not bool(all_finite(tensor)):
+            n_nan, n_inf = int(tensor.isnan().sum()), int(tensor.isinf().sum())
+        rows.append(TensorHealth(name, layer_of(name), tensor.numel(), n_nan, n_inf))
+    return tuple(rows)
+
+
+def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
+    """Return what every batch norm that keeps running statistics has stored."""
+    rows = []
+    for name, module in model.named_modules():
+        if not isinstance(module, _BatchNorm) or module.running_var is None or module.running_mean is None:
+            continue
+        variance = module.running_var
+        negative, zero = int((variance < 0).sum()), int((variance == 0).sum())
+        rows.append(BatchNormState(name, variance.numel(), negative, zero, is_fresh(module)))
+    return tuple(rows)
+
+
+def all_finite(tensor: Tensor) -> Tensor:
+    """Return, as a boolean on the tensor's device, whether there is no NaN and no infinite value in it."""
+    x = tensor.detach()
+    if x.device.type == "cpu" and not x.is_complex():
+        # A sum reads memory once and carries every NaN and infinity; it can also overflow by itself.
+        total = x.sum(dtype=torch.float32)
+        if bool(total.isfinite()):
+            return torch.tensor(True)
+    return x.isfinite().all()

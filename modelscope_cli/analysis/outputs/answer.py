@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.aim import Aim
-from modelscope_cli.analysis.outputs.leaves import Leaves
-from modelscope_cli.analysis.outputs.said import Followed, Said, settle
+from modelscope_cli.analysis.outputs.said import Followed, Leaves, Said, settle
 from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
 from modelscope_cli.errors import UsageError
 

@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
-from modelscope_cli.analysis.outputs.leaves import (
+from modelscope_cli.analysis.outputs.said import (
     AUXILIARY,
     Leaves,
+    Said,
     is_features,
     last_name,
     leaves_of,
     main_leaf,
 )
-from modelscope_cli.analysis.outputs.said import Said
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.cells import distinct
-from modelscope_cli.analysis.places.places import each, first_of, name_of
+from modelscope_cli.analysis.places.places import distinct, each, first_of, name_of
 from modelscope_cli.analysis.places.sliding import taps_of
 from modelscope_cli.analysis.places.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
 from modelscope_cli.hooks.layers import tensors_in

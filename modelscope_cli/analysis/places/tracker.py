@@ -16,8 +16,21 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.cells import Cells, distinct, joined, merged, nowhere, reseeded, seeded
-from modelscope_cli.analysis.places.places import Places, each, first_of, name_of, reduced, settled
+from modelscope_cli.analysis.places.places import (
+    Cells,
+    Places,
+    distinct,
+    each,
+    first_of,
+    joined,
+    merged,
+    name_of,
+    nowhere,
+    reduced,
+    reseeded,
+    seeded,
+    settled,
+)
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Arguments

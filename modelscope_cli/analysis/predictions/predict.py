@@ -12,11 +12,10 @@ from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.analysis.outputs.vectors import Vectors
-from modelscope_cli.analysis.predictions.guesses import predictions_of
-from modelscope_cli.analysis.predictions.judged import Judged
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
-from modelscope_cli.analysis.predictions.scores import check_labels
+from modelscope_cli.analysis.predictions.scores import check_labels, predictions_of
 from modelscope_cli.analysis.predictions.truth import Judge
+from modelscope_cli.analysis.predictions.truth_sums import Judged
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession

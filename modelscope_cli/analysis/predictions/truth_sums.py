@@ -1,16 +1,112 @@
 """Sums of predictions against the truth: their size depends on the number of classes and not on that of images."""
 
 import heapq
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.predictions.class_names import ClassNames
-from modelscope_cli.analysis.predictions.judged import JudgedImage
+from modelscope_cli.errors import CannotRunError, nearest
 from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.inputs.truth import Word
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Confusion, Mistake
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedImage:
+    """One image of which one class is true, or several or none.
+
+    Attributes:
+        number: in the list of images.
+        truth: the classes that are true of it.
+        predicted: of one class the five likeliest, the best first; of several those that are on.
+        wrong: the class with the highest score of those that are predicted and not true; None where there is none.
+        confidence: its score; where nothing is wrong that of the best class, of several classes None.
+    """
+
+    number: int
+    image: str
+    truth: tuple[int, ...]
+    predicted: tuple[int, ...]
+    wrong: int | None
+    confidence: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A batch.
+
+    Attributes:
+        n_images: those that could be judged.
+        not_numbers: the images whose scores are NaN, and so neither right nor wrong.
+        pixels: how often a class that is true of a pixel meets one that is predicted: (truth, predicted, count).
+    """
+
+    n_classes: int
+    n_images: int
+    images: tuple[JudgedImage, ...] = ()
+    pixels: tuple[tuple[int, int, int], ...] | None = None
+    not_numbers: tuple[str, ...] = ()
+
+
+class ClassNames:
+    """The classes of a model."""
+
+    def __init__(self, labels: Sequence[str] | None, n_classes: int) -> None:
+        self.labels = tuple(labels or ())
+        self.n_classes = n_classes
+        self._exact: dict[str, list[int]] = defaultdict(list)
+        self._folded: dict[str, list[int]] = defaultdict(list)
+        for index, label in enumerate(self.labels[:n_classes]):
+            self._exact[label].append(index)
+            self._folded[label.casefold()].append(index)
+
+    def label(self, index: int) -> str | None:
+        """Return the name of a class; None where nobody knows."""
+        return self.labels[index] if index < len(self.labels) else None
+
+    def labelled(self, word: str) -> list[int]:
+        """Return the classes with this label; in another case where none is written so."""
+        return self._exact.get(word) or self._folded.get(word.casefold()) or []
+
+    def find(self, words: Iterable[Word], who: str) -> dict[Word, int]:
+        """Return the index of every class that is named. `who`: names them, for a message.
+
+        Raises:
+            CannotRunError: a word is not a class of this model, or several have that label (exit 4).
+        """
+        found: dict[Word, int] = {}
+        unknown: list[Word] = []
+        for word in dict.fromkeys(words):
+            indices = self.labelled(word) if isinstance(word, str) else [word]
+            if not indices and str(word).isdecimal():
+                indices = [int(word)]
+            if len(indices) > 1:
+                message = f"{who}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
+                raise CannotRunError(message, f"call them by their index: {indices[0]}")
+            if indices and 0 <= indices[0] < self.n_classes:
+                found[word] = indices[0]
+            else:
+                unknown.append(word)
+        if unknown:
+            raise self._unknown(unknown, who)
+        return found
+
+    def _unknown(self, words: Sequence[Word], who: str) -> CannotRunError:
+        named = some([f"'{word}'" for word in words])
+        near = nearest(str(words[0]), self.labels)
+        verb = "is" if len(words) == 1 else "are"
+        message = f"{who}: {named} {verb} not among the {self.n_classes} classes of the model"
+        if not self.labels:
+            message += ", which have no labels"
+        return CannotRunError(
+            message + (f": {near}" if near else ""),
+            f"--labels FILE   gives the classes other names; or use an index of 0..{self.n_classes - 1}",
+        )
+
 
 MOST_PAIRS, MOST_WORST = 100, 24
 _THUMBNAIL = 224  # pixels, about

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import similarity
-from modelscope_cli.analysis.predictions.guesses import predictions_of, undecided
+from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
 from modelscope_cli.analysis.pruning.masks import Prunable, make_masks
 from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.hooks.forward_passes import Masks, WeightMasks, masked_weight

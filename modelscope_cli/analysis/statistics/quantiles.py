@@ -13,13 +13,101 @@ are rounded to float32 first, and those beyond its range count as its largest nu
 import math
 import struct
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.statistics.sampling import in_memory_order
-from modelscope_cli.analysis.statistics.tally import N_PATTERNS, Tally
 from modelscope_cli.records.stats import percent_of
+
+N_PATTERNS = 1 << 16
+_COUNTS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Only the patterns that occurred are kept: of activations that is a few thousand, 4 to 10 bytes each.
+
+    Attributes:
+        patterns: those that occurred, ascending, as uint16.
+        counts: how often each did, in the smallest type that holds them.
+    """
+
+    patterns: Tensor
+    counts: Tensor
+
+    @classmethod
+    def of(cls, dense: Tensor) -> Self:
+        """Make one of 65,536 counts."""
+        dense = dense.cpu()
+        patterns = dense.nonzero().flatten()
+        counts = dense[patterns]
+        most = int(counts.max()) if counts.numel() else 0
+        kind = next(kind for kind in _COUNTS if most <= torch.iinfo(kind).max)
+        return cls(patterns.to(torch.uint16), counts.to(kind))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return the tally of nothing."""
+        return cls.of(torch.zeros(N_PATTERNS, dtype=torch.int64))
+
+    def dense(self) -> Tensor:
+        """Return all 65,536 counts as int64."""
+        counts = torch.zeros(N_PATTERNS, dtype=torch.int64)
+        counts[self.patterns.long()] = self.counts.long()
+        return counts
+
+    def merge(self, other: Self) -> Self:
+        """Return the tally of both sets of values; exact, associative and commutative."""
+        return self.of(self.dense() + other.dense())
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum(dtype=torch.int64))
+
+    def holding(self, rank: int) -> tuple[int, int]:
+        """Return the pattern of the value with this rank, 1 being the lowest, and its rank among those alike.
+
+        A rank beyond the last value is the last.
+        """
+        up_to = self.counts.cumsum(0, dtype=torch.int64)
+        rank = min(rank, int(up_to[-1]))
+        index = int(torch.searchsorted(up_to, rank))
+        before = int(up_to[index - 1]) if index else 0
+        return int(self.patterns[index]), rank - before
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and torch.equal(self.dense(), other.dense())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_RUN = 16  # elements that lie together: reading one of them from memory brings in about so many
+
+
+def in_memory_order(x: Tensor) -> Tensor:
+    """Return the elements of `x` in one dimension, in whichever order needs no copy."""
+    if x.is_contiguous():
+        return x.reshape(-1)
+    by_stride = sorted(range(x.ndim), key=x.stride, reverse=True)
+    return x.permute(by_stride).reshape(-1)
+
+
+def even_sample(flat: Tensor, least: int) -> tuple[Tensor, int]:
+    """Return at least `least` elements of a vector, and how many each stands for; of a short one all, and 1.
+
+    They are short runs at even distances. A distance that shares no factor with the number of runs visits all
+    channels, rows and columns alike.
+    """
+    n_runs = flat.numel() // _RUN
+    step = max(n_runs * _RUN // least, 1)
+    while math.gcd(step, n_runs) > 1:
+        step -= 1
+    if step == 1:
+        return flat, 1
+    return flat[: n_runs * _RUN].view(-1, _RUN)[::step].reshape(-1), step
+
 
 # Values of these types have no trailing digit.
 SHORT = ("bfloat16", "uint8", "int8", "bool")

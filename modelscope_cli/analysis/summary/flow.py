@@ -4,20 +4,207 @@ Every function of torch that a forward calls is seen, with the tensors that go i
 calls no other computes is that layer's own affair. In-place writes are told by torch's count of them.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, strided
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.analysis.summary.functions import Functions, plain_name, tensors_among
-from modelscope_cli.analysis.summary.origins import NOTHING, OUTPUT, UNKNOWN, Node, Nodes, Origins
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.records.run import Shape
 from modelscope_cli.records.summary import Flow, Operation
+
+See = Callable[[str, list[Tensor], list[Tensor], Any], None]
+
+
+class Functions(TorchFunctionMode):
+    """While open, calls `see(name, given, written, result)` after every function of torch that runs in this thread:
+    with the tensors it was given, those of them that it has written to in place, and what it gave."""
+
+    def __init__(self, see: See) -> None:
+        super().__init__()
+        self._see = see
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", str(func)).partition(".")[0]
+        given = [(tensor, version_of(tensor)) for tensor in tensors_among((args, kwargs))]
+        result = func(*args, **kwargs)
+        written = [tensor for tensor, n in given if version_of(tensor) != n]
+        if given and given[0][0].is_inference() and _writes(name, kwargs):  # such are not counted
+            written.append(given[0][0])
+        self._see(name, [tensor for tensor, _ in given], written, result)
+        return result
+
+
+def _writes(name: str, kwargs: dict[str, Any]) -> bool:
+    """Tell by its name a function that writes to the first tensor it is given."""
+    is_in_place = name.endswith("_") and not name.endswith("__")
+    return is_in_place or name.startswith("__i") or name == "__setitem__" or kwargs.get("inplace") is True
+
+
+def tensors_among(value: Any) -> list[Tensor]:
+    """Return the tensors among the arguments of a function, or what it returns: it knows no other containers."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return (
+        [tensor for one in value for tensor in tensors_among(one)] if isinstance(value, list | tuple) else []
+    )
+
+
+def plain_name(name: str) -> str:
+    """Return what people call a function: `add` for `add_` and `__radd__`, `index` for `__getitem__`."""
+    if name.startswith("__") and name.endswith("__"):
+        word = name.strip("_")
+        return _WORDS.get(word, word)
+    return name.rstrip("_") or name
+
+
+_WORDS = {
+    **{f"{prefix}{word}": word for word in ("add", "sub", "mul", "matmul", "pow") for prefix in ("r", "i")},
+    **{"truediv": "div", "rtruediv": "div", "itruediv": "div", "rdiv": "div", "idiv": "div"},
+    **{"getitem": "index", "setitem": "write", "get": "view"},
+}
+
+
+Node = tuple[str, int]
+"""`("call", order)`, `("operation", n)`, `("input", n)`, or one of those below."""
+Nodes = frozenset[Node]
+OUTPUT: Node = ("output", 0)
+UNKNOWN: Node = ("unknown", 0)  # of a tensor that nobody was seen to make
+NOTHING: Nodes = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Extent:
+    """The bytes of a storage that a tensor reaches; `is_dense`: every one of them is its own."""
+
+    start: int
+    stop: int
+    is_dense: bool
+
+    def meets(self, other: "_Extent") -> bool:
+        return self.start < other.stop and other.start < self.stop
+
+    def covers(self, other: "_Extent") -> bool:
+        return self.is_dense and self.start <= other.start and other.stop <= self.stop
+
+
+@dataclass(slots=True)
+class _Storage:
+    """What is known of a storage."""
+
+    nodes: Nodes
+    writes: list[tuple[_Extent, Nodes]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """Where a tensor came from when it was made, and how often its storage had been written to by then."""
+
+    tensor: "ReferenceType[Tensor]"
+    nodes: Nodes
+    n_writes: int
+
+
+class Origins:
+    """Remembers tensors by themselves and by the storage that views share. Nothing is kept alive."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._known: dict[int, _Known] = {}
+        self._storages: dict[
+            StorageWeakRef, _Storage
+        ] = {}  # keeps their addresses, so that no other gets them
+        for tensor in _own_tensors(model):
+            self.put(tensor, NOTHING)
+
+    def of(self, tensor: Tensor) -> Nodes:
+        """Return the nodes that made the values a tensor holds now; none for constants."""
+        storage = self._storage_of(tensor)
+        known = self._known.get(id(tensor))
+        if known is not None and known.tensor() is tensor:
+            nodes, since = known.nodes, known.n_writes
+        elif storage is not None:
+            nodes, since = storage.nodes, 0
+        else:
+            return frozenset({UNKNOWN})
+        writes = storage.writes[since:] if storage is not None else ()
+        extent = _extent(tensor) if writes else None
+        for written, makers in writes:
+            if extent is None or written.covers(extent):
+                nodes = makers
+            elif written.meets(extent):
+                nodes |= makers
+        return nodes
+
+    def put(self, tensor: Tensor, nodes: Nodes) -> None:
+        """Say where a tensor that was just made comes from."""
+        storage = self._storage_of(tensor)
+        if storage is None and _has_storage(tensor):
+            storage = self._storages[StorageWeakRef(tensor.untyped_storage())] = _Storage(nodes)
+        self._known[id(tensor)] = _Known(ref(tensor), nodes, len(storage.writes) if storage else 0)
+
+    def share(self, view: Tensor, base: Tensor) -> bool:
+        """Say that a tensor shows some bytes of another one, if it does: what others wrote to is told apart."""
+        storage, known = self._storage_of(view), self._known.get(id(base))
+        if storage is None or storage is not self._storage_of(base) or known is None:
+            return False
+        self._known[id(view)] = _Known(ref(view), known.nodes, known.n_writes)
+        return True
+
+    def write(self, tensor: Tensor, nodes: Nodes) -> None:
+        """Say who has just written to a tensor in place: every other one that shares its bytes sees it."""
+        storage = self._storage_of(tensor)
+        if storage is not None:
+            storage.writes.append((_extent(tensor), nodes))
+        self.put(tensor, nodes)
+
+    def _storage_of(self, tensor: Tensor) -> _Storage | None:
+        return self._storages.get(StorageWeakRef(tensor.untyped_storage())) if _has_storage(tensor) else None
+
+
+def _has_storage(tensor: Tensor) -> bool:
+    if is_lazy(tensor) or tensor.layout is not strided or tensor.is_nested:
+        return False
+    try:
+        tensor.untyped_storage()
+    except (RuntimeError, NotImplementedError):  # a class of somebody's own, which may have none
+        return False
+    return True
+
+
+def _extent(tensor: Tensor) -> _Extent:
+    size = tensor.element_size()
+    start = int(tensor.storage_offset()) * size
+    if not tensor.numel():
+        return _Extent(start, start, is_dense=True)
+    reach = sum(
+        int((length - 1) * stride) for length, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+    return _Extent(start, start + (reach + 1) * size, is_dense=reach + 1 == tensor.numel())
+
+
+def _own_tensors(model: nn.Module) -> Iterable[Tensor]:
+    """Give what a model holds before it is run: parameters, buffers, and tensors that are plain attributes."""
+    yield from model.parameters()
+    yield from model.buffers()
+    for module in model.modules():
+        for name, value in vars(module).items():
+            is_registered = name in ("_parameters", "_buffers", "_modules")
+            if isinstance(value, Tensor | list | tuple | dict) and not is_registered:
+                yield from (tensor for _, tensor in tensors_in(value))
+
 
 # They give what they are given: in another place, or a part of it, or for Python to look at.
 _QUIET = frozenset(

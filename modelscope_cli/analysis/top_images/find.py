@@ -6,17 +6,18 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.activations.channel_choice import ChannelChoice
+from modelscope_cli.analysis.activations.maps import ChannelChoice
 from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.observer import (
     FieldsOfOutputs,
     Output,
+    Ranked,
+    Ranking,
     Seen,
     TopImages,
     Watched,
 )
-from modelscope_cli.analysis.top_images.ranking import Ranked, Ranking
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import map_tensors
 from modelscope_cli.hooks.selection import Selection

@@ -2,25 +2,38 @@
 
 import contextlib
 import gc
+import math
+import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
-from modelscope_cli.analysis.weights.describe import describe_tensors, select_tensors, total_weights
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.moments import RANGE_AND_ZEROS, Moments
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
+from modelscope_cli.checkpoints.entries import Contents, TensorEntry
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
-from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
+from modelscope_cli.models.checkpoint import each_with_file, read_values
 from modelscope_cli.models.identify import identify
 from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
+    DtypeTotal,
     Identified,
     Safety,
     ScanRecord,
+    TensorRow,
     WeightsRecord,
     WeightTotals,
 )
@@ -29,6 +42,72 @@ from modelscope_cli.report.shared_tables import tell_allowed, warnings_of
 
 if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents, TensorEntry
+
+
+Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
+_SMALL = 1 << 12
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
+
+def with_stats(
+    rows: Sequence[TensorRow], entries: Sequence[TensorEntry], track: Track
+) -> tuple[TensorRow, ...]:
+    """Return the rows with the statistics of their values; with a `problem` where there are none.
+
+    Raises:
+        CannotRunError: the file is not what its headers said (exit 4).
+    """
+    tracked = each_with_file(track(entries))
+    return tuple(_with_stats(row, entry, file) for row, (entry, file) in zip(rows, tracked, strict=True))
+
+
+def _with_stats(row: TensorRow, entry: TensorEntry, file: IO[bytes] | None) -> TensorRow:
+    try:
+        moments = _moments(_as_numbers(read_values(entry, file)))
+    except TypeError as error:
+        return replace(row, problem=str(error))
+    if not moments.n:
+        problem = "no finite value" if row.numel else "no values"
+        return replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf, problem=problem)
+    return replace(
+        row,
+        nan_count=moments.n_nan,
+        inf_count=moments.n_inf,
+        mean=moments.mean,
+        std=moments.std,
+        min=moments.low,
+        max=moments.high,
+        abs_max=max(abs(moments.low), abs(moments.high)),
+        zero_fraction=(moments.n_zero or 0) / moments.numel,
+    )
+
+
+def _moments(values: Tensor) -> Moments:
+    """Reduce a tensor; where it is small, starting to is what costs, and float64 in few calls does the same."""
+    n = values.numel()
+    if 0 < n <= _SMALL and not values.is_complex():
+        x = values.reshape(-1).to(torch.float64)
+        mean = float(x.mean())
+        deviation = x - mean
+        m2 = float(deviation.dot(deviation))
+        if math.isfinite(m2):
+            low, high = (float(edge) for edge in torch.aminmax(x))
+            return Moments(n, mean, m2, low, high, n_zero=n - int(torch.count_nonzero(x)))
+    return reduce_tensor(values, None, RANGE_AND_ZEROS)()
+
+
+def _as_numbers(values: Tensor) -> Tensor:
+    """Torch computes with few dtypes; the others fit a wider one.
+
+    Raises:
+        TypeError: they cannot be turned into numbers.
+    """
+    if values.dtype in _PLAIN or values.is_complex():
+        return values
+    try:
+        return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
+    except RuntimeError as error:  # of float4 and the like it has the bytes, and no arithmetic
+        raise TypeError(f"no statistics of {dtype_name(values.dtype)}") from error
 
 
 @spelled_out
@@ -73,7 +152,7 @@ def weights(
         rows = describe_tensors(tensors)
         totals = total_weights(contents, tensors, rows)
     if stats:
-        from modelscope_cli.analysis.weights.statistics import with_stats
+        pass
 
         rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
     if target is not None:
@@ -209,3 +288,88 @@ def _convert(
     check_convertible(contents, tensors, is_whole=is_whole)
     write_with(target, lambda beside: write_safetensors(beside, tensors, contents.metadata, track))
     progress.note(f"wrote {target}")
+
+
+def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> tuple[TensorEntry, ...]:
+    """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`.
+
+    Raises:
+        UsageError: a pattern that matches nothing, or no regular expression (exit 2).
+    """
+    if not patterns:
+        return tuple(tensors)
+    wanted: set[str] = set()
+    for pattern in patterns:
+        found = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
+        if not found:
+            near = nearest(pattern, _prefixes(tensor.name for tensor in tensors))
+            message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
+            first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
+            raise UsageError(message, f"--layer {shlex.quote(first)}")
+        wanted |= found
+    return tuple(tensor for tensor in tensors if tensor.name in wanted)
+
+
+def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
+    """Return a row for each tensor, without statistics; a second name of a tensor says so."""
+    first: dict[object, str] = {}
+    rows = []
+    for tensor in tensors:
+        numel, place = tensor.numel, tensor.place
+        same = first.setdefault(place, tensor.name) if place is not None and numel else tensor.name
+        storage = tensor.storage or (tensor.chunks[0].storage if tensor.chunks else None)
+        rows.append(
+            TensorRow(
+                name=tensor.name,
+                shape=tensor.shape,
+                dtype=tensor.dtype,
+                numel=numel,
+                bytes=tensor.nbytes,
+                file=str(storage.file) if storage else "",
+                shared_with=same if same != tensor.name else None,
+            )
+        )
+    return tuple(rows)
+
+
+def total_weights(
+    contents: Contents, tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]
+) -> WeightTotals:
+    """Add up the rows; a tensor with several names counts once."""
+    own = [row for row in rows if row.shared_with is None]
+    of_dtype: dict[str, list[TensorRow]] = {}
+    for row in own:
+        of_dtype.setdefault(row.dtype, []).append(row)
+    by_dtype = {
+        dtype: DtypeTotal(len(some), sum(row.numel for row in some), sum(row.bytes for row in some))
+        for dtype, some in of_dtype.items()
+    }
+    return WeightTotals(
+        tensors=len(own),
+        numel=sum(row.numel for row in own),
+        bytes=sum(row.bytes for row in own),
+        storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage)
+        + sum(tensor.nbytes for tensor in tensors if tensor.chunks),
+        file_bytes=sum(file.stat().st_size for file in contents.files),
+        by_dtype=dict(sorted(by_dtype.items(), key=lambda item: -item[1].bytes)),
+    )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    if pattern.startswith("re:"):
+        try:
+            return re.search(pattern[3:], name) is not None
+        except re.error as error:
+            hint = f"--layer {shlex.quote(f're:{re.escape(pattern[3:])}')}"
+            raise UsageError(
+                f"layer pattern '{pattern}' is not a regular expression: {error}", hint
+            ) from error
+    return name == pattern or name.startswith(f"{pattern}.") or fnmatchcase(name, pattern)
+
+
+def _prefixes(names: Iterable[str]) -> set[str]:
+    found: set[str] = set()
+    for name in names:
+        parts = name.split(".")
+        found |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
+    return found

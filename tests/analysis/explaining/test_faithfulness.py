@@ -9,7 +9,13 @@ from tolerance import assert_close, close
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.receipt import faithfulness
-from modelscope_cli.analysis.explaining.receipt.faithfulness import Faithfulness, area, percentile
+from modelscope_cli.analysis.explaining.receipt.faithfulness import (
+    Faithfulness,
+    area,
+    impute,
+    linear_imputation,
+    percentile,
+)
 from modelscope_cli.analysis.explaining.receipt.rankings import (
     edges,
     random_ranking,
@@ -17,7 +23,6 @@ from modelscope_cli.analysis.explaining.receipt.rankings import (
     share_of_ties,
     spearman,
 )
-from modelscope_cli.analysis.explaining.receipt.road import impute, linear_imputation
 
 
 def additive(weights: Tensor):

@@ -9,7 +9,13 @@ from PIL import Image
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder, lies_of
+from modelscope_cli.analysis.explaining.receipt.folder import (
+    EvidenceOfFolder,
+    border_of,
+    energy_inside,
+    lies_of,
+    pointing,
+)
 from modelscope_cli.analysis.explaining.receipt.planted import given_back, planted_evidence, planted_term
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, edges, spearman
@@ -20,7 +26,6 @@ from modelscope_cli.analysis.explaining.receipt.verdict import (
     together,
     winner_first,
 )
-from modelscope_cli.analysis.explaining.receipt.where import border_of, energy_inside, pointing
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest
