@@ -15,7 +15,7 @@ _HOMES = {
     "check_images": "analysis.dataset.check_images",
     "demo": "examples",
     "diff": "analysis.comparison.diff",
-    "doctor": "analysis.predictions.doctor",
+    "doctor": "analysis.predictions.preprocessing_check",
     "explain": "analysis.explaining.explain",
     "featuremaps": "analysis.activations.featuremaps",
     "grads": "analysis.gradients.grads",
@@ -86,8 +86,8 @@ if TYPE_CHECKING:
     from modelscope_cli.analysis.health.check import check
     from modelscope_cli.analysis.hook import hook
     from modelscope_cli.analysis.load import load
-    from modelscope_cli.analysis.predictions.doctor import doctor
     from modelscope_cli.analysis.predictions.predict import predict
+    from modelscope_cli.analysis.predictions.preprocessing_check import doctor
     from modelscope_cli.analysis.pruning.prune import prune
     from modelscope_cli.analysis.summary.summary import summary
     from modelscope_cli.analysis.weights.weights import scan, weights

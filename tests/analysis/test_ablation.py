@@ -11,7 +11,7 @@ from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
-from modelscope_cli.analysis.outputs.aim import parse_aim
+from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention

@@ -11,16 +11,16 @@ from tolerance import A_NETWORK, assert_close, close
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.analysis.activations.attention import AttentionWatch, Heads, Seen, by_head
+from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads, by_head
 from modelscope_cli.analysis.activations.featuremaps import capture_attention
 from modelscope_cli.analysis.activations.maps import EVENLY
 from modelscope_cli.analysis.activations.stats import observe_attention
-from modelscope_cli.analysis.places.places import nowhere
+from modelscope_cli.analysis.spatial.positions import nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
 
 
-def seen_in(model: nn.Module, x: Tensor, *layers: str) -> list[Seen]:
+def seen_in(model: nn.Module, x: Tensor, *layers: str) -> list[AttentionCall]:
     """Return every attention with its whole weights."""
     watch = AttentionWatch(select(model, layers, (), (x,)), lambda heads: heads)
     watch.run(model.eval(), [(x,)])

@@ -10,7 +10,7 @@ from PIL import Image, ImageEnhance, ImageFilter
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.dataset import examine
-from modelscope_cli.analysis.dataset.look import ImageTable, Look, look_at
+from modelscope_cli.analysis.dataset.look import ImageFacts, ImageTable, look_at
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.image import strict_pillow
 from modelscope_cli.inputs.listing import ListedImage
@@ -243,7 +243,10 @@ def table_of(looks):
 def random_table(n, seed=0):
     random = np.random.default_rng(seed)
     return table_of(
-        [Look(random.bytes(32), "", 8, 8, random.bytes(16), random.bytes(64), 1, 1, 1) for _ in range(n)]
+        [
+            ImageFacts(random.bytes(32), "", 8, 8, random.bytes(16), random.bytes(64), 1, 1, 1)
+            for _ in range(n)
+        ]
     )
 
 
@@ -252,14 +255,14 @@ def test_pairs_are_those_of_comparing_everything():
     looks = []
     for _ in range(40):
         coarse, fine = random.bytes(16), random.bytes(64)
-        looks.append(Look(random.bytes(32), "", 8, 8, coarse, fine, 1, 1, 1))
+        looks.append(ImageFacts(random.bytes(32), "", 8, 8, coarse, fine, 1, 1, 1))
         for flips in (0, 1, 6):
             bits = np.unpackbits(np.frombuffer(coarse, np.uint8))
             bits[random.choice(128, flips, replace=False)] ^= 1
             finer = np.unpackbits(np.frombuffer(fine, np.uint8))
             finer[random.choice(512, 8 * flips, replace=False)] ^= 1
             hashes = np.packbits(bits).tobytes(), np.packbits(finer).tobytes()
-            looks.append(Look(random.bytes(32), "", 8, 8, *hashes, 1, 1, 1))
+            looks.append(ImageFacts(random.bytes(32), "", 8, 8, *hashes, 1, 1, 1))
     table = table_of(looks)
     found = {(pair.first, pair.second): pair.alike for pair in examine.find_alike(table, table.good(), 0.5)}
     rows = np.unpackbits(table.rows("fine"), axis=1).astype(bool)
@@ -276,7 +279,7 @@ def test_pairs_are_those_of_comparing_everything():
 
 
 def test_groups_hang_together():
-    pairs = [examine.Pair(5, 9, 1.0), examine.Pair(1, 5, 0.7), examine.Pair(2, 3, 0.9)]
+    pairs = [examine.ImagePair(5, 9, 1.0), examine.ImagePair(1, 5, 0.7), examine.ImagePair(2, 3, 0.9)]
     groups = [
         sorted({n for pair in group for n in (pair.first, pair.second)}) for group in examine.groups_of(pairs)
     ]
@@ -285,7 +288,11 @@ def test_groups_hang_together():
 
 def test_a_broken_image_has_a_row_and_is_not_good():
     table = table_of(
-        [Look(b"", "empty"), *(Look(bytes(32), "", n, 3) for n in range(4)), Look(b"", "truncated")]
+        [
+            ImageFacts(b"", "empty"),
+            *(ImageFacts(bytes(32), "", n, 3) for n in range(4)),
+            ImageFacts(b"", "truncated"),
+        ]
     )
     assert len(table) == len(table.rows("sha256")) == 6
     assert table.kinds == {0: "empty", 5: "truncated"}

@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, ablate
 from modelscope_cli.analysis.attack.request import AttackRequest
-from modelscope_cli.analysis.attack.search import BALLS, Found, Goal, search
-from modelscope_cli.analysis.outputs.aim import parse_aim
+from modelscope_cli.analysis.attack.search import BALLS, BestAttempt, Goal, search
+from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
@@ -72,7 +72,7 @@ def goal(net: nn.Module, pixels: Tensor, request: pytest.FixtureRequest) -> Goal
     return Goal(int(logits.argmin() if is_targeted else logits.argmax()), is_targeted)
 
 
-def attacked(net: nn.Module, pixels: Tensor, goal: Goal, method: str, norm: str) -> tuple[Found, int]:
+def attacked(net: nn.Module, pixels: Tensor, goal: Goal, method: str, norm: str) -> tuple[BestAttempt, int]:
     """Return what our search finds, and after how many steps."""
     n_steps = 1 if method == "fgsm" else STEPS
     found = search(

@@ -11,10 +11,10 @@ from tolerance import assert_close, close
 from torch import Tensor, nn
 from torchvision.ops import box_iou
 
-from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, parse_aim
-from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.said import Scoring
+from modelscope_cli.analysis.outputs.target_spec import THE_PREDICTED, parse_aim
 from modelscope_cli.errors import CannotRunError, UsageError
 
 LABELS = ("sky", "sea", "cat")
@@ -24,7 +24,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def read(output: Any, family: str = "custom", n_images: int | None = 2, size: int = 8) -> Answer:
+def read(output: Any, family: str = "custom", n_images: int | None = 2, size: int = 8) -> ModelOutput:
     reader = OutputReader(family, LABELS, nn.Identity())
     return reader.read(output, (torch.zeros(2, 3, size, size),), n_images)
 

@@ -9,15 +9,15 @@ import torchvision
 from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.maps import ChannelChoice, Exhibit, capture_maps
-from modelscope_cli.analysis.places.tracker import Tracker
+from modelscope_cli.analysis.activations.maps import CapturedOutput, ChannelChoice, capture_maps
+from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.hooks.session import HookSession
 
 PATCH = 4
 
 
-def maps_of(model: nn.Module, x: Tensor, *layers: str) -> list[Exhibit]:
+def maps_of(model: nn.Module, x: Tensor, *layers: str) -> list[CapturedOutput]:
     """Return what `featuremaps` draws of some layers."""
     model.eval()
     size = (x.shape[-2], x.shape[-1])

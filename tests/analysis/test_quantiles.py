@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
-from modelscope_cli.analysis.blocks.exact import from_plain, to_text
+from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import (
     N_PATTERNS,
-    Tally,
+    ValueCounts,
     buckets_of,
     leading_digits,
     quantiles_of,
@@ -42,11 +42,12 @@ def by_sorting(x: Tensor, keys: tuple[str, ...] = KEYS) -> dict[str, float]:
 
 
 def by_counting(parts: list[Tensor], keys: tuple[str, ...] = KEYS) -> dict[str, float]:
-    leading = reduce(Tally.merge, (Tally.of(leading_digits(part)) for part in parts))
+    leading = reduce(ValueCounts.merge, (ValueCounts.of(leading_digits(part)) for part in parts))
     buckets = buckets_of(keys, leading)
     digits = [trailing_digits(part, buckets) for part in parts]
     trailing = {
-        bucket: reduce(Tally.merge, (Tally.of(found[bucket]) for found in digits)) for bucket in buckets
+        bucket: reduce(ValueCounts.merge, (ValueCounts.of(found[bucket]) for found in digits))
+        for bucket in buckets
     }
     return quantiles_of(keys, leading, trailing)
 
@@ -101,7 +102,10 @@ def test_any_bits_in_any_batches_in_any_order(parts: list[list[float]], random: 
     if whole.isfinite().any():
         assert by_counting(tensors) == by_sorting(whole)
     else:
-        assert buckets_of(KEYS, reduce(Tally.merge, (Tally.of(leading_digits(x)) for x in tensors))) == ()
+        assert (
+            buckets_of(KEYS, reduce(ValueCounts.merge, (ValueCounts.of(leading_digits(x)) for x in tensors)))
+            == ()
+        )
 
 
 def test_minus_zero_is_told_as_zero() -> None:
@@ -112,11 +116,13 @@ def test_minus_zero_is_told_as_zero() -> None:
 @pytest.mark.parametrize("name", ["normal", "relu", "denormals", "huge"])
 def test_one_pass_is_within_a_step_of_bfloat16(name: str) -> None:
     x = CASES[name]
-    found = quantiles_of(KEYS, Tally.of(leading_digits(x)))
+    found = quantiles_of(KEYS, ValueCounts.of(leading_digits(x)))
     for key, true in by_sorting(x).items():
         truncated = torch.tensor(true).view(torch.int32).bitwise_and(-65536).view(torch.float32).item()
         assert found[key] == truncated, key
-    assert by_sorting(CASES["bfloat16"]) == quantiles_of(KEYS, Tally.of(leading_digits(CASES["bfloat16"])))
+    assert by_sorting(CASES["bfloat16"]) == quantiles_of(
+        KEYS, ValueCounts.of(leading_digits(CASES["bfloat16"]))
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -139,9 +145,9 @@ def test_a_tally_of_counts_of_any_size_is_text_and_back() -> None:
     for largest in (1, 255, 256, 40_000, 2**31, 2**40):
         dense = torch.zeros(N_PATTERNS, dtype=torch.int64)
         dense[[0, 7, 65_535]] = torch.tensor([1, largest, 3])
-        tally = Tally.of(dense)
+        tally = ValueCounts.of(dense)
         text = to_text(tally)
-        again = from_plain(Tally, json.loads(text))
+        again = from_plain(ValueCounts, json.loads(text))
         assert again == tally
         assert torch.equal(again.dense(), dense)
         assert again.total == largest + 4
@@ -151,7 +157,7 @@ def test_a_tally_of_counts_of_any_size_is_text_and_back() -> None:
 
 
 def test_a_tally_is_small() -> None:
-    text = to_text(Tally.of(leading_digits(normal(800_000))))
+    text = to_text(ValueCounts.of(leading_digits(normal(800_000))))
     assert len(text) < 40_000  # of 512 KiB in full
 
 

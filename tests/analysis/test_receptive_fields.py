@@ -6,7 +6,7 @@ import torch.nn.functional as F
 import torchvision
 from torch import nn
 
-from modelscope_cli.analysis.places.receptive import ReceptiveFields
+from modelscope_cli.analysis.spatial.receptive import ReceptiveFields
 
 
 def evened(model):

@@ -5,12 +5,12 @@ import torch
 from torch import Tensor, nn
 from torchvision.models import googlenet, resnet18, vit_b_16
 
-from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
+from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.records.summary import LayerShape
 
 
-def rows(structure: Structure) -> dict[tuple[str, int], LayerShape]:
+def rows(structure: MeasuredStructure) -> dict[tuple[str, int], LayerShape]:
     return {(row.name, row.call): row for row in structure.layers}
 
 
@@ -59,12 +59,12 @@ def test_multiply_adds_of_attention_by_hand() -> None:
 
 
 @pytest.fixture(scope="module")
-def resnet() -> Structure:
+def resnet() -> MeasuredStructure:
     with torch.device("meta"):
         return measure_shapes(resnet18(), (torch.empty(1, 3, 224, 224),))
 
 
-def test_resnet18_is_as_published(resnet: Structure) -> None:
+def test_resnet18_is_as_published(resnet: MeasuredStructure) -> None:
     assert resnet.totals.params == resnet.totals.trainable_params == 11_689_512
     assert resnet.totals.macs == 1_814_073_344
     assert resnet.error is None
@@ -73,21 +73,21 @@ def test_resnet18_is_as_published(resnet: Structure) -> None:
     assert resnet.totals.calls == 68 + 8  # eight ReLUs run twice
 
 
-def test_leaves_add_up_to_the_total(resnet: Structure) -> None:
+def test_leaves_add_up_to_the_total(resnet: MeasuredStructure) -> None:
     leaves = [row for row in resnet.layers if row.is_leaf]
     assert sum(row.params for row in leaves if row.call == 0) == resnet.totals.params
     assert sum(row.macs for row in leaves) == resnet.totals.macs
     assert sum(row.output_bytes for row in leaves) == resnet.totals.activation_bytes
 
 
-def test_blocks_cost_what_is_inside_them(resnet: Structure) -> None:
+def test_blocks_cost_what_is_inside_them(resnet: MeasuredStructure) -> None:
     block = rows(resnet)["layer1.0", 0]
     inside = [row for row in resnet.layers if row.name.startswith("layer1.0.")]
     assert block.macs == sum(row.macs for row in inside)
     assert block.params == sum(row.params for row in inside if row.call == 0)
 
 
-def test_a_reused_layer_has_a_row_for_each_call(resnet: Structure) -> None:
+def test_a_reused_layer_has_a_row_for_each_call(resnet: MeasuredStructure) -> None:
     relus = [row for row in resnet.layers if row.name == "layer1.0.relu"]
     assert [(row.call, row.calls, row.executed) for row in relus] == [(0, 2, True), (1, 2, True)]
     assert relus[0].order is not None
@@ -95,7 +95,7 @@ def test_a_reused_layer_has_a_row_for_each_call(resnet: Structure) -> None:
     assert relus[0].order < relus[1].order
 
 
-def test_kernel_sizes(resnet: Structure) -> None:
+def test_kernel_sizes(resnet: MeasuredStructure) -> None:
     found = rows(resnet)
     sizes = [
         found[name, 0].kernel_size for name in ("conv1", "maxpool", "layer2.0.downsample.0", "bn1", "fc")

@@ -11,7 +11,7 @@ from PIL import Image
 from torchvision.models import ResNet18_Weights, resnet18
 from torchvision.utils import save_image
 
-from modelscope_cli.analysis.activations.maps import Exhibit, capture_maps
+from modelscope_cli.analysis.activations.maps import CapturedOutput, capture_maps
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.report.gallery import MapLook, draw
 from modelscope_cli.report.image_tiles import save_png
@@ -36,7 +36,7 @@ def measure(pairs: int | None) -> Iterator[Figure]:
     yield ratio.times_faster("an 8 x 8 grid of 112 x 112 maps, tensor to PNG / `save_image`", 8.0)
 
 
-def _first_convolution() -> Exhibit:
+def _first_convolution() -> CapturedOutput:
     """What the first convolution makes of a real picture: noise would compress like nothing one draws."""
     torch.manual_seed(0)
     model = resnet18().eval()

@@ -11,9 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.ablation.partial_rerun import Holdings, Replay, took_another_way
-from modelscope_cli.analysis.outputs.aim import PREDICTED, THE_PREDICTED, Aim, label_of_class, name_class
-from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
+from modelscope_cli.analysis.outputs.model_output import FollowedOutput, ModelOutput
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import (
+    PREDICTED,
+    THE_PREDICTED,
+    TargetSpec,
+    label_of_class,
+    name_class,
+)
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, cloned
@@ -87,7 +93,7 @@ class Effect:
     _answers: Counter[int] = field(default_factory=Counter)
     _has_changed: bool = False
 
-    def add(self, before: Answer, after: Answer, followed: FollowedAnswer) -> None:
+    def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedOutput) -> None:
         """Compare what the model said of some images, on the CPU, with what it says of them now."""
         changed = before.changed(after)
         figures = {
@@ -162,7 +168,7 @@ class AblationRequest:
 
     how: str = "zero"
     is_by_channel: bool = False
-    target: Aim = THE_PREDICTED
+    target: TargetSpec = THE_PREDICTED
     seed: int = 0
 
 
@@ -282,7 +288,7 @@ class _Ablating:
             intervention.begin(is_again=is_again)
         self._random.restore()  # a model that draws numbers draws the same ones in every pass
 
-    def _run_whole(self, batch: Batch, *, is_again: bool = False) -> Answer:
+    def _run_whole(self, batch: Batch, *, is_again: bool = False) -> ModelOutput:
         """Return what the model as it is says, on the CPU."""
         self._begin(is_again=is_again)
         self._finder.look()
@@ -293,10 +299,10 @@ class _Ablating:
             raise CannotRunError(message, "modelscope stats ...   shows where they begin")
         return answer
 
-    def _read(self, output: Any, batch: Batch) -> Answer:
+    def _read(self, output: Any, batch: Batch) -> ModelOutput:
         return self._reader.read(output, batch.args, batch.n_images).settled()
 
-    def _run_ablated(self, batch: Batch, effect: Effect) -> Answer:
+    def _run_ablated(self, batch: Batch, effect: Effect) -> ModelOutput:
         def change(output: Any) -> Any:
             request, dims = self._request, effect.candidate.channel_dims
             return replace_output(output, dims, request.how, request.seed, effect.channel)
@@ -305,7 +311,7 @@ class _Ablating:
         place = effect.candidate.call.order
         return self._read(self._replay.rerun(self.session, cloned(batch.args), place, change), batch)
 
-    def _judge(self, again: Answer, holdings: Holdings) -> None:
+    def _judge(self, again: ModelOutput, holdings: Holdings) -> None:
         """Compare the first batch's second pass with its first."""
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
@@ -319,7 +325,7 @@ class _Ablating:
             )
             self._warnings.append(Notice("unsteady", message))
 
-    def _remember(self, batch: Batch, answer: Answer, followed: FollowedAnswer) -> None:
+    def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedOutput) -> None:
         n_before = sum(map(len, self._scores))
         self._predictions += predictions_of(answer, _TOP, self._categories, batch, n_before)
         self._scores.append(followed.score(answer).cpu())

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from modelscope_cli.analysis.places.places import Cells
-from modelscope_cli.analysis.places.tracker import Tracker
+from modelscope_cli.analysis.spatial.positions import Cells
+from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, HookSession, Intervention
 from modelscope_cli.records.run import Arguments
@@ -49,7 +49,7 @@ class Heads:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AttentionCall:
     """One attention of a pass.
 
     Attributes:
@@ -114,7 +114,7 @@ class AttentionWatch:
     """
 
     def __init__(self, selection: Selection, keep: Callable[[Heads], Any]) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[AttentionCall] = []
         self.called: set[str] = set()
         self.tracker = Tracker(self._weigh, self._take)
         self._selection = selection
@@ -146,7 +146,7 @@ class AttentionWatch:
                 self.called |= session.first_calls.keys()
             self._session = None
 
-    def _weigh(self, values: Tensor, dim: int, queries: Cells, keys: Cells) -> Seen | None:
+    def _weigh(self, values: Tensor, dim: int, queries: Cells, keys: Cells) -> AttentionCall | None:
         running = self._session.running if self._session else ()
         if not any(self._selection.means(call.name, call.index, True) for call, _ in running):
             return None
@@ -156,9 +156,9 @@ class AttentionWatch:
         call = next(
             (call for call, module in running[::-1] if not isinstance(module, nn.Softmax)), running[0][0]
         )
-        return Seen(call, 0, self._keep(heads))
+        return AttentionCall(call, 0, self._keep(heads))
 
-    def _take(self, seen: Seen) -> None:
+    def _take(self, seen: AttentionCall) -> None:
         index = self._n_of_call.get(seen.call, 0)
         self._n_of_call[seen.call] = index + 1
-        self.seen.append(Seen(seen.call, index, seen.kept))
+        self.seen.append(AttentionCall(seen.call, index, seen.kept))

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.attention import AttentionWatch, Heads, Seen
+from modelscope_cli.analysis.activations.attention import AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.maps import (
+    CapturedOutput,
     ChannelChoice,
-    Exhibit,
     capture_maps,
     choose_channels,
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.places.arrange import one_frame
 from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.spatial.arrange import one_frame
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.data_set import rank_data_set
 from modelscope_cli.errors import UsageError
@@ -49,7 +49,7 @@ KIND = "attention"
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _AttentionMap:
     """What is kept of an attention for the first image.
 
     Attributes:
@@ -79,7 +79,7 @@ def capture_attention(
     *,
     choice: ChannelChoice,
     interventions: Iterable[Intervention] = (),
-) -> tuple[list[Exhibit], tuple[str, ...]]:
+) -> tuple[list[CapturedOutput], tuple[str, ...]]:
     """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and
     the selected layers that were never called.
 
@@ -96,12 +96,12 @@ def capture_attention(
     return finished(exhibits, choice), never
 
 
-def _look(heads: Heads) -> _Look:
+def _look(heads: Heads) -> _AttentionMap:
     n_groups = len(heads.weights) // heads.n_images
     shape = tuple(heads.weights.shape[1:])
     shape = (n_groups, *shape) if n_groups > 1 else shape
     if heads.key_grid is None:
-        return _Look(shape, problem="what it weighs are not positions in the image")
+        return _AttentionMap(shape, problem="what it weighs are not positions in the image")
     n_cells = math.prod(heads.key_grid)
     is_mine = ((heads.keys >= 0) & (heads.keys < n_cells)).any(1)
     weights, keys = heads.weights[is_mine.to(heads.weights.device)].float(), heads.keys[is_mine]
@@ -119,7 +119,7 @@ def _look(heads: Heads) -> _Look:
         is_padding = n_groups > 1 or bool(is_placed.all())
         notes.append("without padding" if is_padding else f"without {counted(n_left, 'extra token')}")
     positions = tuple(torch.nonzero(~is_placed[0]).flatten().tolist()) if len(queries) == 1 else ()
-    return _Look(
+    return _AttentionMap(
         shape,
         heads.key_grid,
         _laid(received, keys, n_cells),
@@ -140,11 +140,11 @@ def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
     return sums / weights.new_zeros(n_cells).index_add_(0, cells, weights.new_ones(len(cells)))
 
 
-def _exhibit(seen: Seen, class_tokens: Sequence[int]) -> Exhibit:
+def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput:
     call, look = seen.call, seen.kept
     record = FeatureMap(call.name, call.type, call.order, call.index, seen.output, look.shape, kind=KIND)
     if look.problem is not None:
-        return Exhibit(replace(record, problem=look.problem), None)
+        return CapturedOutput(replace(record, problem=look.problem), None)
     token = next((token for token in class_tokens if token in look.positions), None)
     if token is not None:
         of, weights = f"attention of the class token (token {token})", look.rows[look.positions.index(token)]
@@ -154,7 +154,7 @@ def _exhibit(seen: Seen, class_tokens: Sequence[int]) -> Exhibit:
         weights = look.received
     found = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
     assert found.maps is not None
-    return Exhibit(replace(record, channels=len(found.maps), note=found.note), found.maps)
+    return CapturedOutput(replace(record, channels=len(found.maps), note=found.note), found.maps)
 
 
 FEW = 40  # outputs; all of them can be looked at
@@ -162,7 +162,7 @@ _MOST_BLOCKS = 12
 _FEWEST_STAGES = 3
 
 
-def one_a_stage(exhibits: Sequence[Exhibit]) -> list[Exhibit]:
+def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
     """Return the output at the end of each stage, whose maps have one size, in order; all where they are few.
 
     A network whose maps all have one size, such as a vision transformer, gives the last output of each of its
@@ -183,7 +183,7 @@ def one_a_stage(exhibits: Sequence[Exhibit]) -> list[Exhibit]:
     return [blocks[round((len(blocks) - 1) * i / max(n - 1, 1))] for i in range(n)]
 
 
-def _size(exhibit: Exhibit) -> tuple[int, ...]:
+def _size(exhibit: CapturedOutput) -> tuple[int, ...]:
     """Return height and width of its maps; nothing of a vector."""
     return tuple(exhibit.maps.shape[1:]) if exhibit.maps is not None else ()
 
@@ -315,7 +315,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
 
 def _capture_outputs(
     subject: Subject, selection: Selection, choice: ChannelChoice
-) -> tuple[list[Exhibit], tuple[str, ...]]:
+) -> tuple[list[CapturedOutput], tuple[str, ...]]:
     """Return what the selected layers put out, and which of them never ran."""
     image = next(iter(subject.first.pictures), None)
     exhibits = capture_maps(
@@ -331,7 +331,7 @@ def _capture_outputs(
 
 def _capture_attention(
     subject: Subject, selection: Selection, choice: ChannelChoice
-) -> tuple[list[Exhibit], tuple[str, ...]]:
+) -> tuple[list[CapturedOutput], tuple[str, ...]]:
     """Return where the heads in the selected layers look, and which of the layers never ran."""
     interventions = subject.bind().interventions
     return capture_attention(

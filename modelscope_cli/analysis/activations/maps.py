@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION
-from modelscope_cli.analysis.places.arrange import by_cells, by_shape
-from modelscope_cli.analysis.places.places import Cells
-from modelscope_cli.analysis.places.tracker import Tracker
+from modelscope_cli.analysis.spatial.arrange import by_cells, by_shape
+from modelscope_cli.analysis.spatial.positions import Cells
+from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -86,7 +86,7 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Exhibit:
+class CapturedOutput:
     """One output of one call for the first image, and what to show of it.
 
     Attributes:
@@ -119,16 +119,16 @@ class _Caught:
     n_images: int
     is_of_images: bool
 
-    def exhibit(self, image_size: tuple[int, int] | None) -> Exhibit:
+    def exhibit(self, image_size: tuple[int, int] | None) -> CapturedOutput:
         """Arrange it for the first image."""
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
-            return Exhibit(replace(record, problem="complex and sparse tensors cannot be drawn"), None)
+            return CapturedOutput(replace(record, problem="complex and sparse tensors cannot be drawn"), None)
         found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
         if found is None:
             problem = _why_not(tensor, self.channel_dim)
             if problem or self.channel_dim is None:
-                return Exhibit(replace(record, problem=problem), None)
+                return CapturedOutput(replace(record, problem=problem), None)
             found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
@@ -137,10 +137,10 @@ class _Caught:
         elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))
         if found.maps is None:
-            return Exhibit(replace(record, problem=found.note), None)
+            return CapturedOutput(replace(record, problem=found.note), None)
         n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
         record = replace(record, channels=len(found.maps), note=found.note)
-        return Exhibit(record, found.maps, has_channels=n_channels == len(found.maps))
+        return CapturedOutput(record, found.maps, has_channels=n_channels == len(found.maps))
 
 
 class _Capturer(Observer):
@@ -197,7 +197,7 @@ def capture_maps(
     image_size: tuple[int, int] | None = None,
     choice: ChannelChoice = EVENLY,
     interventions: Sequence[Intervention] = (),
-) -> list[Exhibit]:
+) -> list[CapturedOutput]:
     """Run the model once and return the selected outputs in execution order; cut short after the last.
 
     Args:
@@ -218,7 +218,7 @@ def capture_maps(
     return finished([caught.exhibit(image_size) for caught in capturer.caught], choice)
 
 
-def finished(exhibits: Iterable[Exhibit], choice: ChannelChoice) -> list[Exhibit]:
+def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
     """Return exhibits in the order of their calls, with the channels that are shown of each.
 
     One that has none of the channels that were asked for has a problem.

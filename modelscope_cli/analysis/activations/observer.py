@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.entering import Entered, Entering, entered
-from modelscope_cli.analysis.blocks.kept import Over
+from modelscope_cli.analysis.activations.input_stats import ArgumentStats, InputStatsObserver, entered
+from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.correlation import Comoments
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
-from modelscope_cli.analysis.statistics.quantiles import SHORT, Tally, buckets_of, quantiles_of
+from modelscope_cli.analysis.statistics.quantiles import SHORT, ValueCounts, buckets_of, quantiles_of
 from modelscope_cli.analysis.statistics.reduce import abs_deviation, reduce_tensor, trailing_counts
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -95,7 +95,7 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class SecondPassSums:
     """What the second pass adds to one output; parts merge by addition, in the order of the batches.
 
     Attributes:
@@ -104,17 +104,19 @@ class Again:
     """
 
     abs_deviation: float
-    trailing: dict[int, Tally]
+    trailing: dict[int, ValueCounts]
 
-    def merge(self, later: "Again") -> "Again":
+    def merge(self, later: "SecondPassSums") -> "SecondPassSums":
         """Return what both add."""
-        return Again(
+        return SecondPassSums(
             self.abs_deviation + later.abs_deviation,
             {bucket: tally.merge(later.trailing[bucket]) for bucket, tally in self.trailing.items()},
         )
 
 
-def merge_all(before: Sequence[Again], later: Sequence[Again]) -> tuple[Again, ...]:
+def merge_all(
+    before: Sequence[SecondPassSums], later: Sequence[SecondPassSums]
+) -> tuple[SecondPassSums, ...]:
     """Merge what two batches add, output by output."""
     return tuple(one.merge(other) for one, other in zip(before, later, strict=True))
 
@@ -162,19 +164,22 @@ class SecondPass(Observer):
             for bucket, counts in trailing_counts(tensor, missing.buckets).items():
                 digits[bucket] = digits[bucket] + counts if bucket in digits else counts
 
-    def take(self) -> tuple[Again, ...]:
+    def take(self) -> tuple[SecondPassSums, ...]:
         """Return what a batch adds, in the order of the activations, and begin anew."""
         taken = tuple(self._taken(key, missing) for key, missing in self._missing.items())
         self._begin()
         return taken
 
-    def _taken(self, key: Key, missing: _Missing) -> Again:
+    def _taken(self, key: Key, missing: _Missing) -> SecondPassSums:
         digits = self._digits.get(key, {})
-        tallies = {bucket: Tally.of(digits[bucket]) if digits else Tally.none() for bucket in missing.buckets}
-        return Again(float(self._sums.get(key, 0.0)), tallies)
+        tallies = {
+            bucket: ValueCounts.of(digits[bucket]) if digits else ValueCounts.none()
+            for bucket in missing.buckets
+        }
+        return SecondPassSums(float(self._sums.get(key, 0.0)), tallies)
 
 
-def complete(activation: Activation, again: Again, wanted: Wanted) -> None:
+def complete(activation: Activation, again: SecondPassSums, wanted: Wanted) -> None:
     """Add to an activation what the second pass has found."""
     moments = activation.moments
     if moments is None:
@@ -266,16 +271,16 @@ class ActivationObserver(Observer):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class BatchCapture:
     """What one batch shows: everything that goes into the model, and everything its layers put out."""
 
-    inputs: tuple[Entered, ...]
+    inputs: tuple[ArgumentStats, ...]
     outputs: tuple[Activation, ...]
 
 
 def observe_activations(
     model: nn.Module,
-    over: Over,
+    over: ForEachBlock,
     selection: Selection,
     wanted: Wanted,
     *,
@@ -283,7 +288,7 @@ def observe_activations(
     interventions: Sequence[Intervention] = (),
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
-    entering: Entering | None = None,
+    entering: InputStatsObserver | None = None,
     n_batches: int | None = None,
 ) -> list[Activation]:
     """Run every batch once and return what the activations were, in execution order.
@@ -322,28 +327,28 @@ def observe_activations(
     def run(session: HookSession, batch: Batch) -> None:
         session.run(training_args(model, family, batch.args) if is_training else batch.args)
 
-    def see(batch: Batch) -> Seen:
+    def see(batch: Batch) -> BatchCapture:
         run(session, batch)
-        return Seen(entered(batch.args) if entering is not None else (), observer.take())
+        return BatchCapture(entered(batch.args) if entering is not None else (), observer.take())
 
     merged: dict[Key, Activation] = {}
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
-        for seen in over("activations", see, Seen):
+        for seen in over("activations", see, BatchCapture):
             if entering is not None:
                 entering.merge(seen.inputs)
             merge_into(merged, seen.outputs)
     second = SecondPass(merged, wanted)
 
-    def look_again(batch: Batch) -> tuple[Again, ...]:
+    def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
         run(session, batch)
         return second.take()
 
-    again: Sequence[Again] = [Again(0.0, {})] * len(merged)
+    again: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
     if second.is_needed:
         for intervention in interventions:
             intervention.repeat()
         with open_session(second) as session:
-            parts = over("second pass", look_again, tuple[Again, ...])
+            parts = over("second pass", look_again, tuple[SecondPassSums, ...])
             again = reduce(merge_all, parts)
     for activation, more in zip(merged.values(), again, strict=True):
         complete(activation, more, wanted)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.activations.attention import NO_ATTENTION, AttentionWatch, Heads, Seen
+from modelscope_cli.analysis.activations.attention import NO_ATTENTION, AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.entering import Entering
+from modelscope_cli.analysis.activations.input_stats import InputStatsObserver
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.statistics.moments import Wanted
@@ -73,7 +73,7 @@ def observe_attention(
     """
     watch = AttentionWatch(selection, _entropies)
     watch.run(model, passes, is_training=is_training, interventions=interventions)
-    merged: dict[tuple[str, int, int], tuple[Seen, _Entropies]] = {}
+    merged: dict[tuple[str, int, int], tuple[AttentionCall, _Entropies]] = {}
     for seen in watch.seen:
         key = seen.call.name, seen.call.index, seen.index
         known = merged.get(key)
@@ -92,7 +92,7 @@ def _entropies(heads: Heads) -> _Entropies:
     return _Entropies(by_head.double().sum(1), by_head.amin(1), by_head.amax(1), by_head.shape[1], shape)
 
 
-def _rows(seen: Seen, entropies: _Entropies) -> list[AttentionStats]:
+def _rows(seen: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
     call, (n_windows, n_queries, n_keys) = seen.call, entropies.shape
     of_heads = zip(
         (entropies.total / entropies.n).tolist(), entropies.low.tolist(), entropies.high.tolist(), strict=True
@@ -181,7 +181,7 @@ def stats(
     asked = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
     alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
     again = {**asked, "columns": columns if plot is None else None}
-    entering = Entering()
+    entering = InputStatsObserver()
     with blocks.begin(subject, {**asked, "figures": figures, **more}, again, alone):
         activations = observe_activations(
             module,

@@ -12,11 +12,17 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.attack.request import AttackRequest
-from modelscope_cli.analysis.attack.search import Found, Goal, as_pixels, search, smallest
-from modelscope_cli.analysis.outputs.aim import THE_PREDICTED, Aim, class_index, label_of_class, name_class
-from modelscope_cli.analysis.outputs.answer import Answer, FollowedAnswer
+from modelscope_cli.analysis.attack.search import BestAttempt, Goal, as_pixels, search, smallest
+from modelscope_cli.analysis.outputs.model_output import FollowedOutput, ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.said import Scoring
+from modelscope_cli.analysis.outputs.target_spec import (
+    THE_PREDICTED,
+    TargetSpec,
+    class_index,
+    label_of_class,
+    name_class,
+)
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
@@ -53,10 +59,10 @@ class ClassGoal:
     def index(self) -> int:
         return self.goal.index
 
-    def loss(self, answer: Answer) -> Tensor:
+    def loss(self, answer: ModelOutput) -> Tensor:
         return self.goal.loss(answer.main.tensor())
 
-    def is_reached(self, answer: Answer) -> bool:
+    def is_reached(self, answer: ModelOutput) -> bool:
         return self.goal.is_reached(answer.main.tensor())
 
 
@@ -76,12 +82,12 @@ class PixelGoal:
     index: int | None
     loss_name: str = "mean cross-entropy of the pixels"
 
-    def loss(self, answer: Answer) -> Tensor:
+    def loss(self, answer: ModelOutput) -> Tensor:
         logits = answer.main.tensor()
         each = F.cross_entropy(logits, self.classes.to(logits.device), reduction="none")
         return each[self.pixels.to(logits.device)].mean()
 
-    def is_reached(self, answer: Answer) -> bool:
+    def is_reached(self, answer: ModelOutput) -> bool:
         has_class = answer.main.tensor().detach().argmax(1).cpu() == self.classes
         share = float(has_class[self.pixels].float().mean())
         return share > _MOST if self.is_targeted else share < 1 - _MOST
@@ -91,18 +97,18 @@ class PixelGoal:
 class NumberGoal:
     """A number in 0..1 that is followed falls below half of what it was, or (targeted) rises above a half."""
 
-    followed: FollowedAnswer
+    followed: FollowedOutput
     before: float
     is_targeted: bool
     words: str
     index: int | None
     loss_name: str
 
-    def loss(self, answer: Answer) -> Tensor:
+    def loss(self, answer: ModelOutput) -> Tensor:
         # 1e-6 is far below any score a detector reports, and keeps the loss finite where there is none.
         return -self.followed.score(answer)[0].clamp_min(1e-6).log()
 
-    def is_reached(self, answer: Answer) -> bool:
+    def is_reached(self, answer: ModelOutput) -> bool:
         score = float(self.followed.score(answer)[0].detach())
         return score > _MOST if self.is_targeted else score < _MOST * self.before
 
@@ -111,8 +117,8 @@ class NumberGoal:
 class LikenessGoal:
     """The output turns away from the image's own, or (targeted) is more like another image's than like that."""
 
-    own: FollowedAnswer
-    other: FollowedAnswer | None
+    own: FollowedOutput
+    other: FollowedOutput | None
     words: str
     loss_name: str = "1 - cosine similarity"
     index: int | None = None
@@ -121,10 +127,10 @@ class LikenessGoal:
     def is_targeted(self) -> bool:
         return self.other is not None
 
-    def loss(self, answer: Answer) -> Tensor:
+    def loss(self, answer: ModelOutput) -> Tensor:
         return 1 - (self.other or self.own).score(answer)[0]
 
-    def is_reached(self, answer: Answer) -> bool:
+    def is_reached(self, answer: ModelOutput) -> bool:
         own = float(self.own.score(answer)[0].detach())
         return own < _MOST if self.other is None else float(self.other.score(answer)[0].detach()) > own
 
@@ -134,7 +140,7 @@ AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
 to fall and not to rise, what it is to get to or away from in `words`, and the `index` of a class it is about."""
 
 
-def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None) -> AnswerGoal:
+def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
     """Return what is to be reached, from what the model says of the image.
 
     Args:
@@ -170,7 +176,7 @@ def choose_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
     return LikenessGoal(own, other, (other or own).words)
 
 
-def _class_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None) -> ClassGoal:
+def _class_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> ClassGoal:
     predicted = int(answer.main.tensor().argmax(1))
     if aim is None:
         return ClassGoal(Goal(predicted, is_targeted=False), name_class(predicted, categories))
@@ -182,7 +188,7 @@ def _class_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
     return ClassGoal(Goal(index, is_targeted=True), name_class(index, categories))
 
 
-def _pixel_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None) -> PixelGoal:
+def _pixel_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> PixelGoal:
     predicted = answer.main.tensor().detach().argmax(1).cpu()
     everywhere = torch.ones_like(predicted, dtype=torch.bool)
     if aim is None:
@@ -197,7 +203,7 @@ def _pixel_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | Non
     return goal
 
 
-def _box_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None) -> NumberGoal:
+def _box_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> NumberGoal:
     followed = answer.follow(aim or THE_PREDICTED, categories)
     assert followed.classes is not None
     (index,) = followed.classes
@@ -211,7 +217,7 @@ def _box_goal(aim: Aim | None, answer: Answer, categories: Sequence[str] | None)
     return goal
 
 
-def _says_so_already(aim: Aim) -> UsageError:
+def _says_so_already(aim: TargetSpec) -> UsageError:
     return UsageError(
         f"target '{aim.typed}' is already the model's prediction for this image", "leave out --target"
     )
@@ -235,8 +241,8 @@ class Attacked:
 
     goal: AnswerGoal
     levels: Tensor
-    before: Answer
-    found: Found[Answer]
+    before: ModelOutput
+    found: BestAttempt[ModelOutput]
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,14 +256,14 @@ class ReadBack:
     """
 
     levels: Tensor
-    answer: Answer
-    prepared: Answer
+    answer: ModelOutput
+    prepared: ModelOutput
 
 
 @contextmanager
 def function_of_pixels(
     loaded: LoadedModel, preprocessing: Preprocessing, interventions: Sequence[Intervention] = ()
-) -> Iterator[Callable[[Tensor], Answer]]:
+) -> Iterator[Callable[[Tensor], ModelOutput]]:
     """Give the model as a function from pixels of 0..1 to what it says, with the normalisation inside.
 
     Only the pixels are differentiated. `interventions` change every pass alike.
@@ -319,7 +325,7 @@ def attack_picture(
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
     interventions: Sequence[Intervention] = (),
-    aim: Aim | None = None,
+    aim: TargetSpec | None = None,
 ) -> Attacked:
     """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
 
@@ -343,7 +349,7 @@ def attack_picture(
 def save_and_ask(
     loaded: LoadedModel,
     inputs: Inputs,
-    found: Found[Answer],
+    found: BestAttempt[ModelOutput],
     file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
@@ -441,7 +447,7 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
 
 
 def _shifts(
-    answers: list[Answer], tops: list[Said], goal: AnswerGoal, categories: tuple[str, ...] | None
+    answers: list[ModelOutput], tops: list[Said], goal: AnswerGoal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
     """Every class among the best of any answer, those of the picture first, and the one it is about."""
     if answers[0].main.kind == "vectors":
@@ -457,7 +463,7 @@ def _shifts(
     )
 
 
-def _scores(answer: Answer) -> dict[int, float]:
+def _scores(answer: ModelOutput) -> dict[int, float]:
     """Return of every class its probability, its share of the pixels, or the score of its best box."""
     every = answer.main.guesses(None, None, Scoring()) or ((),)
     found: dict[int, float] = {}
@@ -466,7 +472,7 @@ def _scores(answer: Answer) -> dict[int, float]:
     return found
 
 
-def _as_said(answer: Answer, before: Answer, categories: tuple[str, ...] | None) -> Said:
+def _as_said(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
     """Return the best guesses for the one image, and the best of them in words."""
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:

@@ -141,7 +141,7 @@ A = TypeVar("A", bound=Detachable)
 A_contra = TypeVar("A_contra", bound=Detachable, contravariant=True)
 
 
-class Aimed(Protocol[A_contra]):
+class Objective(Protocol[A_contra]):
     """What a search wants of whatever the model says."""
 
     @property
@@ -171,7 +171,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[A]):
+class BestAttempt(Generic[A]):
     """The best picture on the way, and the way.
 
     Attributes:
@@ -206,13 +206,13 @@ class Found(Generic[A]):
 def search(
     says_of: Callable[[Tensor], A],
     pixels: Tensor,
-    goal: Aimed[A],
+    goal: Objective[A],
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
     near: Tensor | None = None,
     *,
     is_for_file: bool = True,
-) -> Found[A]:
+) -> BestAttempt[A]:
     """Look for an image inside the ball that reaches the goal; stop at the first that still does in 8 bits.
 
     Of those that do not, the best is one that reaches the goal before rounding, then the one whose loss is best.
@@ -263,7 +263,7 @@ def search(
             break
     assert best is not None
     (is_final, is_success, _), point, restart = best
-    return Found(
+    return BestAttempt(
         pixels=point.pixels,
         answer=point.answer,
         levels=ball.rounded(point.pixels),
@@ -283,10 +283,10 @@ def search(
 def smallest(
     says_of: Callable[[Tensor], A],
     pixels: Tensor,
-    goal: Aimed[A],
+    goal: Objective[A],
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
-) -> Found[A]:
+) -> BestAttempt[A]:
     """Look for the nearest image that reaches the goal, by bisection over epsilon, and for the nearest 8-bit file.
 
     Arguments and errors are those of `search`. Epsilon is doubled until an image is found, then bisected (on a
@@ -296,11 +296,11 @@ def smallest(
     """
     length = BALLS[request.norm].length
     longest = 1.0 if request.norm == "linf" else math.sqrt(pixels.numel())
-    runs: list[Found[A]] = []
+    runs: list[BestAttempt[A]] = []
 
     def bisect(
         radius: float, low: float, near: Tensor | None, *, is_for_file: bool
-    ) -> tuple[Found[A] | None, float]:
+    ) -> tuple[BestAttempt[A] | None, float]:
         """Return the nearest that was found, and the largest radius within which there was none."""
         best, high = None, longest
         unit = 1 / 255 if is_for_file and request.norm == "linf" else 0.0
@@ -354,7 +354,7 @@ class _Point(Generic[A]):
 
 
 def _climb(
-    says_of: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Aimed[A], request: AttackRequest
+    says_of: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
 ) -> Iterator[_Point[A]]:
     """Yield the start and the picture after each step, up to where the gradient is exactly zero."""
     sign = -1.0 if goal.is_targeted else 1.0

@@ -19,7 +19,12 @@ from modelscope_cli.analysis.blocks.folder import (
     this_machine,
     write_sums,
 )
-from modelscope_cli.analysis.blocks.kept import PATIENCE_S, InOrder, Kept, Meeting
+from modelscope_cli.analysis.blocks.stored_blocks import (
+    PATIENCE_S,
+    Rendezvous,
+    SequentialBlocks,
+    StoredBlocks,
+)
 from modelscope_cli.analysis.blocks.verifying import Verifying, being_verified, threads, threads_of_blocks
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.subject import Subject
@@ -77,10 +82,10 @@ class Blocks:
         self._folder = BlockFolder(Path(self.out)) if self.out is not None and keep else None
         self._is_again = resume or (self._ranks.attempt > 0 and self._has_begun())
         self._check(resume, force)
-        self._meeting = Meeting(self._ranks) if self._ranks.world > 1 else None
+        self._meeting = Rendezvous(self._ranks) if self._ranks.world > 1 else None
         self._results = Results(out if self.is_first else None, force or self._is_again)
         self._progress: Progress = SILENT
-        self._way: InOrder | Kept | Verifying
+        self._way: SequentialBlocks | StoredBlocks | Verifying
         self._document: dict[str, Any] = {}
 
     def _has_begun(self) -> bool:
@@ -131,7 +136,7 @@ class Blocks:
     @contextmanager
     def _way_of(
         self, subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any], alone: str
-    ) -> Iterator["InOrder | Kept | Verifying"]:
+    ) -> Iterator["SequentialBlocks | StoredBlocks | Verifying"]:
         if self._verified is not None:
             with self._verified.begin(subject, describe_run(subject, options, keywords)):
                 yield self._verified
@@ -140,7 +145,7 @@ class Blocks:
         if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are kept: {alone}")
-            yield InOrder(subject)
+            yield SequentialBlocks(subject)
             return
         n_threads = threads_of_blocks(subject.loaded.device)
         if n_threads < torch.get_num_threads() and not self.is_shared:
@@ -148,7 +153,7 @@ class Blocks:
         with threads(n_threads), self._agreed_folder() as folder:
             self._document = describe_run(subject, options, keywords)
             self._agree(folder)
-            yield Kept(folder, subject, this_machine(subject.loaded), self._meeting)
+            yield StoredBlocks(folder, subject, this_machine(subject.loaded), self._meeting)
             self._wait_for_others()
 
     def _refuse_alone(self, alone: str) -> None:
@@ -160,7 +165,7 @@ class Blocks:
     @property
     def is_in_order(self) -> bool:
         """Whether this process goes through all batches itself, the first one first."""
-        return isinstance(self._way, InOrder)
+        return isinstance(self._way, SequentialBlocks)
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
         """Give the partial results of all batches, in their order, whoever computed them.
@@ -174,7 +179,7 @@ class Blocks:
 
     def certificate(self) -> Certificate | None:
         """Return what the result vouches for; None where no blocks were made."""
-        if isinstance(self._way, InOrder):
+        if isinstance(self._way, SequentialBlocks):
             return None
         return self._way.certificate(self._document)
 
@@ -197,7 +202,7 @@ class Blocks:
         """
         with self._results.open() as stage:
             yield stage
-            if stage is not None and isinstance(self._way, Kept):
+            if stage is not None and isinstance(self._way, StoredBlocks):
                 write_sums(stage)
         if self._results.path is not None:
             self._progress.note(f"wrote {self._results.path}")

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.blocks.exact import from_plain, to_text
+from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import UnreadableImage

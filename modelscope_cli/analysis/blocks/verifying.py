@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, differences, this_machine
-from modelscope_cli.analysis.blocks.kept import Kept, compute_block
+from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.stored_blocks import StoredBlocks, compute_block
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
@@ -63,7 +63,7 @@ class Verifying:
         self.differences: list[str] = []
         self.machine: Machine
         self._subject: Subject
-        self._kept: Kept
+        self._kept: StoredBlocks
 
     @contextmanager
     def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
@@ -81,7 +81,7 @@ class Verifying:
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):
             self.machine = this_machine(subject.loaded)
-            self._kept = Kept(self._folder, subject, self.machine, None)
+            self._kept = StoredBlocks(self._folder, subject, self.machine, None)
             yield
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:

@@ -100,7 +100,7 @@ class Side:
 
 
 @dataclass(slots=True)
-class _Row:
+class _OutputSums:
     """What is known of one output so far. `pending`: sums of the current pass, still on the device."""
 
     difference: LayerDifference
@@ -156,7 +156,7 @@ def diff_activations(
     """
     wanted = _wanted(a, b, layers, exclude)
     _check_common(a, b)
-    rows: dict[tuple[str, int, str], _Row] = {}
+    rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
     with ExitStack() as stack:
         passes = [_open(side, wanted, hooked, stack) for side in (a, b)]
@@ -203,9 +203,11 @@ def _open(
     return run
 
 
-def _add(rows: dict[tuple[str, int, str], _Row], x: StreamedOutput | None, y: StreamedOutput | None) -> None:
+def _add(
+    rows: dict[tuple[str, int, str], _OutputSums], x: StreamedOutput | None, y: StreamedOutput | None
+) -> None:
     found = _to_difference(x, y)
-    row = rows.setdefault((found.name, found.call, found.output), _Row(found))
+    row = rows.setdefault((found.name, found.call, found.output), _OutputSums(found))
     if found.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {found.status} in another")
     elif x is not None and y is not None and found.status == "same":

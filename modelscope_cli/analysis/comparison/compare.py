@@ -111,7 +111,7 @@ def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class ModelComparison:
     """Two sides and the tolerance they are held to."""
 
     sources: tuple[Source, Source]

@@ -123,10 +123,10 @@ def diff(
     sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
-    from modelscope_cli.analysis.comparison.compare import Comparison
+    from modelscope_cli.analysis.comparison.compare import ModelComparison
     from modelscope_cli.inputs.python_inputs import to_inputs
 
-    comparison = Comparison(
+    comparison = ModelComparison(
         sources=sources,
         seeds=(settings.seed, settings.seed if b_seed is None else b_seed),
         tolerance=tolerance,

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from modelscope_cli.analysis.dataset.look import ImageTable, Look, look_at
+from modelscope_cli.analysis.dataset.look import ImageFacts, ImageTable, look_at
 from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.image import (
     UnreadableImage,
@@ -43,7 +43,7 @@ _POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ImagePair:
     """Two images, the earlier in the list first.
 
     Attributes:
@@ -68,7 +68,7 @@ def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:
     return sorted(sorted(group.tolist()) for group in groups if len(group) > 1)
 
 
-def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[Pair]:
+def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[ImagePair]:
     """Give the pairs of images that are alike, each once.
 
     The 128 coarse bits of every image are cut into bands of 16, straight and interleaved, and sorted by one band
@@ -87,7 +87,7 @@ def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[Pa
     for group in equal_rows(hashes, np.arange(len(numbers))):
         for other in group[1:]:
             if _POPCOUNT[fine[other].view(np.uint16)].sum() >= _FEWEST_EDGES:
-                yield Pair(int(numbers[group[0]]), int(numbers[other]), 1.0)
+                yield ImagePair(int(numbers[group[0]]), int(numbers[other]), 1.0)
     distinct = _firsts(hashes)
     coarse, fine, numbers = coarse[distinct], fine[distinct].view(np.uint16), numbers[distinct]
     seen: set[tuple[int, int]] = set()
@@ -103,7 +103,7 @@ def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[Pa
                 first, second = sorted((int(numbers[one[n]]), int(numbers[other[n]])))
                 if (first, second) not in seen:
                     seen.add((first, second))
-                    yield Pair(first, second, float(alike[n]))
+                    yield ImagePair(first, second, float(alike[n]))
 
 
 def _firsts(rows: NDArray[np.uint8]) -> Numbers:
@@ -138,7 +138,7 @@ def _neighbours(band: NDArray[np.uint16]) -> Iterator[tuple[Numbers, Numbers]]:
         step += 1
 
 
-def groups_of(pairs: Sequence[Pair]) -> list[list[Pair]]:
+def groups_of(pairs: Sequence[ImagePair]) -> list[list[ImagePair]]:
     """Return the pairs that hang together, each group in the order of its first image."""
     parent: dict[int, int] = {}
 
@@ -150,7 +150,7 @@ def groups_of(pairs: Sequence[Pair]) -> list[list[Pair]]:
     for pair in pairs:
         first, second = sorted((root(pair.first), root(pair.second)))
         parent[second] = first
-    groups: dict[int, list[Pair]] = {}
+    groups: dict[int, list[ImagePair]] = {}
     for pair in pairs:
         groups.setdefault(root(pair.first), []).append(pair)
     return [groups[first] for first in sorted(groups)]
@@ -260,7 +260,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     return _Listed(FileList(files), n_first, tuple(roots))
 
 
-def _looks(files: FileList) -> Iterator[Look]:
+def _looks(files: FileList) -> Iterator[ImageFacts]:
     """Look at the images in order, several at a time."""
     n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
     each = iter(files)
@@ -269,14 +269,14 @@ def _looks(files: FileList) -> Iterator[Look]:
             yield from pool.map(look_at, window)
 
 
-def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list[Pair], list[Pair]]:
+def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list[ImagePair], list[ImagePair]]:
     """Return the pairs of images with the same pixels, and the pairs of those that are only alike."""
     good = table.good()
     same = equal_rows(table.rows("sha256")[good], good)
-    identical = [Pair(group[0], other, 1.0, BYTES) for group in same for other in group[1:]]
+    identical = [ImagePair(group[0], other, 1.0, BYTES) for group in same for other in group[1:]]
     copies = {pair.second for pair in identical}
     firsts = good[[n not in copies and table.contrast[n] >= _PLAIN for n in good.tolist()]]
-    alike: list[Pair] = []
+    alike: list[ImagePair] = []
     pixels = _Pixels(listed.files)
     for pair in find_alike(table, firsts, least):
         is_one_size = (table.width[pair.first], table.height[pair.first]) == (
@@ -313,11 +313,11 @@ class _Pixels:
 class _Groups:
     """Turns pairs of numbers into groups of names."""
 
-    def __init__(self, listed: _Listed, identical: Sequence[Pair], alike: Sequence[Pair]) -> None:
+    def __init__(self, listed: _Listed, identical: Sequence[ImagePair], alike: Sequence[ImagePair]) -> None:
         self._listed = listed
         self._every = groups_of([*identical, *alike])
 
-    def on_one_side(self, pairs: Sequence[Pair]) -> Iterator[CopyGroup]:
+    def on_one_side(self, pairs: Sequence[ImagePair]) -> Iterator[CopyGroup]:
         """Give the groups of two images or more on the same side."""
         for group in groups_of(pairs):
             numbers = _numbers(group)
@@ -341,7 +341,7 @@ class _Groups:
             if len(made.labels) > 1:
                 yield made
 
-    def _group(self, pairs: Sequence[Pair], numbers: Sequence[int]) -> CopyGroup:
+    def _group(self, pairs: Sequence[ImagePair], numbers: Sequence[int]) -> CopyGroup:
         files = self._listed.files
         least = min(pair.alike for pair in pairs)
         labels = dict.fromkeys(label for n in numbers if (label := self._listed.label(n)) is not None)
@@ -349,5 +349,5 @@ class _Groups:
         return CopyGroup(how, tuple(files[n].name for n in numbers), round(least, 3), tuple(labels))
 
 
-def _numbers(pairs: Sequence[Pair]) -> list[int]:
+def _numbers(pairs: Sequence[ImagePair]) -> list[int]:
     return sorted({n for pair in pairs for n in (pair.first, pair.second)})

@@ -22,7 +22,7 @@ _STEP = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ImageFacts:
     """What is kept of one image.
 
     Attributes:
@@ -47,22 +47,22 @@ class Look:
     sharpness: float = 0.0
 
 
-def look_at(file: ListedImage) -> Look:
+def look_at(file: ListedImage) -> ImageFacts:
     """Read and decode one image; what is broken is not raised but said. Only inside `strict_pillow`."""
     try:
         content = _read(file)
     except UnreadableImageError as error:
-        return Look(b"", error.kind)
+        return ImageFacts(b"", error.kind)
     except (OSError, CannotRunError):
-        return Look(b"", UNREADABLE)
+        return ImageFacts(b"", UNREADABLE)
     digest = hashlib.sha256(content).digest()
     try:
         gray, (width, height) = decode_gray(ListedImage(file.name, content), SHORT_SIDE)
     except UnreadableImageError as error:
-        return Look(digest, error.kind)
+        return ImageFacts(digest, error.kind)
     light, contrast = _brightness(gray)
     hashes = gradient_hash(gray, COARSE), gradient_hash(gray, FINE)
-    return Look(digest, "", width, height, *hashes, light, contrast, _sharpness(gray, contrast))
+    return ImageFacts(digest, "", width, height, *hashes, light, contrast, _sharpness(gray, contrast))
 
 
 def _read(file: ListedImage) -> bytes:
@@ -135,7 +135,7 @@ class ImageTable:
     def __len__(self) -> int:
         return len(self.width)
 
-    def add(self, look: Look) -> None:
+    def add(self, look: ImageFacts) -> None:
         """Take the next image of the list."""
         if look.kind:
             self.kinds[len(self)] = look.kind

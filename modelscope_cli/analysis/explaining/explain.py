@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.explaining.layer import Layer, Names, find_layer
-from modelscope_cli.analysis.explaining.one_image import Explained, Outcome, Question, explain_image
+from modelscope_cli.analysis.explaining.layer import ExplainedLayer, ModuleNames, find_layer
+from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
 from modelscope_cli.analysis.explaining.receipt.region import Region
@@ -25,9 +25,9 @@ from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
 from modelscope_cli.analysis.explaining.scored import Counted, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
-from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import opened
@@ -79,13 +79,13 @@ class Totals:
     index: int | None = None
     winner: str = ""
     unfit: dict[str, str] = field(default_factory=dict)
-    kept: list[Explained] = field(default_factory=list)
+    kept: list[ImageResult] = field(default_factory=list)
     evidence: EvidenceOfFolder = field(default_factory=EvidenceOfFolder)
-    _first: dict[str, Outcome] = field(default_factory=dict)
+    _first: dict[str, MethodResult] = field(default_factory=dict)
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
 
-    def add(self, one: Explained) -> None:
+    def add(self, one: ImageResult) -> None:
         """Take in one image."""
         is_same = self.images == 0 or self.words == one.words
         self.words, self.index = (one.words, one.index) if is_same else (None, None)
@@ -117,7 +117,7 @@ class Totals:
         rows = {method: self._row(method, outcome) for method, outcome in self._first.items()}
         return tuple(rows[method] for method in winner_first({m: row.receipt for m, row in rows.items()}))
 
-    def _row(self, method: str, first: Outcome) -> Explanation:
+    def _row(self, method: str, first: MethodResult) -> Explanation:
         means: dict[str, Any] = {
             key: (median if key in _MEDIANS else fmean)(values) if values else None
             for key, values in self._values[method].items()
@@ -234,7 +234,7 @@ def explain(
     alone = "--hook counts what it changes over all images" if hook else ""
     n_seen = 0
 
-    def see(batch: Batch) -> tuple[Explained, ...]:
+    def see(batch: Batch) -> tuple[ImageResult, ...]:
         nonlocal n_seen
         first = batch.numbers[0] if batch.numbers else n_seen
         n_seen += batch.n_images
@@ -255,7 +255,7 @@ def explain(
         _asking(subject, asked) as ask,  # in a model that is open and left as it was
         blocks.begin(subject, {**own, "passes": asked.batch}, {**own, "require": require}, alone),
     ):
-        for images in blocks.over("images", see, tuple[Explained, ...]):
+        for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
                 totals.add(one)
     hooks = subject.conclude()
@@ -302,14 +302,14 @@ class _Asked:
         batch: images in one pass.
     """
 
-    aim: Aim
+    aim: TargetSpec
     against: str | None
     calls: tuple[str, ...]
     region: Region | None
     batch: int
 
 
-def _say_cost(subject: Subject, question: Question, kind: str, passes: int) -> None:
+def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) -> None:
     """Say what the receipts will cost, by the time of one pass, where that is long."""
     started = time.perf_counter()
     with torch.no_grad():
@@ -354,13 +354,13 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], Iterator[Question]]]:
+def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
     """Open the model, and give what gives every image of a batch, with its target; the number is the first's."""
-    loaded, names = subject.loaded, Names()
+    loaded, names = subject.loaded, ModuleNames()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
-    layers: dict[tuple[int, ...], Layer] = {}
+    layers: dict[tuple[int, ...], ExplainedLayer] = {}
 
-    def find(scored: Scored, image: Tensor) -> Layer:
+    def find(scored: Scored, image: Tensor) -> ExplainedLayer:
         """Find the layer for every size of image once."""
         if image.shape not in layers:
             layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, asked.calls)
@@ -389,7 +389,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
 
     with opened(loaded.module, arrange, interventions, [names]) as run:
 
-        def ask(batch: Batch, first: int) -> Iterator[Question]:
+        def ask(batch: Batch, first: int) -> Iterator[ImageQuery]:
             pictures = batch.pictures
             for n, image in enumerate(_images(batch.args)):
                 counted = Counted(run)
@@ -405,7 +405,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
                     size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
                     inside = asked.region.seen(size, preprocessing)
-                yield Question(
+                yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
                     Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
                     image,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.followed import Followed, Place
+from modelscope_cli.analysis.explaining.dataflow import Dataflow, ValuePosition
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
@@ -34,7 +34,7 @@ class UnfitError(CannotRunError):
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ImageLayout:
     """Where the places of the image lie in a tensor of one image.
 
     Attributes:
@@ -61,7 +61,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class ExplainedLayer:
     """The tensor that is explained: its name, where it stands in the pass, how it lies, and why it was chosen.
 
     Attributes:
@@ -69,13 +69,13 @@ class Layer:
     """
 
     name: str
-    place: Place
-    layout: Layout
+    place: ValuePosition
+    layout: ImageLayout
     why: str
     is_behind_token: bool = False
 
 
-class Names(Observer):
+class ModuleNames(Observer):
     """Notes which modules give and take the values of a pass that is followed.
 
     Attributes:
@@ -85,7 +85,7 @@ class Names(Observer):
     def __init__(self) -> None:
         self.begin(None)
 
-    def begin(self, followed: Followed | None) -> None:
+    def begin(self, followed: Dataflow | None) -> None:
         """Forget what was noted, and note what `followed` numbers."""
         self.followed = followed
         self.given: dict[int, list[Call]] = {}  # by which calls, the innermost first
@@ -106,7 +106,7 @@ class Names(Observer):
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
+class RecordedPass:
     """One pass over one image, followed.
 
     Attributes:
@@ -114,8 +114,8 @@ class Pass:
         size: height and width of the image.
     """
 
-    followed: Followed
-    names: Names
+    followed: Dataflow
+    names: ModuleNames
     cuts: tuple[int, ...]
     size: tuple[int, int]
 
@@ -130,7 +130,7 @@ class Pass:
         source = self.followed.calls[place.call].reads[0]
         return f"{'slice' if called == 'getitem' else called}({self.name(source)})"
 
-    def layout(self, value: int) -> Layout | None:
+    def layout(self, value: int) -> ImageLayout | None:
         """Return how the places of the image lie in a value; None where it has none."""
         shape = self.followed.shapes[value]
         if len(shape) == 4:
@@ -138,7 +138,7 @@ class Pass:
             order = min(orders, key=lambda o: self._stretch((shape[o[2]], shape[o[3]])))
             grid = (shape[order[2]], shape[order[3]])
             is_grid = math.prod(grid) > 1 and self._stretch(grid) < _MOST_STRETCH
-            return Layout(grid, order) if is_grid else None
+            return ImageLayout(grid, order) if is_grid else None
         if len(shape) == 3 and 1 in shape[:2] and sum(side > 1 for side in shape) == 2:
             batch = 0 if shape[0] == 1 else 1
             tokens = ((batch, 2, 1 - batch), (batch, 1 - batch, 2))  # channels last, channels first
@@ -150,7 +150,7 @@ class Pass:
         ratio = grid[0] * self.size[1] / (grid[1] * self.size[0]) if grid[1] else 0.0
         return max(ratio, 1 / ratio) if ratio else math.inf
 
-    def _tokens(self, shape: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> Iterator[Layout]:
+    def _tokens(self, shape: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> Iterator[ImageLayout]:
         """Give how tokens may lie, best first: on a grid seen in this pass, else on one in the proportions of the
         image, with the fewest other tokens before it."""
         shapes = self.followed.shapes.items()
@@ -160,22 +160,22 @@ class Pass:
         for order, prefix in itertools.product(orders, prefixes):
             for grid in seen:
                 if math.prod(grid) == shape[order[2]] - prefix:
-                    yield Layout(grid, order, prefix)
+                    yield ImageLayout(grid, order, prefix)
         for prefix, order in itertools.product(prefixes, orders):
             n_places = shape[order[2]] - prefix
             rows = round(math.sqrt(max(n_places, 0) * self.size[0] / self.size[1]))
             if n_places >= 4 and n_places % rows == 0 and self._stretch((rows, n_places // rows)) == 1:
-                yield Layout((rows, n_places // rows), order, prefix)
+                yield ImageLayout((rows, n_places // rows), order, prefix)
 
 
-def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
+def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
     """Run one image and return what was made of it on the way to the score.
 
     Raises:
         UnfitError: the score is not made of the image, as far as can be seen (exit 4).
     """
     image = image.clone()  # which a model may write to
-    with torch.no_grad(), Followed(image) as followed:
+    with torch.no_grad(), Dataflow(image) as followed:
         names.begin(followed)
         score = scored.target.score(scored.run(image))
         end = followed.number_of(score)
@@ -189,10 +189,10 @@ def follow(scored: Scored, names: Names, image: Tensor) -> Pass:
             why = f"no gradient goes through '{followed.ended}' on the way"
             hint = "--method occlusion   needs no gradient"
         raise UnfitError(f"the score cannot be followed back to the image: {why}", hint)
-    return Pass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
+    return RecordedPass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
 
 
-def _cuts(followed: Followed, end: int) -> tuple[int, ...]:
+def _cuts(followed: Dataflow, end: int) -> tuple[int, ...]:
     """Return the values that everything goes through: after them, nothing earlier is read any more."""
     last_read: dict[int, int] = {end: len(followed.calls)}
     made_by: dict[int, list[int]] = {}
@@ -212,7 +212,9 @@ def _cuts(followed: Followed, end: int) -> tuple[int, ...]:
     return tuple(cuts)
 
 
-def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, ...] = ()) -> Layer:
+def find_layer(
+    scored: Scored, names: ModuleNames, image: Tensor, wanted: tuple[str, ...] = ()
+) -> ExplainedLayer:
     """Choose the tensor at which one image is explained.
 
     It is the last one that has places and that everything goes through, before the weights that make scores of it.
@@ -231,7 +233,7 @@ def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, .
     is_blind: list[str] = []
     for value, layout in _candidates(seen):
         name, why = seen.name(value), _why(seen, value, layout, is_blind)
-        layer = Layer(name, seen.followed.places[value], layout, why, bool(is_blind))
+        layer = ExplainedLayer(name, seen.followed.places[value], layout, why, bool(is_blind))
         gradient = scored.at(layer, image).gradient if layout.prefix else None
         if gradient is None or layout.maps(gradient).any():
             return layer
@@ -241,17 +243,17 @@ def find_layer(scored: Scored, names: Names, image: Tensor, wanted: tuple[str, .
     raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
 
 
-def _wanted(seen: Pass, wanted: tuple[str, ...]) -> Layer:
+def _wanted(seen: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
     for value, given in reversed(seen.names.given.items()):
         layout = seen.layout(value)
         name = next((call.label for call in given if call.label in wanted), None)
         if layout is not None and name is not None:
-            return Layer(name, seen.followed.places[value], layout, "asked for")
+            return ExplainedLayer(name, seen.followed.places[value], layout, "asked for")
     message = f"layer '{wanted[0]}' has no output with positions that depends on the image"
     raise CannotRunError(message, "leave out --layer")
 
 
-def _candidates(seen: Pass) -> Iterator[tuple[int, Layout]]:
+def _candidates(seen: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
     """Give what could be explained, the best first and of each kind the latest first; the image is not a layer.
 
     First what everything goes through before the head; where there is no such tensor, behind the head, as where
@@ -264,7 +266,7 @@ def _candidates(seen: Pass) -> Iterator[tuple[int, Layout]]:
         yield from _among(seen, values, end)
 
 
-def _among(seen: Pass, through: set[int], end: int) -> Iterator[tuple[int, Layout]]:
+def _among(seen: RecordedPass, through: set[int], end: int) -> Iterator[tuple[int, ImageLayout]]:
     calls, places = seen.followed.calls, seen.followed.places
     # A norm beside a skip: what it reads is the one value of its moment, and the patches go on through it alone.
     beside = {value for value in seen.names.norms if set(calls[places[value].call].reads) <= through}
@@ -292,7 +294,7 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
-def _why(seen: Pass, value: int, layout: Layout, is_blind: list[str]) -> str:
+def _why(seen: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
     if is_blind:
         n_patches = math.prod(layout.grid)
         return (

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.layer import Layer, no_gradient
+from modelscope_cli.analysis.explaining.layer import ExplainedLayer, no_gradient
 from modelscope_cli.analysis.explaining.scored import Scored
 
 
@@ -41,7 +41,7 @@ class Map:
 class AtLayer:
     """The activation and the gradient at the layer, each `(C, rows, columns)`, and the score."""
 
-    layer: Layer
+    layer: ExplainedLayer
     activation: Tensor
     gradient: Tensor
     score: float

@@ -13,7 +13,7 @@ from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
-from modelscope_cli.analysis.explaining.receipt.folder import Lies, lies_of, location
+from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, lies_of, location
 from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, planted_evidence
 from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
@@ -26,7 +26,7 @@ from modelscope_cli.records.explain import FULL, NONE, Receipt
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class MethodResult:
     """A map and what it was held against.
 
     Attributes:
@@ -43,7 +43,7 @@ class Outcome:
     receipt: Receipt
     adds_up_to: float | None = None
 
-    def figures(self) -> "Outcome":
+    def figures(self) -> "MethodResult":
         """Return this without its maps and curves, which are many numbers."""
         nothing = self.shown.new_empty(0, 0)
         receipt = replace(self.receipt, curves=())
@@ -51,7 +51,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Explained:
+class ImageResult:
     """What came of one image: plain numbers and small maps, which are added up later.
 
     Attributes:
@@ -69,15 +69,15 @@ class Explained:
     index: int | None
     logit: float
     probability: float
-    outcomes: dict[str, Outcome]
-    lies: dict[str, Lies]
+    outcomes: dict[str, MethodResult]
+    lies: dict[str, EvidencePosition]
     unfit: dict[str, str]
     picture: Tensor | None = None
     passes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ImageQuery:
     """One image and what is asked of it.
 
     Attributes:
@@ -109,7 +109,7 @@ class Question:
 
 
 def explain_image(
-    question: Question,
+    question: ImageQuery,
     names: tuple[str, ...],
     model: nn.Module,
     *,
@@ -117,7 +117,7 @@ def explain_image(
     is_asked_for: bool,
     has_maps: bool,
     say_cost: Callable[[int], None] = lambda passes: None,
-) -> Explained:
+) -> ImageResult:
     """Explain one image by every method that fits.
 
     Args:
@@ -133,7 +133,7 @@ def explain_image(
     if receipt != NONE:
         say_cost(_passes(outcomes, receipt))
         outcomes = _with_receipts(question, outcomes, receipt)
-    return Explained(
+    return ImageResult(
         name=question.name,
         words=question.target.words,
         index=getattr(question.target, "index", None),
@@ -148,12 +148,12 @@ def explain_image(
 
 
 def _outcomes(
-    question: Question, names: tuple[str, ...], model: nn.Module, *, is_asked_for: bool
-) -> tuple[dict[str, Outcome], dict[str, str]]:
+    question: ImageQuery, names: tuple[str, ...], model: nn.Module, *, is_asked_for: bool
+) -> tuple[dict[str, MethodResult], dict[str, str]]:
     """Return what came of each method, and of those that do not fit why."""
     scored, image = question.scored, question.image
     size = (image.shape[-2], image.shape[-1])
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, MethodResult] = {}
     unfit: dict[str, UnfitError] = {}
     for name in names:
         started = time.perf_counter()
@@ -169,7 +169,7 @@ def _outcomes(
         seconds = time.perf_counter() - started
         shown = found.on(size)
         where: dict[str, Any] = location(shown, question.inside)
-        outcomes[name] = Outcome(found, shown, seconds, METHODS[name].units, Receipt(**where))
+        outcomes[name] = MethodResult(found, shown, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
@@ -193,7 +193,7 @@ def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
     return float(scored.scores(torch.zeros_like(image))) if kind == PIXELS else 0.0
 
 
-def _passes(outcomes: Mapping[str, Outcome], receipt: str) -> int:
+def _passes(outcomes: Mapping[str, MethodResult], receipt: str) -> int:
     """Say about how many images the receipt of one image shows the model."""
     again = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
     if receipt != FULL:
@@ -202,7 +202,9 @@ def _passes(outcomes: Mapping[str, Outcome], receipt: str) -> int:
     return COVERED + 3 + n_copies * again + Faithfulness.passes(len(outcomes))
 
 
-def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: str) -> dict[str, Outcome]:
+def _with_receipts(
+    question: ImageQuery, outcomes: Mapping[str, MethodResult], kind: str
+) -> dict[str, MethodResult]:
     scored, image = question.scored, question.image
     faithfulness = Faithfulness(
         scored.probability,
@@ -251,7 +253,7 @@ def _with_receipts(question: Question, outcomes: Mapping[str, Outcome], kind: st
     return receipts
 
 
-def _unseen(question: Question) -> str:
+def _unseen(question: ImageQuery) -> str:
     """Say why nothing can be said of what the model needs for a class that it does not find in the image."""
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
@@ -267,7 +269,7 @@ def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
         return None
 
 
-def _held_against_itself(method: Method, question: Question, reference: Tensor | None) -> dict[str, Any]:
+def _held_against_itself(method: Method, question: ImageQuery, reference: Tensor | None) -> dict[str, Any]:
     """Explain again what must have another map: another class, planted evidence."""
     scored, image = question.scored, question.image
     planted = None

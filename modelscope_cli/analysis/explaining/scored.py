@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.followed import Cut
+from modelscope_cli.analysis.explaining.dataflow import Cut
 from modelscope_cli.hooks.forward_passes import Run
 
 if TYPE_CHECKING:
-    from modelscope_cli.analysis.explaining.layer import Layer
+    from modelscope_cli.analysis.explaining.layer import ExplainedLayer
 
 
 class Target(Protocol):
@@ -29,7 +29,7 @@ class Target(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LayerGradient:
     """What stood at one place of the pass, the gradient of the score with respect to it, and the score, `(N,)`."""
 
     activation: Tensor
@@ -65,7 +65,7 @@ class Scored:
     run: Counted
     target: Target
     batch: int
-    find: Callable[["Scored", Tensor], "Layer"]
+    find: Callable[["Scored", Tensor], "ExplainedLayer"]
     seed: int = 0
     term: Callable[[Tensor], Tensor] | None = None
 
@@ -101,7 +101,7 @@ class Scored:
                 raise not_connected()
             yield score.detach(), gradient
 
-    def at(self, layer: "Layer", image: Tensor, *, is_blank: bool = False) -> Seen:
+    def at(self, layer: "ExplainedLayer", image: Tensor, *, is_blank: bool = False) -> LayerGradient:
         """Run once and look at one layer; only what comes behind it is kept for the gradient.
 
         `is_blank`: put zeros there.
@@ -118,7 +118,7 @@ class Scored:
         if score.requires_grad:
             (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
             gradient = gradient if found is None else found
-        return Seen(leaf.detach().float(), gradient.float(), score.detach())
+        return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
 
 
 def not_connected() -> Exception:

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, class_index, label_of_class
-from modelscope_cli.analysis.outputs.answer import FollowedAnswer
 from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.model_output import FollowedOutput
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, class_index, label_of_class
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.errors import UsageError
 
@@ -76,7 +76,7 @@ class OtherTarget:
 
     reader: OutputReader
     image: Tensor
-    followed: FollowedAnswer
+    followed: FollowedOutput
 
     @property
     def words(self) -> str:
@@ -91,7 +91,7 @@ class OtherTarget:
 
 
 def choose_target(
-    reader: OutputReader, aim: Aim, against: str | None, image: Tensor, output: Any
+    reader: OutputReader, aim: TargetSpec, against: str | None, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
     """Return what a target means for one image, `(1, C, H, W)`, and the output for it.
 

@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.gradients.request import AUTO, PREDICTED, LossRequest
-from modelscope_cli.analysis.outputs.aim import Aim, class_index, name_class
+from modelscope_cli.analysis.outputs.output_kinds import main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader, what_is_in
-from modelscope_cli.analysis.outputs.said import main_leaf
+from modelscope_cli.analysis.outputs.target_spec import TargetSpec, class_index, name_class
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs import forward_signature as targets
@@ -56,7 +56,7 @@ class Criterion:
         aim: what `--target` means, where it is a box, a mask, a number or another image.
     """
 
-    def __init__(self, request: LossRequest, reader: OutputReader, aim: Aim | None = None) -> None:
+    def __init__(self, request: LossRequest, reader: OutputReader, aim: TargetSpec | None = None) -> None:
         self._request = request
         self._reader = reader
         self._family, self._categories = reader.family, reader.categories
@@ -91,7 +91,7 @@ class Criterion:
         self._refuse_unused_options(loss)
         return loss
 
-    def _of_aim(self, aim: Aim, output: Any, args: Any) -> Loss:
+    def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
         """Return the mean of the number that is followed: what it is made of is the user's choice."""
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(

@@ -21,8 +21,8 @@ from modelscope_cli.analysis.gradients.gradient_statistics import (
 )
 from modelscope_cli.analysis.gradients.losses import Criterion, Loss
 from modelscope_cli.analysis.gradients.request import GradsRequest
-from modelscope_cli.analysis.outputs.aim import Aim
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import list_layers, refuse_layouts, without_gradient
 from modelscope_cli.hooks.selection import Selection
@@ -73,7 +73,7 @@ def measure_gradients(
     selection: Selection,
     request: GradsRequest,
     *,
-    aim: Aim | None = None,
+    aim: TargetSpec | None = None,
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
@@ -100,7 +100,7 @@ class _Measurement:
         selection: Selection,
         request: GradsRequest,
         interventions: Sequence[Intervention],
-        aim: Aim | None,
+        aim: TargetSpec | None,
     ) -> None:
         self._interventions = interventions
         self._loaded = loaded

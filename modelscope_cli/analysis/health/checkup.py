@@ -14,21 +14,26 @@ from torch.overrides import TorchFunctionMode, resolve_name
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.entering import Entered, Entering, entered, rms_at_first_weights
+from modelscope_cli.analysis.activations.input_stats import (
+    ArgumentStats,
+    InputStatsObserver,
+    entered,
+    rms_at_first_weights,
+)
 from modelscope_cli.analysis.activations.observer import ActivationObserver
-from modelscope_cli.analysis.blocks.kept import Over, compute_block
+from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock, compute_block
 from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradients
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.flow import (
-    Awake,
     FlowObserver,
+    ScaledZeroInit,
     all_finite,
     batch_norm_states,
     tensor_health,
 )
-from modelscope_cli.analysis.health.passed import Passed, Spread, larger, noise_like
+from modelscope_cli.analysis.health.forward_summary import ForwardSummary, OutputDiversity, larger, noise_like
+from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.said import leaves_of, main_leaf
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.summary.shapes import measure_shapes
 from modelscope_cli.errors import ModelscopeError
@@ -107,7 +112,7 @@ def gather(
     is_real: bool = False,
     seed: int = 0,
     track: Track = lambda batches, what: iter(batches),
-    over: Over | None = None,
+    over: ForEachBlock | None = None,
     first: Batch | None = None,
 ) -> Evidence:
     """Look at everything the rules need; the model is left as it was.
@@ -128,7 +133,7 @@ def gather(
     return checkup.gather(needs, Evidence(is_real=is_real))
 
 
-def _one_by_one(batches: Iterable[Batch], track: Track) -> Over:
+def _one_by_one(batches: Iterable[Batch], track: Track) -> ForEachBlock:
     def over(phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]:
         return map(compute, track(batches, phase))
 
@@ -142,7 +147,7 @@ class _Checkup:
         batches: Iterable[Batch],
         is_training: bool,
         track: Track,
-        over: Over,
+        over: ForEachBlock,
         first: Batch | None,
         seed: int,
     ) -> None:
@@ -182,7 +187,7 @@ class _Checkup:
             if "train" in passes:
                 with self._missing_where_refused("train"):
                     evidence = replace(evidence, train=self._train())
-            awake = Awake(self._model)
+            awake = ScaledZeroInit(self._model)
             may_wake = awake.has_resting and not self._is_trained()
             if "backward" in passes or ("forward" in passes and may_wake):
                 with self._missing_where_refused("backward"), awake:
@@ -198,7 +203,7 @@ class _Checkup:
         is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
         return is_loaded or (bool(norms) and not all(norm.is_fresh for norm in norms))
 
-    def _wake(self, awake: Awake, forward: Forward) -> Backward:
+    def _wake(self, awake: ScaledZeroInit, forward: Forward) -> Backward:
         """Wake what rests, step by step: behind a head of zeros no gradient arrives before that is awake."""
         backward = self._backward(forward)
         while awake.wake(backward):
@@ -217,8 +222,8 @@ class _Checkup:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
     def _inputs(self) -> tuple[InputStats, ...]:
-        entering = Entering()
-        for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[Entered, ...]):
+        entering = InputStatsObserver()
+        for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[ArgumentStats, ...]):
             entering.merge(parts)
         return entering.rows()
 
@@ -238,14 +243,14 @@ class _Checkup:
     def _forward(self, phase: str = "activations") -> Forward:
         wanted = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
         activations, flow = ActivationObserver(wanted, is_innermost_only=True), FlowObserver()
-        spread, total = Spread(), Passed()
+        spread, total = OutputDiversity(), ForwardSummary()
 
-        def see(batch: Batch) -> Passed:
+        def see(batch: Batch) -> ForwardSummary:
             output = session.run(self._arguments(batch, self._is_training))
             main = _main_output(output)
             is_row = main is not None and self._is_row_of_scores(output, batch)
             inputs = [tensor for _, tensor in tensors_in(batch.args) if tensor.is_floating_point()]
-            return Passed(
+            return ForwardSummary(
                 n_images=batch.n_images,
                 outputs=activations.take(),
                 flow=flow.take(),
@@ -259,7 +264,7 @@ class _Checkup:
         ) as session:
             if self._first is not None:
                 compute_block(self._first, see, self._seed)  # all others are held against its first image
-            for part in self._over(phase, see, Passed):
+            for part in self._over(phase, see, ForwardSummary):
                 total.add(part)
             if total.n_images == 1:
                 other = noise_like(next(iter(self._batches)))

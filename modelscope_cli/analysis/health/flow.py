@@ -22,7 +22,7 @@ from modelscope_cli.records.naming import layer_of
 _NEXT_TO_NOTHING = 1e-2
 
 
-class Awake:
+class ScaledZeroInit:
     """Wakes resting parameters of a model; on leaving, all of them are what they were, to the bit."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -126,7 +126,7 @@ class Flowed:
 
 
 @dataclass(slots=True)
-class _Entry:
+class _FlowEntry:
     call: Call
     # Of this batch, still on the device.
     finite_in: Tensor
@@ -139,10 +139,10 @@ class FlowObserver(Observer):
     """Notes for every call whether its inputs and its output were finite."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, int], _Entry] = {}
+        self._entries: dict[tuple[str, int], _FlowEntry] = {}
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._entries[call.name, call.index] = _Entry(call, _all_finite(_floats((args, kwargs))))
+        self._entries[call.name, call.index] = _FlowEntry(call, _all_finite(_floats((args, kwargs))))
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         entry = self._entries[call.name, call.index]
@@ -160,7 +160,7 @@ class FlowObserver(Observer):
         return tuple(map(_settled, entries.values()))
 
 
-def _settled(entry: _Entry) -> Flowed:
+def _settled(entry: _FlowEntry) -> Flowed:
     has_output = entry.finite_out is not None
     is_finite = not has_output or bool(entry.finite_out)
     n_saturated = sum(int(n) for n in entry.n_saturated)

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 from torchvision.ops import box_convert, box_iou
 
-from modelscope_cli.analysis.outputs.aim import (
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
+from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
-    Aim,
+    TargetSpec,
     class_index,
     label_of_class,
     means_nothing,
     name_class,
 )
-from modelscope_cli.analysis.outputs.said import Followed, Said, Scoring, settle
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.predict import Guess
 
@@ -46,7 +46,7 @@ class ImageBoxes:
 
 
 @dataclass(frozen=True, slots=True)
-class Boxes(Said):
+class Boxes(OutputPart):
     """The boxes of every image."""
 
     images: tuple[ImageBoxes, ...]
@@ -72,16 +72,16 @@ class Boxes(Said):
         """Return the scores, `(N, K)`; images with fewer boxes are filled with zeros."""
         return torch.nn.utils.rnn.pad_sequence([one.scores for one in self.images], batch_first=True)
 
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind == "class":
             index = class_index(aim.name, None, categories)
 
-            def best(answer: Said) -> Tensor:
+            def best(answer: OutputPart) -> Tensor:
                 assert isinstance(answer, Boxes)
                 return torch.stack([_best(one.scores[one.labels == index]) for one in answer.images])
 
             words = f"the best box of {name_class(index, categories)}"
-            return Followed(words, best, best, (index,) * len(self))
+            return FollowedScore(words, best, best, (index,) * len(self))
         if aim.kind not in (PREDICTED, "box"):
             raise means_nothing(aim, "boxes", "--target box:0   or a class index, or a label")
         number = aim.index[0] if aim.kind == "box" else 0
@@ -91,13 +91,13 @@ class Boxes(Said):
         boxes = [_detached(one, number) for one in self.images]
         labels = tuple(int(one.labels) for one in boxes if one is not None)
 
-        def score(answer: Said) -> Tensor:
+        def score(answer: OutputPart) -> Tensor:
             assert isinstance(answer, Boxes)
             return torch.stack([_likeness(*pair) for pair in zip(boxes, answer.images, strict=True)])
 
         names = {name_class(label, categories) for label in labels}
         words = f"box {number}: {names.pop()}" if len(names) == 1 else f"box {number} of each image"
-        return Followed(words, score, score, labels)
+        return FollowedScore(words, score, score, labels)
 
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring

@@ -8,22 +8,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import (
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
+from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
-    Aim,
+    TargetSpec,
     class_index,
     label_of_class,
     means_nothing,
     name_class,
 )
-from modelscope_cli.analysis.outputs.said import Followed, Said, Scoring, settle
 from modelscope_cli.analysis.predictions.scores import kl_divergence, probabilities, top_guesses
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import Guess
 
 
 @dataclass(frozen=True, slots=True)
-class _Logits(Said):
+class _Logits(OutputPart):
     """Logits, `(N, C, ...)`."""
 
     logits: Tensor
@@ -59,7 +59,7 @@ class ClassScores(_Logits):
         each = ", each on its own" if self.has_several else ""
         return f"scores of {self.logits.shape[1]} classes{each}"
 
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "class"):
             raise means_nothing(aim, self.words, "--target predicted   or a class index, or a label")
         targets = self.logits.detach().argmax(1)
@@ -68,14 +68,14 @@ class ClassScores(_Logits):
         classes = tuple(targets.tolist())
         words = name_class(classes[0], categories) if len(set(classes)) == 1 else PREDICTED
 
-        def score(answer: Said) -> Tensor:
+        def score(answer: OutputPart) -> Tensor:
             return answer.tensor().gather(1, targets[:, None].to(answer.tensor().device))[:, 0]
 
-        def probability(answer: Said) -> Tensor:
+        def probability(answer: OutputPart) -> Tensor:
             scores = probabilities(answer.tensor().double(), "sigmoid" if self.has_several else "softmax")
             return scores.gather(1, targets[:, None])[:, 0]
 
-        return Followed(words, score, probability, classes)
+        return FollowedScore(words, score, probability, classes)
 
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
@@ -112,7 +112,7 @@ class PixelScores(_Logits):
         _, classes, height, width = self.logits.shape
         return f"scores of {classes} classes for each of {height}x{width} pixels"
 
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         predicted = self.logits.detach().argmax(1)
         if aim.kind == PREDICTED:
             return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
@@ -157,7 +157,7 @@ class PixelScores(_Logits):
 
 def _follow_pixels(
     words: str, targets: Tensor, pixels: Tensor, classes: tuple[int, ...] | None = None
-) -> Followed:
+) -> FollowedScore:
     """Follow the mean of the targets' logits over some pixels, 1 where they count; both `(N, H, W)`."""
     n_pixels = pixels.flatten(1).sum(1)
 
@@ -165,7 +165,7 @@ def _follow_pixels(
         of_targets = values.gather(1, targets[:, None].to(values.device))[:, 0]
         return (of_targets * pixels.to(values.device)).flatten(1).sum(1) / n_pixels.to(values.device)
 
-    return Followed(
+    return FollowedScore(
         words,
         lambda answer: mean(answer.tensor()),
         lambda answer: mean(F.softmax(answer.tensor(), 1)),

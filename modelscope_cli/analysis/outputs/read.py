@@ -10,13 +10,13 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
-from modelscope_cli.analysis.outputs.said import (
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import (
     AUXILIARY,
     Leaves,
-    Said,
+    OutputPart,
     is_features,
     last_name,
     leaves_of,
@@ -55,7 +55,7 @@ class OutputReader:
         """Return the reader of a loaded model's outputs."""
         return cls(loaded.family, loaded.categories, loaded.module)
 
-    def read(self, output: Any, args: Any, n_images: int | None = None) -> Answer:
+    def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:
         """Return what an output says.
 
         Args:
@@ -69,7 +69,7 @@ class OutputReader:
         if images is not None:
             boxes = boxes_of(images)
             self._check_rows(len(boxes), n_images, "boxes")
-            return Answer((("", boxes),), leaves_of(output))
+            return ModelOutput((("", boxes),), leaves_of(output))
         leaves = leaves_of(output)
         if not leaves:
             raise CannotRunError(
@@ -80,16 +80,16 @@ class OutputReader:
         path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
         boxes_by_query = self._queries(path, main, leaves, args)
         if boxes_by_query is not None:
-            return Answer(((path, boxes_by_query),), leaves)
+            return ModelOutput(((path, boxes_by_query),), leaves)
         said = self._one(path, main, args)
         self._check_rows(len(said), n_images, "x".join(map(str, main.shape)))
-        return Answer(((path, said), *self._other_heads(output, path, said, leaves, args)), leaves)
+        return ModelOutput(((path, said), *self._other_heads(output, path, said, leaves, args)), leaves)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels` or `vectors`."""
         return self._one(path, tensor, args).kind
 
-    def _one(self, path: str, tensor: Tensor, args: Any) -> Said:
+    def _one(self, path: str, tensor: Tensor, args: Any) -> OutputPart:
         stated = self._stated
         if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
             return ClassScores(tensor, stated.has_several_labels)
@@ -123,8 +123,8 @@ class OutputReader:
         return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
-        self, output: Any, main: str, said: Said, leaves: Leaves, args: Any
-    ) -> list[tuple[str, Said]]:
+        self, output: Any, main: str, said: OutputPart, leaves: Leaves, args: Any
+    ) -> list[tuple[str, OutputPart]]:
         """Return further rows of scores that have a name of their own; a tuple says nothing of its entries."""
         if said.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
             return []

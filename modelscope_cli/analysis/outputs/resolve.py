@@ -2,15 +2,15 @@
 
 from dataclasses import replace
 
-from modelscope_cli.analysis.outputs.aim import Aim, parse_aim
 from modelscope_cli.analysis.outputs.read import OutputReader
+from modelscope_cli.analysis.outputs.target_spec import TargetSpec, parse_aim
 from modelscope_cli.analysis.subject import Subject, open_for
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.records.progress import SILENT
 
 
-def resolve_aim(typed: str, subject: Subject) -> Aim:
+def resolve_aim(typed: str, subject: Subject) -> TargetSpec:
     """Read a target; the file of `similar:FILE` is prepared as the images are, and the model asked about it.
 
     Raises:

@@ -7,13 +7,13 @@ from typing import ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import PREDICTED, Aim, means_nothing
-from modelscope_cli.analysis.outputs.said import Followed, Said, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, settle
+from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
 from modelscope_cli.errors import CannotRunError
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors(Said):
+class Vectors(OutputPart):
     """Numbers of each image, `(N, ...)`, compared by the cosine of their angle."""
 
     values: Tensor
@@ -42,16 +42,16 @@ class Vectors(Said):
     def tensor(self) -> Tensor:
         return self.values
 
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "similar"):
             raise means_nothing(aim, self.words, "--target similar:IMAGE, or --target 'logit:[0]'")
         own = self.values.detach()
         if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
-            return Followed("the value", lambda answer: answer.tensor().reshape(len(self)))
+            return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)))
         words = "its own output"
         if aim.kind == "similar":
             own, words = reference_like(aim, own), f"the output for {aim.name}"
-        return Followed(words, lambda answer: similarity(answer.tensor(), own))
+        return FollowedScore(words, lambda answer: similarity(answer.tensor(), own))
 
 
 def similarity(values: Tensor, others: Tensor) -> Tensor:
@@ -59,7 +59,7 @@ def similarity(values: Tensor, others: Tensor) -> Tensor:
     return F.cosine_similarity(values.flatten(1), others.to(values).flatten(1), dim=1)
 
 
-def reference_like(aim: Aim, values: Tensor) -> Tensor:
+def reference_like(aim: TargetSpec, values: Tensor) -> Tensor:
     """Return what the model made of the file of `similar`, once for every image.
 
     Raises:

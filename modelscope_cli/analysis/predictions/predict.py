@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.classes import ClassScores
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.outputs.read import OutputReader
-from modelscope_cli.analysis.outputs.said import Scoring
 from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.analysis.predictions.ground_truth import Evaluator
+from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
 from modelscope_cli.analysis.predictions.scores import check_labels, predictions_of
-from modelscope_cli.analysis.predictions.truth import Judge
-from modelscope_cli.analysis.predictions.truth_sums import Judged
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
@@ -100,7 +100,7 @@ def predict(
     scoring = Scoring(activation, temperature)
     judge = None
     if given_truth is not None:
-        judge = Judge(given_truth, subject, categories, scoring, record.threshold or 0.0)
+        judge = Evaluator(given_truth, subject, categories, scoring, record.threshold or 0.0)
     n_done = 0
 
     def see(batch: Batch) -> Predicted:
@@ -149,7 +149,7 @@ def predict(
     return _written(record, judge, blocks)
 
 
-def _written(record: PredictRecord, judge: Judge | None, blocks: Blocks) -> PredictRecord:
+def _written(record: PredictRecord, judge: Evaluator | None, blocks: Blocks) -> PredictRecord:
     """Return the record with what the judge found; write the folder, if one is asked for."""
     pictures: list[Tensor] = []
     if judge is not None:
@@ -176,10 +176,10 @@ class Predicted:
     classes: int
     note: str | None
     predictions: tuple[Prediction, ...]
-    judged: Judged | None
+    judged: EvaluatedBatch | None
 
 
-def _as_predictions(answer: Answer, activation: str) -> Answer:
+def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
     """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off.
 
     Raises:

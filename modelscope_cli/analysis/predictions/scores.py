@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import label_of_class
-from modelscope_cli.analysis.outputs.answer import Answer
-from modelscope_cli.analysis.outputs.said import Scoring, leaves_of, main_leaf
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring, leaves_of, main_leaf
+from modelscope_cli.analysis.outputs.target_spec import label_of_class
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.naming import with_article
@@ -19,7 +19,7 @@ _SOFTMAX = Scoring()
 
 
 def predictions_of(
-    answer: Answer,
+    answer: ModelOutput,
     n: int,
     categories: Sequence[str] | None,
     batch: Batch,

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.outputs.answer import Answer
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import similarity
 from modelscope_cli.analysis.predictions.scores import predictions_of, undecided
@@ -49,7 +49,7 @@ class _DriftSum:
         self._means: dict[str, float] = {}
         self._largest = 0.0
 
-    def add(self, before: Answer, after: Answer) -> None:
+    def add(self, before: ModelOutput, after: ModelOutput) -> None:
         self._n += len(before)
         likeness = similarity(before.main.tensor(), after.main.tensor()) if before.kind == "vectors" else None
         figures = {
@@ -109,7 +109,7 @@ def measure_pruning(
     with HookSession(model, interventions=[weight_masks, *interventions]) as session:
         random = RandomState(model)
 
-        def answer(batch: Batch, masks: Masks, *, is_again: bool) -> Answer:
+        def answer(batch: Batch, masks: Masks, *, is_again: bool) -> ModelOutput:
             for intervention in interventions:
                 intervention.begin(is_again=is_again)
             # Every run has the same random numbers and the same input, which a model may write into.

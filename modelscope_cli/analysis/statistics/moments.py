@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Self
 
-from modelscope_cli.analysis.statistics.quantiles import Tally
+from modelscope_cli.analysis.statistics.quantiles import ValueCounts
 from modelscope_cli.records.naming import NEAR_ZERO
 
 N_BINS = 64
@@ -135,7 +135,7 @@ class Moments:
     alive: tuple[bool, ...] | None = None
     histogram: Histogram | None = None
     channel_zeros: tuple[int, ...] | None = None
-    leading: Tally | None = None
+    leading: ValueCounts | None = None
 
     def merge(self, other: Self) -> Self:
         """Return the moments of both sets of values together."""

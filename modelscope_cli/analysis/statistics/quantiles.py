@@ -26,7 +26,7 @@ _COUNTS = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class ValueCounts:
     """Only the patterns that occurred are kept: of activations that is a few thousand, 4 to 10 bytes each.
 
     Attributes:
@@ -78,7 +78,7 @@ class Tally:
         return int(self.patterns[index]), rank - before
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tally) and torch.equal(self.dense(), other.dense())
+        return isinstance(other, ValueCounts) and torch.equal(self.dense(), other.dense())
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -146,7 +146,7 @@ def trailing_digits(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
 
 
 def quantiles_of(
-    keys: tuple[str, ...], leading: Tally, trailing: Mapping[int, Tally] | None = None
+    keys: tuple[str, ...], leading: ValueCounts, trailing: Mapping[int, ValueCounts] | None = None
 ) -> dict[str, float]:
     """Return the quantiles of these names (`p50`); without the trailing digits, rounded towards zero to bfloat16.
 
@@ -164,7 +164,7 @@ def quantiles_of(
     return found
 
 
-def buckets_of(keys: tuple[str, ...], leading: Tally) -> tuple[int, ...]:
+def buckets_of(keys: tuple[str, ...], leading: ValueCounts) -> tuple[int, ...]:
     """Return the buckets in which the quantiles lie, ascending; none where nothing finite was seen."""
     n = leading.total
     return tuple(sorted({leading.holding(_rank(key, n))[0] for key in keys})) if n else ()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import MIN_EXPONENT, N_BINS, Histogram, Moments, Wanted, grid
-from modelscope_cli.analysis.statistics.quantiles import Tally, leading_digits, trailing_digits
+from modelscope_cli.analysis.statistics.quantiles import ValueCounts, leading_digits, trailing_digits
 from modelscope_cli.analysis.statistics.reduce_cpu import (
     deviation_on_cpu,
     reduce_on_cpu,
@@ -103,7 +103,7 @@ def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Call
             alive=tuple(alive.tolist()) if alive is not None else None,
             histogram=_settle(low, high, histogram) if histogram and n else None,
             channel_zeros=tuple(zeros.tolist()) if zeros is not None else None,
-            leading=Tally.of(leading) if leading is not None else None,
+            leading=ValueCounts.of(leading) if leading is not None else None,
         )
 
     return finish

@@ -10,7 +10,12 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.statistics.moments import N_BINS, Histogram, Moments, Wanted, grid
-from modelscope_cli.analysis.statistics.quantiles import Tally, even_sample, in_memory_order, leading_digits
+from modelscope_cli.analysis.statistics.quantiles import (
+    ValueCounts,
+    even_sample,
+    in_memory_order,
+    leading_digits,
+)
 
 # Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
 CHUNK = 1 << 18
@@ -33,7 +38,7 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     is_short = 0 < x.numel() <= SHORT and x.dtype == torch.float32
     if is_short and not wanted.needs_blocks and (found := _reduce_short(x, channel_dim, wanted)) is not None:
         return found
-    leading = Tally.of(leading_digits(x)) if wanted.quantiles else None
+    leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
     n_nan = n_inf = 0

@@ -110,7 +110,7 @@ class _Storage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _KnownTensor:
     """Where a tensor came from when it was made, and how often its storage had been written to by then."""
 
     tensor: "ReferenceType[Tensor]"
@@ -122,7 +122,7 @@ class Origins:
     """Remembers tensors by themselves and by the storage that views share. Nothing is kept alive."""
 
     def __init__(self, model: nn.Module) -> None:
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, _KnownTensor] = {}
         self._storages: dict[
             StorageWeakRef, _Storage
         ] = {}  # keeps their addresses, so that no other gets them
@@ -153,14 +153,14 @@ class Origins:
         storage = self._storage_of(tensor)
         if storage is None and _has_storage(tensor):
             storage = self._storages[StorageWeakRef(tensor.untyped_storage())] = _Storage(nodes)
-        self._known[id(tensor)] = _Known(ref(tensor), nodes, len(storage.writes) if storage else 0)
+        self._known[id(tensor)] = _KnownTensor(ref(tensor), nodes, len(storage.writes) if storage else 0)
 
     def share(self, view: Tensor, base: Tensor) -> bool:
         """Say that a tensor shows some bytes of another one, if it does: what others wrote to is told apart."""
         storage, known = self._storage_of(view), self._known.get(id(base))
         if storage is None or storage is not self._storage_of(base) or known is None:
             return False
-        self._known[id(view)] = _Known(ref(view), known.nodes, known.n_writes)
+        self._known[id(view)] = _KnownTensor(ref(view), known.nodes, known.n_writes)
         return True
 
     def write(self, tensor: Tensor, nodes: Nodes) -> None:
@@ -227,7 +227,7 @@ _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__in
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenCall:
     """A call that is running.
 
     Attributes:
@@ -266,7 +266,7 @@ class FlowRecorder(Intervention):
     def __init__(self, model: nn.Module) -> None:
         self.mode = Functions(self.see)
         self._origins = Origins(model)
-        self._open: list[_Open] = []
+        self._open: list[_OpenCall] = []
         self._around: list[int] = []  # of every call, the order of the call it was made in
         self._operations: dict[Node, _Operation] = {}
         self._into: dict[Node, dict[Node, None]] = {}
@@ -287,7 +287,7 @@ class FlowRecorder(Intervention):
         del self._open[call.depth :]
         self._around.append(self._open[-1].call.order if self._open else 0)
         before = [(tensor, version_of(tensor)) for _, tensor in given]
-        self._open.append(_Open(call, self._sources(tensor for _, tensor in given), before))
+        self._open.append(_OpenCall(call, self._sources(tensor for _, tensor in given), before))
         self._last = None
         return args, kwargs
 
@@ -399,7 +399,7 @@ class FlowRecorder(Intervention):
         into = self._into.setdefault(target, {})
         into.update(dict.fromkeys(sorted(sources - {target})))
 
-    def _absorb(self, opened: _Open) -> None:
+    def _absorb(self, opened: _OpenCall) -> None:
         """Make what an innermost call has computed a part of the call."""
         inner = set(opened.operations)
         for node in opened.operations:

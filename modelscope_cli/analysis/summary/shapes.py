@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Structure:
+class MeasuredStructure:
     """What one pass showed.
 
     Attributes:
@@ -88,7 +88,7 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
     return tuple(tuple(tensor.shape) for _, tensor in tensors_in(value))
 
 
-def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> Structure:
+def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> MeasuredStructure:
     """Run the model once, on whichever device it is, and return its structure.
 
     A forward that raises is not an error here: the rows up to it are returned with the error beside them.
@@ -111,7 +111,7 @@ def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False
     rows = in_order([row for layer, module in present for row in _rows(layer, module, observer, reasons)])
     totals = _totals(model, rows, observer.visits, counter.get_total_flops())
     flow = followers[0].flow() if followers else None
-    return Structure(tuple(rows), totals, counter.uncounted(), error, flow)
+    return MeasuredStructure(tuple(rows), totals, counter.uncounted(), error, flow)
 
 
 def _followers(model: nn.Module) -> "list[FlowRecorder]":

@@ -23,7 +23,7 @@ from modelscope_cli.analysis.subject import (
     refuse_idle,
     with_shapes,
 )
-from modelscope_cli.analysis.summary.shapes import Structure, measure_shapes
+from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
@@ -262,7 +262,7 @@ class _Measured:
 
     loaded: LoadedModel
     inputs: Inputs
-    structure: Structure
+    structure: MeasuredStructure
 
 
 def _measure_named(

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.activations.maps import ChannelChoice
-from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.spatial.receptive import Field, ReceptiveFields
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.observer import (
     FieldsOfOutputs,
     Output,
-    Ranked,
+    RankedImage,
+    RankedOutput,
     Ranking,
-    Seen,
     TopImages,
-    Watched,
+    TopValues,
 )
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import map_tensors
@@ -38,7 +38,7 @@ class LayerImages:
 
     layer: FeatureMap
     channels: tuple[ChannelImages, ...] = ()
-    seen: dict[str, Seen] = field(default_factory=dict)
+    seen: dict[str, RankedImage] = field(default_factory=dict)
 
 
 def find_top_images(
@@ -71,7 +71,7 @@ def find_top_images(
                 session.run(batch.args)
     fields = _Fields(subject, set(seen.watched))
     ordered = sorted(seen.watched.values(), key=lambda one: one.call.order)
-    found = [_Reader(seen, fields, one).read(choice) for one in ordered]
+    found = [_OutputRows(seen, fields, one).read(choice) for one in ordered]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
     return found, sampled
 
@@ -106,14 +106,14 @@ class _Fields:
         return observer.found
 
 
-class _Reader:
+class _OutputRows:
     """Reads the rows of one output from what was ranked."""
 
-    def __init__(self, seen: TopImages, fields: _Fields, watched: Watched) -> None:
+    def __init__(self, seen: TopImages, fields: _Fields, watched: RankedOutput) -> None:
         self._seen = seen
         self._fields = fields
         self._watched = watched
-        self._shown: dict[str, Seen] = {}
+        self._shown: dict[str, RankedImage] = {}
 
     def read(self, choice: ChannelChoice) -> LayerImages:
         watched, ranking = self._watched, self._watched.ranking
@@ -162,7 +162,7 @@ class _Reader:
             problem=_problem(best, float(ranking.least.values[0, channel]), ranking.n_images),
         )
 
-    def _images(self, ranked: Ranked, channel: int) -> Iterator[ChannelImage]:
+    def _images(self, ranked: TopValues, channel: int) -> Iterator[ChannelImage]:
         columns = (ranked.values, ranked.images, ranked.places)
         for value, number, index in zip(*(column[:, channel].tolist() for column in columns), strict=True):
             image = self._seen.image(number)

@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.places.receptive import Field, ReceptiveFields
+from modelscope_cli.analysis.spatial.receptive import Field, ReceptiveFields
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
@@ -19,7 +19,7 @@ SAMPLED = 1024  # images whose values are kept, for quantiles; all of them where
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class TopValues:
     """For each of C channels some images with their values, `(k, C)` each.
 
     Attributes:
@@ -32,21 +32,21 @@ class Ranked:
     images: Tensor
     places: Tensor
 
-    def joined(self, other: "Ranked") -> "Ranked":
+    def joined(self, other: "TopValues") -> "TopValues":
         """Return the entries of both."""
-        return Ranked(*(torch.cat([getattr(self, name), getattr(other, name)]) for name in self.__slots__))
+        return TopValues(*(torch.cat([getattr(self, name), getattr(other, name)]) for name in self.__slots__))
 
-    def first(self, k: int, *, is_descending: bool) -> "Ranked":
+    def first(self, k: int, *, is_descending: bool) -> "TopValues":
         """Return the k first in the order of their values; of equal values the image that is first in the list."""
         order = self.images.argsort(dim=0, stable=True)
         by_value = self.values.gather(0, order).argsort(dim=0, stable=True, descending=is_descending)
         order = order.gather(0, by_value)[:k]
-        return Ranked(*(getattr(self, name).gather(0, order) for name in self.__slots__))
+        return TopValues(*(getattr(self, name).gather(0, order) for name in self.__slots__))
 
-    def rows(self, chosen: Sequence[int]) -> "Ranked":
+    def rows(self, chosen: Sequence[int]) -> "TopValues":
         """Return some entries of every channel."""
         where = torch.tensor(chosen, device=self.values.device)
-        return Ranked(*(getattr(self, name).index_select(0, where) for name in self.__slots__))
+        return TopValues(*(getattr(self, name).index_select(0, where) for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +62,9 @@ class Ranking:
     """
 
     k: int
-    most: Ranked
-    least: Ranked
-    sample: Ranked
+    most: TopValues
+    least: TopValues
+    sample: TopValues
     keys: tuple[int, ...]
     n_images: int
     n_nan: Tensor
@@ -79,7 +79,7 @@ class Ranking:
         """
         is_nan = values.isnan()
         numbers = torch.tensor(images, device=values.device)[:, None].expand(values.shape)
-        ranked = Ranked(torch.where(is_nan, -torch.inf, values), numbers, places)
+        ranked = TopValues(torch.where(is_nan, -torch.inf, values), numbers, places)
         order = sorted(range(len(images)), key=lambda i: (keys[i], images[i]))[:SAMPLED]
         return cls(
             k=k,
@@ -104,7 +104,7 @@ class Ranking:
             n_nan=self.n_nan + other.n_nan,
         )
 
-    def _merged_sample(self, other: Self) -> tuple[Ranked, tuple[int, ...]]:
+    def _merged_sample(self, other: Self) -> tuple[TopValues, tuple[int, ...]]:
         if len(self.keys) == SAMPLED and min(other.keys) > self.keys[-1]:
             return self.sample, self.keys  # as of nearly every batch of a large data set
         joined, keys = self.sample.joined(other.sample), (*self.keys, *other.keys)
@@ -112,7 +112,7 @@ class Ranking:
         order = sorted(range(len(keys)), key=lambda i: (keys[i], numbers[i]))[:SAMPLED]
         return joined.rows(order), tuple(keys[i] for i in order)
 
-    def middle(self) -> Ranked:
+    def middle(self) -> TopValues:
         """Return k images at evenly spaced quantiles of the sample, the highest first.
 
         They are those at ranks round(j (n - 1) / (k + 1)), j = k ... 1, of the n sampled in ascending order, each
@@ -141,7 +141,7 @@ _MOST_SEEN = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class RankedImage:
     """An image: its number in the list, its file, the block it lies in, and the shapes of that block's inputs."""
 
     number: int
@@ -151,7 +151,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Watched:
+class RankedOutput:
     """One output of one call.
 
     Attributes:
@@ -194,7 +194,7 @@ class TopImages(Observer):
     """
 
     def __init__(self, selection: Selection, k: int, seed: int) -> None:
-        self.watched: dict[Output, Watched] = {}
+        self.watched: dict[Output, RankedOutput] = {}
         self.n_images = 0
         self._selection = selection
         self._k = k
@@ -202,7 +202,7 @@ class TopImages(Observer):
         self._channels = ChannelFinder()
         self._numbers: list[int] = []
         self._keys: list[int] = []
-        self._seen: dict[int, Seen] = {}
+        self._seen: dict[int, RankedImage] = {}
         self._most_seen = _MOST_SEEN
 
     def begin(self, batch: Batch) -> None:
@@ -211,11 +211,11 @@ class TopImages(Observer):
         self._keys = [key_of(name, self._seed) for name in batch.names]
         shapes = shapes_of(batch.args)
         for number, name in zip(batch.numbers, batch.names, strict=True):
-            self._seen[number] = Seen(number, name, batch.block, shapes)
+            self._seen[number] = RankedImage(number, name, batch.block, shapes)
         self.n_images += batch.n_images
         self._forget()
 
-    def image(self, number: int) -> Seen:
+    def image(self, number: int) -> RankedImage:
         """Return an image that is kept somewhere."""
         return self._seen[number]
 
@@ -234,7 +234,7 @@ class TopImages(Observer):
         key = (call.name, call.index, path)
         watched = self.watched.get(key)
         if watched is None:
-            watched = Watched(call, path, tuple(tensor.shape[1:]))
+            watched = RankedOutput(call, path, tuple(tensor.shape[1:]))
             watched.problem = _why_not(tensor, dim, len(self._numbers))
             watched.channel_dim = dim - 1 if dim and not watched.problem else None
             self.watched[key] = watched

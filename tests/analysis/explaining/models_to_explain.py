@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import Names, find_layer
+from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.analysis.explaining.scored import Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget
@@ -19,7 +19,7 @@ def scored(
     model: nn.Module, index: int = 0, *, layer: tuple[str, ...] = (), batch: int = 16
 ) -> Iterator[Scored]:
     """Open a model for questions about one of its classes."""
-    names, reader = Names(), OutputReader("custom", None, model)
+    names, reader = ModuleNames(), OutputReader("custom", None, model)
     with opened(model, lambda images: (images,), observers=[names]) as run:
         yield Scored(
             run, ClassTarget(reader, index), batch, lambda s, image: find_layer(s, names, image, layer)

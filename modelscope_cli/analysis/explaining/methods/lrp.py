@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.explaining.followed import Followed
+from modelscope_cli.analysis.explaining.dataflow import Dataflow
 from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored, not_connected
@@ -62,7 +62,7 @@ _CONV = ("input", "weight", "bias", "stride", "padding", "dilation", "groups")
 _NORM = ("input", "running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
 
 
-class _Rules(Followed):
+class _Rules(Dataflow):
     """Runs a pass whose gradient times input is relevance.
 
     Attributes:

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.followed import Followed
+from modelscope_cli.analysis.explaining.dataflow import Dataflow
 from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.scored import Scored
 
 
-class _Attention(Followed):
+class _Attention(Dataflow):
     """Notes the attention of every layer, `(1, [heads,] tokens, tokens)`, whatever function computes it."""
 
     def __init__(self, image: Tensor) -> None:

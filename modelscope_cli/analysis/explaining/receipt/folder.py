@@ -61,7 +61,7 @@ N_OUTLIERS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Lies:
+class EvidencePosition:
     """Where the evidence of one image lies.
 
     Attributes:
@@ -76,13 +76,13 @@ class Lies:
     share: Tensor | None
 
 
-def lies_of(scores: Tensor, inside: Tensor | None = None) -> Lies:
+def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:
     """Look where the evidence of a map lies, `(H, W)`; `inside`: where the object is, bool."""
     positive = scores.detach().cpu().double().clamp_min(0)
     border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
     within = None if inside is None else energy_inside(positive, inside)
     share = None if border is None else _small(positive / positive.sum())
-    return Lies(border, within, inside is not None, share)
+    return EvidencePosition(border, within, inside is not None, share)
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class EvidenceOfFolder:
     _n_seen: int = 0
     _has_inside: bool = False
 
-    def take(self, image: str, label: str, lies: Lies) -> None:
+    def take(self, image: str, label: str, lies: EvidencePosition) -> None:
         """Take in where the evidence of one image lies; every image counts alike."""
         sums = self._sums.setdefault(label, _Sums())
         self._has_inside = lies.has_inside

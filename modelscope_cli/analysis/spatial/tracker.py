@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.places import (
+from modelscope_cli.analysis.spatial.positions import (
     Cells,
-    Places,
+    Positions,
     distinct,
     each,
     first_of,
@@ -107,14 +107,16 @@ class Tracker:
         images = [tensor for tensor in given if tensor.ndim >= 4]
         self.n_images = images[0].shape[0] if images else 1
         for tensor in given:
-            self._known[tensor] = Places(seeded(tensor.shape) if tensor.ndim >= 4 else nowhere(tensor.shape))
+            self._known[tensor] = Positions(
+                seeded(tensor.shape) if tensor.ndim >= 4 else nowhere(tensor.shape)
+            )
         try:
             with operators_shown_to(self._see):
                 yield
         finally:
             self._known.clear()
 
-    def of(self, tensor: Any) -> Places | None:
+    def of(self, tensor: Any) -> Positions | None:
         """Return where the elements of a tensor lie; None for what is not made of the input."""
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
@@ -131,7 +133,7 @@ class Tracker:
             if isinstance(tensor, Tensor):
                 known = found[n] if isinstance(found, list) else found if n == 0 else None
                 if known is None or known.cells.ids.shape != tensor.shape:
-                    known = Places(nowhere(tensor.shape))
+                    known = Positions(nowhere(tensor.shape))
                 self._known[tensor] = known
                 if len(known.cells.grid or ()) > 1:
                     grid = known.cells.grid
@@ -141,7 +143,7 @@ class Tracker:
 
     def _rule(
         self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> "Places | list[Places | None] | None":
+    ) -> "Positions | list[Positions | None] | None":
         first = self.of(args[0])
         if name in _PRODUCTS:
             start = _PRODUCTS[name]
@@ -154,7 +156,7 @@ class Tracker:
             return self._copy(args[0], args[1])
         if name.startswith("_scaled_dot_product") and first is not None:
             one = first.cells.one_along(-1)
-            return Places(one.images(first_of(result).shape)) if one else None
+            return Positions(one.images(first_of(result).shape)) if one else None
         if name == "linear" and first is not None:
             return self._rows(first, result)
         if _SLIDES.search(name) and first is not None:
@@ -166,7 +168,7 @@ class Tracker:
 
     def _move(
         self, name: str, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
-    ) -> "Places | list[Places | None] | None":
+    ) -> "Positions | list[Positions | None] | None":
         if name in ("cat", "stack"):
             return self._put_together(operator, args, kwargs)
         first = self.of(args[0])
@@ -191,7 +193,7 @@ class Tracker:
             return first.moved(move)
         return [first.moved(lambda ids, n=n: move(ids, n)) for n in range(len(result))]  # type: ignore[misc]
 
-    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Places | None:
+    def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Positions | None:
         known = [self.of(tensor) for tensor in args[0]]
         parts = [
             one.cells if one else nowhere(tensor.shape) for one, tensor in zip(known, args[0], strict=True)
@@ -200,7 +202,7 @@ class Tracker:
         if len(grids) > 1:
             return None
         ids = operator([cells.ids for cells in parts], *args[1:], **kwargs)
-        return Places(Cells(ids, next(iter(grids), None)))
+        return Positions(Cells(ids, next(iter(grids), None)))
 
     def _note_reading(self, name: str, args: tuple[Any, ...], cells: Cells, result: Any) -> None:
         """Remember which token without a cell is picked from among tokens with cells."""
@@ -213,14 +215,14 @@ class Tracker:
         if bool((distinct(cells.ids.select(dim, index)) < 0).all()) and cells.varies_along(dim):
             self.read_alone.setdefault(index % cells.ids.shape[dim])
 
-    def _copy(self, into: Tensor, source: Any) -> Places | None:
+    def _copy(self, into: Tensor, source: Any) -> Positions | None:
         known, before, base = self.of(source), self.of(into), base_of(into)
         found = known.moved(lambda ids: ids.expand(into.shape)) if known else None
         if base is not None and not (before and found and before.is_where(found)):
-            self._known[base] = Places(nowhere(base.shape))
+            self._known[base] = Positions(nowhere(base.shape))
         return found
 
-    def _product(self, a: Any, b: Any, result: Tensor) -> Places | None:
+    def _product(self, a: Any, b: Any, result: Tensor) -> Positions | None:
         left, right = self.of(a), self.of(b)
         if left and right:
             for one in (left, right):
@@ -232,32 +234,34 @@ class Tracker:
             return self._rows(left, result)
         rows = settled(left, -1)
         columns = settled(right, -2)
-        return Places(
+        return Positions(
             rows.images(result.shape) if rows else nowhere(result.shape),
             columns.images(result.shape) if columns else nowhere(result.shape),
         )
 
-    def _rows(self, left: Places, result: Tensor) -> Places:
+    def _rows(self, left: Positions, result: Tensor) -> Positions:
         """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
         scores = (left.cells.one_along(-1), left.columns.one_along(-1)) if left.columns else (None, None)
         if scores[0] is not None and scores[1] is not None:  # of several heads, which are mixed
-            return Places(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
+            return Positions(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
         rows = settled(left, -1)
         if rows is not None and rows.grid is not None:
-            return Places(rows.images(result.shape))
+            return Positions(rows.images(result.shape))
         if left.cells.grid is None:
             mixed = left.mixed
         else:
             flat = left.cells.moved(lambda ids: ids.flatten(0, -2))
             coarse = merged(flat)
             if coarse is not None:
-                return Places(coarse.moved(lambda ids: ids.view(*result.shape[:-1], 1)).images(result.shape))
+                return Positions(
+                    coarse.moved(lambda ids: ids.view(*result.shape[:-1], 1)).images(result.shape)
+                )
             mixed = left.cells if len(flat.ids) > 1 and torch.equal(flat.ids[0], flat.ids[1]) else None
         if mixed is not None and mixed.ids.shape == result.shape:
-            return Places(mixed)
-        return Places(nowhere(result.shape), mixed=mixed)
+            return Positions(mixed)
+        return Positions(nowhere(result.shape), mixed=mixed)
 
-    def _slide(self, first: Places, result: Tensor) -> Places | None:
+    def _slide(self, first: Positions, result: Tensor) -> Positions | None:
         """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps
         the size."""
         sides = result.shape[2:]
@@ -266,13 +270,15 @@ class Tracker:
         one = first.cells.one_along(1)
         if one is not None and one.grid is not None:
             if one.ids.shape[2:] == sides:
-                return Places(one.images(result.shape))
+                return Positions(one.images(result.shape))
             again = reseeded(one, result.shape)
-            return Places(again) if again is not None else None
+            return Positions(again) if again is not None else None
         is_of_images = result.shape[0] == self.n_images and len(sides) > 1 and min(sides) > 1
-        return Places(seeded(result.shape)) if is_of_images else None
+        return Positions(seeded(result.shape)) if is_of_images else None
 
-    def _pointwise(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> Places:
+    def _pointwise(
+        self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor
+    ) -> Positions:
         known = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
         if len(known) == 1 and known[0].cells.ids.shape == result.shape:
             found = known[0]
@@ -280,7 +286,7 @@ class Tracker:
             cells = joined([one.cells for one in known], result.shape)
             columns = [one.columns for one in known if one.columns is not None]
             weights = next((one.weights for one in known if one.weights is not None), None)
-            found = Places(cells, joined(columns, result.shape) if columns else None, weights)
+            found = Positions(cells, joined(columns, result.shape) if columns else None, weights)
         if name in SOFTMAX:
             keys = found.columns or nowhere(result.shape)
             found = replace(found, weights=self._weigh(result, args[1], found.cells, keys))

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
-from modelscope_cli.analysis.blocks.exact import from_plain, to_text
 from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
+from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
@@ -24,7 +24,7 @@ _ENDED, _DONE = -(2**40), 2**40
 _RESUME = "start the same command with --resume"
 
 
-class Meeting:
+class Rendezvous:
     """The store in which the processes meet.
 
     Raises, from every method:
@@ -117,7 +117,7 @@ T = TypeVar("T")
 PATIENCE_S, _POLL_S = 1800.0, 0.02
 
 
-class Kept:
+class StoredBlocks:
     """Goes through blocks that are kept.
 
     Args:
@@ -125,7 +125,7 @@ class Kept:
     """
 
     def __init__(
-        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting: Meeting | None
+        self, folder: BlockFolder, subject: Subject, machine: Machine, meeting: Rendezvous | None
     ) -> None:
         self._folder = folder
         self._subject = subject
@@ -220,13 +220,13 @@ class Kept:
         )
 
 
-class Over(Protocol):
+class ForEachBlock(Protocol):
     """Goes through all batches and gives the partial result of each, in their order; see `Blocks.over`."""
 
     def __call__(self, phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]: ...
 
 
-class InOrder:
+class SequentialBlocks:
     """Goes through the batches as they come: the same results in the same order as of blocks that are kept."""
 
     def __init__(self, subject: Subject) -> None:

@@ -13,7 +13,7 @@ from modelscope_cli.records.check_evidence import Forward
 
 
 @dataclass(slots=True)
-class Passed:
+class ForwardSummary:
     """One batch, or several that were added up.
 
     Attributes:
@@ -28,7 +28,7 @@ class Passed:
     is_input_finite: bool = True
     apart: float | None = None
 
-    def add(self, later: "Passed") -> None:
+    def add(self, later: "ForwardSummary") -> None:
         """Take in the next batch."""
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
@@ -56,7 +56,7 @@ class Passed:
         )
 
 
-class Spread:
+class OutputDiversity:
     """Holds the output for every image against the one for the first, which is shown first."""
 
     def __init__(self) -> None:

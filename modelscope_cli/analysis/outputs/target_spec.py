@@ -15,7 +15,7 @@ PREDICTED = "predicted"
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class TargetSpec:
     """A target as it was typed, and taken apart.
 
     Attributes:
@@ -38,11 +38,11 @@ class Aim:
         return self.kind in (PREDICTED, "class")
 
 
-THE_PREDICTED = Aim(PREDICTED, PREDICTED)
+THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 """What is followed where nobody says what."""
 
 
-def parse_aim(typed: str) -> Aim:
+def parse_aim(typed: str) -> TargetSpec:
     """Take a target apart.
 
     Raises:
@@ -52,13 +52,13 @@ def parse_aim(typed: str) -> Aim:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
     if not colon or kind not in ("box", "mask", "logit", "similar"):
-        return Aim(typed, "class", typed)
+        return TargetSpec(typed, "class", typed)
     if kind == "box":
         if not re.fullmatch(r"\d{1,9}", rest):
             raise UsageError(
                 f"'--target {typed}': the number of a box is 0 or more, the best box is 0", "--target box:0"
             )
-        return Aim(typed, kind, index=(int(rest),))
+        return TargetSpec(typed, kind, index=(int(rest),))
     if kind == "logit":
         found = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
         if found is None:
@@ -66,11 +66,11 @@ def parse_aim(typed: str) -> Aim:
                 f"'--target {typed}' does not say which number: a path and its indices in brackets",
                 "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
-        return Aim(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
+        return TargetSpec(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
     if not rest:
         example = "similar:IMAGE" if kind == "similar" else "mask:0"
         raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
-    return Aim(typed, kind, rest)
+    return TargetSpec(typed, kind, rest)
 
 
 def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
@@ -117,6 +117,6 @@ def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
     return categories[index] if categories and index < len(categories) else None
 
 
-def means_nothing(aim: Aim, words: str, instead: str) -> UsageError:
+def means_nothing(aim: TargetSpec, words: str, instead: str) -> UsageError:
     """Return the error for a target that means nothing to what the model gives."""
     return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.places.places import Cells, merged
+from modelscope_cli.analysis.spatial.positions import Cells, merged
 from modelscope_cli.records.naming import counted
 
 MOST_EXTRA = 16  # tokens beside those of the image, where only their number can tell

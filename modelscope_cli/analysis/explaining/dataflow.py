@@ -18,7 +18,7 @@ _HEADS = ("linear", "conv", "matmul", "mm", "einsum", "bilinear")
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class ProducedValue:
     """A call of a function of torch that made a floating tensor of what came from the image.
 
     Attributes:
@@ -33,7 +33,7 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ValuePosition:
     """One value of a pass: output `output` of call `call`, both counted from 0.
 
     Only calls that make something of the image count, so caches that the first pass fills do not change the count.
@@ -49,7 +49,7 @@ def values_in(output: Any) -> list[Tensor]:
     return [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point() or tensor.is_complex()]
 
 
-class Followed(TorchFunctionMode):
+class Dataflow(TorchFunctionMode):
     """Numbers the values that are made of the image: floating tensors, in the order they come to be.
 
     No tensor is kept. What is detached, or drawn, is no longer the image's.
@@ -61,8 +61,8 @@ class Followed(TorchFunctionMode):
 
     def __init__(self, images: Any) -> None:
         super().__init__()
-        self.calls: list[Made] = []
-        self.places: dict[int, Place] = {}
+        self.calls: list[ProducedValue] = []
+        self.places: dict[int, ValuePosition] = {}
         self.shapes: dict[int, tuple[int, ...]] = {}
         self.ended: str | None = None
         self._numbers: Any = WeakTensorKeyDictionary()
@@ -100,13 +100,13 @@ class Followed(TorchFunctionMode):
         is_weighted = any(word in function for word in _HEADS) and any(
             tensor.ndim > 1 and self.number_of(tensor) is None for tensor in given
         )
-        self.calls.append(Made(function, reads, is_weighted))
+        self.calls.append(ProducedValue(function, reads, is_weighted))
         made = values_in(output)
         for n, tensor in enumerate((*made, *changed)):
             number = len(self.shapes)
             self._numbers[tensor] = number
             self.shapes[number] = tuple(tensor.shape)
-            self.places[number] = Place(len(self.calls) - 1, n if n < len(made) else -1, function)
+            self.places[number] = ValuePosition(len(self.calls) - 1, n if n < len(made) else -1, function)
         return output
 
     def compute(
@@ -120,14 +120,14 @@ class Followed(TorchFunctionMode):
         return output
 
 
-class Cut(Followed):
+class Cut(Dataflow):
     """Puts a leaf in one place of the pass, so that a gradient goes back to there and no further.
 
     Attributes:
         leaf: what stood there, or zeros, `requires_grad`; None before the pass has come there.
     """
 
-    def __init__(self, images: Any, place: Place, *, is_blank: bool = False) -> None:
+    def __init__(self, images: Any, place: ValuePosition, *, is_blank: bool = False) -> None:
         super().__init__(images)
         self.leaf: Tensor | None = None
         self._place, self._is_blank = place, is_blank

@@ -6,25 +6,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import Aim
-from modelscope_cli.analysis.outputs.said import Followed, Leaves, Said, settle
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, Leaves, OutputPart, settle
+from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.analysis.outputs.vectors import Vectors, reference_like, similarity
 from modelscope_cli.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class FollowedAnswer:
-    """As `Followed`, of whole answers; `name` is what the number is: `logit`, `score`, `cosine similarity`."""
+class FollowedOutput:
+    """As `FollowedScore`, of whole answers; `name` is what the number is: `logit`, `score`, `cosine similarity`."""
 
     words: str
     name: str
-    score: "Callable[[Answer], Tensor]"
-    probability: "Callable[[Answer], Tensor] | None" = None
+    score: "Callable[[ModelOutput], Tensor]"
+    probability: "Callable[[ModelOutput], Tensor] | None" = None
     classes: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ModelOutput:
     """What a model says of N images: one part, or several heads, the main one first.
 
     Attributes:
@@ -32,11 +32,11 @@ class Answer:
         leaves: all floating point tensors.
     """
 
-    parts: tuple[tuple[str, Said], ...]
+    parts: tuple[tuple[str, OutputPart], ...]
     leaves: Leaves
 
     @property
-    def main(self) -> Said:
+    def main(self) -> OutputPart:
         """The part that is meant where one has to be."""
         return self.parts[0][1]
 
@@ -66,12 +66,12 @@ class Answer:
     def __len__(self) -> int:
         return len(self.main)
 
-    def settled(self) -> "Answer":
+    def settled(self) -> "ModelOutput":
         """Return the same in float32 on the CPU, without its graph."""
         parts = tuple((path, part.settled()) for path, part in self.parts)
-        return Answer(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves))
+        return ModelOutput(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves))
 
-    def detach(self) -> "Answer":
+    def detach(self) -> "ModelOutput":
         """Return the same as `settled`: what is left once a step has been taken."""
         return self.settled()
 
@@ -79,7 +79,7 @@ class Answer:
         """Whether there is neither NaN nor infinity in any part."""
         return all(part.is_finite() for _, part in self.parts)
 
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> FollowedAnswer:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedOutput:
         """Return what a target means in this answer, which is that of the unchanged model.
 
         Raises:
@@ -91,35 +91,35 @@ class Answer:
         if aim.kind == "similar":
             own = reference_like(aim, self.main.tensor().detach())
             words = f"the output for {aim.name}"
-            return FollowedAnswer(
+            return FollowedOutput(
                 words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), own)
             )
         followed = self.main.follow(aim, categories)
         is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
         return _of_main(followed, "value" if is_one_value else self.main.score_name)
 
-    def changed(self, after: "Answer") -> Tensor | None:
+    def changed(self, after: "ModelOutput") -> Tensor | None:
         """Return the share of decisions that another answer makes otherwise, a mean over the heads, `(N,)`."""
         return _mean([was.changed(one) for was, one in self._pairs(after)])
 
-    def divergence(self, after: "Answer") -> Tensor | None:
+    def divergence(self, after: "ModelOutput") -> Tensor | None:
         """Return KL(this || after) in nats, a mean over the decisions of a head, summed over the heads, `(N,)`."""
         found = [was.divergence(one) for was, one in self._pairs(after)]
         tensors = [one for one in found if one is not None]
         return torch.stack(tensors).sum(0) if tensors else None
 
-    def distance(self, after: "Answer") -> Tensor:
+    def distance(self, after: "ModelOutput") -> Tensor:
         """Return the Euclidean distance of all numbers of all heads, `(N,)`."""
         return torch.stack([was.distance(one) for was, one in self._pairs(after)]).norm(dim=0)
 
-    def largest_change(self, after: "Answer") -> Tensor:
+    def largest_change(self, after: "ModelOutput") -> Tensor:
         """Return the largest |after - before| of any number, `(N,)`."""
         return torch.stack([was.largest_change(one) for was, one in self._pairs(after)]).amax(0)
 
-    def _pairs(self, after: "Answer") -> list[tuple[Said, Said]]:
+    def _pairs(self, after: "ModelOutput") -> list[tuple[OutputPart, OutputPart]]:
         return [(was, one) for (_, was), (_, one) in zip(self.parts, after.parts, strict=True)]
 
-    def _follow_number(self, aim: Aim) -> FollowedAnswer:
+    def _follow_number(self, aim: TargetSpec) -> FollowedOutput:
         tensors = dict(self.leaves)
         path = aim.name if aim.name or len(tensors) != 1 else next(iter(tensors))
         if path not in tensors:
@@ -132,19 +132,19 @@ class Answer:
             )
         index = _indices(aim, path, tensors[path].shape, len(self))
 
-        def score(answer: Answer) -> Tensor:
+        def score(answer: ModelOutput) -> Tensor:
             tensor = dict(answer.leaves)[path]
             for number in index:
                 tensor = tensor[:, number]
             return tensor.reshape(len(answer))
 
         where = ",".join(map(str, aim.index))
-        return FollowedAnswer(f"{path or 'output'}[{where}]", "value", score)
+        return FollowedOutput(f"{path or 'output'}[{where}]", "value", score)
 
 
-def _of_main(followed: Followed, name: str) -> FollowedAnswer:
+def _of_main(followed: FollowedScore, name: str) -> FollowedOutput:
     probability = followed.probability
-    return FollowedAnswer(
+    return FollowedOutput(
         followed.words,
         name,
         lambda answer: followed.score(answer.main),
@@ -153,7 +153,7 @@ def _of_main(followed: Followed, name: str) -> FollowedAnswer:
     )
 
 
-def _indices(aim: Aim, path: str, shape: torch.Size, n_images: int) -> tuple[int, ...]:
+def _indices(aim: TargetSpec, path: str, shape: torch.Size, n_images: int) -> tuple[int, ...]:
     """Return the indices within one image; given as many as there are dimensions, the first is the image.
 
     Raises:
@@ -178,7 +178,7 @@ def _indices(aim: Aim, path: str, shape: torch.Size, n_images: int) -> tuple[int
     return index
 
 
-def _out_of_range(aim: Aim, path: str, shape: torch.Size) -> UsageError:
+def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
     last = ",".join(str(side - 1) for side in shape[1:])
     text = "x".join(map(str, shape))
     return UsageError(

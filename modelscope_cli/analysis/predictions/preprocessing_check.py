@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from modelscope_cli.analysis.activations.batch_norm import channel_statistics, is_fresh
+from modelscope_cli.analysis.predictions.metrics import ClassNames
 from modelscope_cli.analysis.predictions.predict import named_labels
 from modelscope_cli.analysis.predictions.scores import check_labels, class_scores, kl_divergence
-from modelscope_cli.analysis.predictions.truth_sums import ClassNames
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.session import Call, HookSession, Observer
@@ -43,7 +43,7 @@ _OF_VALUES = ("meant", "given", "values", "channels")
 
 
 @dataclass(slots=True)
-class Sums:
+class BatchNormInputs:
     """Mean and variance of each channel of what goes into a batch norm, of each batch."""
 
     counts: list[int] = field(default_factory=list)
@@ -88,7 +88,7 @@ class FirstBatchNorm(Observer):
             if isinstance(module, _BatchNorm) and module.running_var is not None and not is_fresh(module)
         )
         self.module: _BatchNorm | None = None
-        self.into = Sums()
+        self.into = BatchNormInputs()
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self.module is None and isinstance(module, _BatchNorm):
@@ -97,7 +97,7 @@ class FirstBatchNorm(Observer):
             self.into.add(args[0] if args else kwargs["input"])
 
 
-class Tally:
+class PreprocessingSums:
     """Sums over the images of one preparation.
 
     Attributes:
@@ -106,7 +106,7 @@ class Tally:
 
     def __init__(self, varied: Varied) -> None:
         self.varied = varied
-        self.entering = Sums()
+        self.entering = BatchNormInputs()
         self._n = 0
         self._n_affected = 0
         self._sums = torch.zeros(5, dtype=torch.float64)
@@ -218,7 +218,7 @@ def doctor(
     if meant is not used:
         first.append(Varied(AS_GIVEN, "given", " ".join(options), used))
     norm = FirstBatchNorm(loaded.module)
-    tallies = [Tally(one) for one in (*first, *varied)]
+    tallies = [PreprocessingSums(one) for one in (*first, *varied)]
     categories = names or loaded.categories or ()
     classes = ClassNames(categories, len(categories))
     n_classes = 0
@@ -276,8 +276,8 @@ def _damage(row: Variation) -> tuple[int, float]:
 
 
 def _predict(
-    session: HookSession, norm: FirstBatchNorm, batch: Batch, tallies: Sequence[Tally]
-) -> Iterator[tuple[Tally, Tensor, Tensor]]:
+    session: HookSession, norm: FirstBatchNorm, batch: Batch, tallies: Sequence[PreprocessingSums]
+) -> Iterator[tuple[PreprocessingSums, Tensor, Tensor]]:
     """Yield the logits of a batch for every preparation, and those of the first, which is meant."""
     assert batch.prepared is not None
     images = logits = None

@@ -16,7 +16,7 @@ from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Co
 
 
 @dataclass(frozen=True, slots=True)
-class JudgedImage:
+class EvaluatedImage:
     """One image of which one class is true, or several or none.
 
     Attributes:
@@ -36,7 +36,7 @@ class JudgedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EvaluatedBatch:
     """A batch.
 
     Attributes:
@@ -47,7 +47,7 @@ class Judged:
 
     n_classes: int
     n_images: int
-    images: tuple[JudgedImage, ...] = ()
+    images: tuple[EvaluatedImage, ...] = ()
     pixels: tuple[tuple[int, int, int], ...] | None = None
     not_numbers: tuple[str, ...] = ()
 
@@ -233,14 +233,14 @@ class Calibration:
         return float((right - confidence).abs().sum() / n.sum())
 
 
-class Worst:
+class WorstImages:
     """The images with the highest scores of a wrong class; a heap of so many, and of nothing else."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Mistake]] = []
         self._n = 0
 
-    def offer(self, one: JudgedImage, names: ClassNames) -> None:
+    def offer(self, one: EvaluatedImage, names: ClassNames) -> None:
         """Take an image, if something is wrong with it, and it is one of the worst until now; of equal ones the
         first."""
         if one.wrong is None or one.confidence is None:

@@ -17,7 +17,7 @@ from modelscope_cli.records.stats import InputStats
 
 
 @dataclass(frozen=True, slots=True)
-class Entered:
+class ArgumentStats:
     """What one argument of the model held in one batch or in several: `name` or, in order, its number.
 
     Attributes:
@@ -30,11 +30,11 @@ class Entered:
     moments: Moments
 
 
-def entered(args: Arguments) -> tuple[Entered, ...]:
+def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
     """Look at the arguments of one forward; a list of images of several sizes is one input."""
     given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
     return tuple(
-        Entered(
+        ArgumentStats(
             name,
             tuple(tensor.shape),
             dtype_name(tensor.dtype),
@@ -45,13 +45,13 @@ def entered(args: Arguments) -> tuple[Entered, ...]:
     )
 
 
-class Entering:
+class InputStatsObserver:
     """Statistics of every argument of a model, over all batches; none of them is kept."""
 
     def __init__(self) -> None:
-        self._seen: dict[str | int, Entered] = {}
+        self._seen: dict[str | int, ArgumentStats] = {}
 
-    def merge(self, parts: Iterable[Entered]) -> None:
+    def merge(self, parts: Iterable[ArgumentStats]) -> None:
         """Take what was seen of a batch."""
         for part in parts:
             before = self._seen.get(part.name)
@@ -63,7 +63,7 @@ class Entering:
         return tuple(map(_to_row, self._seen.values()))
 
 
-def _to_row(seen: Entered) -> InputStats:
+def _to_row(seen: ArgumentStats) -> InputStats:
     moments = seen.moments
     row = InputStats(
         shape=seen.shape,

@@ -15,20 +15,20 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from modelscope_cli.analysis.outputs.answer import Answer
 from modelscope_cli.analysis.outputs.classes import PixelScores
-from modelscope_cli.analysis.outputs.said import Scoring
-from modelscope_cli.analysis.predictions.scores import probabilities
-from modelscope_cli.analysis.predictions.truth_sums import (
+from modelscope_cli.analysis.outputs.model_output import ModelOutput
+from modelscope_cli.analysis.outputs.output_kinds import Scoring
+from modelscope_cli.analysis.predictions.metrics import (
     Calibration,
     ClassCounts,
     ClassNames,
-    Judged,
-    JudgedImage,
-    Worst,
+    EvaluatedBatch,
+    EvaluatedImage,
+    WorstImages,
     pictures_of,
     ratio,
 )
+from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
@@ -117,7 +117,7 @@ class Masks:
 _MOST_NAMED = 10  # images in the record
 
 
-class Judge:
+class Evaluator:
     """Holds the predictions for images against what is true of these."""
 
     def __init__(
@@ -147,11 +147,11 @@ class Judge:
         self._names = names
         self._inputs = inputs
         self._categories, self._scoring, self._threshold = categories, scoring, threshold
-        self._sums: Sums | None = None
+        self._sums: MetricSums | None = None
         self._n_images = self._n_not_numbers = 0
         self._not_numbers: tuple[str, ...] = ()
 
-    def look(self, answer: Answer, batch: Batch, first: int) -> Judged:
+    def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
         """Hold the predictions for a batch against the truth. `first`: number of its first image.
 
         Raises:
@@ -176,7 +176,7 @@ class Judge:
         )
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: EvaluatedBatch) -> None:
         """Add up what was found of a batch."""
         sums = self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None)
         if judged.n_images:
@@ -216,12 +216,12 @@ class Judge:
         """Return the hash of what is true of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(self, n_classes: int, *, is_of_pixels: bool) -> "Sums":
+    def _sums_of(self, n_classes: int, *, is_of_pixels: bool) -> "MetricSums":
         if self._sums is None:
             self._sums = self._begin(n_classes, is_of_pixels)
         return self._sums
 
-    def _begin(self, n_classes: int, is_of_pixels: bool) -> "Sums":
+    def _begin(self, n_classes: int, is_of_pixels: bool) -> "MetricSums":
         if n_classes < 2:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
@@ -246,17 +246,17 @@ class Judge:
         return OfClasses(names, indices, self._scoring)
 
 
-class Sums(ABC):
+class MetricSums(ABC):
     """Sums over the images of one kind of truth."""
 
     @abstractmethod
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> Judged:
+    ) -> EvaluatedBatch:
         """Look at a batch: its logits, the numbers of its images, what is true of them and what they are called."""
 
     @abstractmethod
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: EvaluatedBatch) -> None:
         """Take what was found of a batch."""
 
     @abstractmethod
@@ -264,31 +264,35 @@ class Sums(ABC):
         """Return the figures, and the numbers of the worst images."""
 
 
-class OfClasses(Sums):
+class OfClasses(MetricSums):
     """One class is true of every image."""
 
     def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
         self._names, self._indices, self._scoring = names, indices, scoring
-        self._counts, self._calibration, self._worst = ClassCounts(names.n_classes), Calibration(), Worst()
+        self._counts, self._calibration, self._worst = (
+            ClassCounts(names.n_classes),
+            Calibration(),
+            WorstImages(),
+        )
         self._n_in_top5 = 0
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> Judged:
+    ) -> EvaluatedBatch:
         scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         # As the guesses are ordered: of equal logits the first.
         best = logits.sort(dim=1, descending=True, stable=True).indices[:, :5]
         confidence = scores.gather(1, best[:, :1])[:, 0].tolist()
         truth = [self._indices[own[0]] for own in words]
         found = tuple(
-            JudgedImage(number, name, (true,), tuple(five), five[0] if five[0] != true else None, score)
+            EvaluatedImage(number, name, (true,), tuple(five), five[0] if five[0] != true else None, score)
             for number, name, true, five, score in zip(
                 numbers, images, truth, best.tolist(), confidence, strict=True
             )
         )
-        return Judged(logits.shape[1], len(found), found)
+        return EvaluatedBatch(logits.shape[1], len(found), found)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: EvaluatedBatch) -> None:
         truth = torch.tensor([one.truth[0] for one in judged.images])
         predicted = torch.tensor([one.predicted[0] for one in judged.images])
         confidence = torch.tensor([one.confidence for one in judged.images], dtype=torch.float64)
@@ -316,24 +320,24 @@ class OfClasses(Sums):
         ), numbers
 
 
-class OfLabels(Sums):
+class OfLabels(MetricSums):
     """Several classes are true of an image, or none; each is on from the threshold."""
 
     def __init__(
         self, names: ClassNames, indices: dict[Any, int], scoring: Scoring, threshold: float
     ) -> None:
         self._names, self._indices, self._scoring, self._threshold = names, indices, scoring, threshold
-        self._counts, self._worst = ClassCounts(names.n_classes), Worst()
+        self._counts, self._worst = ClassCounts(names.n_classes), WorstImages()
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> Judged:
+    ) -> EvaluatedBatch:
         scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         own = [sorted({self._indices[word] for word in one}) for one in words]
         is_on = scores >= self._threshold
         confidence, wrong = scores.where(is_on & ~_flags(own, scores.shape), -1.0).max(1)
         found = tuple(
-            JudgedImage(
+            EvaluatedImage(
                 numbers[n],
                 images[n],
                 tuple(own[n]),
@@ -343,9 +347,9 @@ class OfLabels(Sums):
             )
             for n in range(len(images))
         )
-        return Judged(logits.shape[1], len(found), found)
+        return EvaluatedBatch(logits.shape[1], len(found), found)
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: EvaluatedBatch) -> None:
         shape = torch.Size((len(judged.images), judged.n_classes))
         truth = _flags([one.truth for one in judged.images], shape)
         self._counts.add_labels(truth, _flags([one.predicted for one in judged.images], shape))
@@ -368,7 +372,7 @@ class OfLabels(Sums):
         ), numbers
 
 
-class OfPixels(Sums):
+class OfPixels(MetricSums):
     """One class is true of every pixel, by a mask."""
 
     def __init__(self, names: ClassNames, masks: Masks) -> None:
@@ -376,7 +380,7 @@ class OfPixels(Sums):
 
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
-    ) -> Judged:
+    ) -> EvaluatedBatch:
         met: Counter[tuple[int, int]] = Counter()
         n_classes = logits.shape[1]
         for image, own, name in zip(logits, words, images, strict=True):
@@ -384,9 +388,11 @@ class OfPixels(Sums):
             pairs, times = (truth * n_classes + predicted).unique(return_counts=True)
             for pair, count in zip(pairs.tolist(), times.tolist(), strict=True):
                 met[divmod(pair, n_classes)] += count
-        return Judged(n_classes, len(images), pixels=tuple((*pair, met[pair]) for pair in sorted(met)))
+        return EvaluatedBatch(
+            n_classes, len(images), pixels=tuple((*pair, met[pair]) for pair in sorted(met))
+        )
 
-    def add(self, judged: Judged) -> None:
+    def add(self, judged: EvaluatedBatch) -> None:
         for truth, predicted, count in judged.pixels or ():
             self._counts.add_counted(truth, predicted, count)
 

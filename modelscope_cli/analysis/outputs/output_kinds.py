@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.aim import Aim
+from modelscope_cli.analysis.outputs.target_spec import TargetSpec
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.records.predict import Guess
 
@@ -76,7 +76,7 @@ class Scoring:
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedScore:
     """The one number of every image that is followed while the model or the image is changed.
 
     Attributes:
@@ -87,12 +87,12 @@ class Followed:
     """
 
     words: str
-    score: "Callable[[Said], Tensor]"
-    probability: "Callable[[Said], Tensor] | None" = None
+    score: "Callable[[OutputPart], Tensor]"
+    probability: "Callable[[OutputPart], Tensor] | None" = None
     classes: tuple[int, ...] | None = None
 
 
-class Said(ABC):
+class OutputPart(ABC):
     """What is said of N images.
 
     Every figure that compares has one value an image, `(N,)`, and is None where the kind has no such figure.
@@ -125,7 +125,7 @@ class Said(ABC):
         """Return all numbers, `(N, ...)`."""
 
     @abstractmethod
-    def follow(self, aim: Aim, categories: Sequence[str] | None) -> Followed:
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         """Return what `aim` means here; the answer it is asked of is that of the unchanged model.
 
         Raises:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from modelscope_cli.analysis.places.places import distinct, each, first_of, name_of
-from modelscope_cli.analysis.places.sliding import taps_of
-from modelscope_cli.analysis.places.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
+from modelscope_cli.analysis.spatial.positions import distinct, each, first_of, name_of
+from modelscope_cli.analysis.spatial.sliding import taps_of
+from modelscope_cli.analysis.spatial.tracker import KEEPS, MOVES, RESHAPES, SOFTMAX
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import arguments_of, base_of, operators_shown_to
 from modelscope_cli.records.run import Arguments

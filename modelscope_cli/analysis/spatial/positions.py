@@ -166,7 +166,7 @@ def merged(cells: Cells) -> Cells | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class Positions:
     """Where the elements of a tensor lie.
 
     Attributes:
@@ -182,22 +182,22 @@ class Places:
     weights: Any = None
     mixed: Cells | None = None
 
-    def moved(self, move: Callable[[Tensor], Tensor]) -> "Places":
+    def moved(self, move: Callable[[Tensor], Tensor]) -> "Positions":
         columns = self.columns.moved(move) if self.columns else None
-        return Places(self.cells.moved(move), columns, self.weights)
+        return Positions(self.cells.moved(move), columns, self.weights)
 
-    def reshaped(self, shape: Sequence[int]) -> "Places":
+    def reshaped(self, shape: Sequence[int]) -> "Positions":
         found = self.moved(lambda ids: ids.reshape(tuple(shape)))
         if self.mixed is None or shape[-1] != self.cells.ids.shape[-1]:
             return found
         leading = (*shape[:-1], self.mixed.ids.shape[-1])
         return replace(found, mixed=self.mixed.moved(lambda ids: ids.reshape(leading)))
 
-    def forgotten(self) -> "Places":
+    def forgotten(self) -> "Positions":
         """Return the same without the grid of cells where no element lies any more."""
         return self if self.cells.is_anywhere() else replace(self, cells=nowhere(self.cells.ids.shape))
 
-    def is_where(self, other: "Places") -> bool:
+    def is_where(self, other: "Positions") -> bool:
         """Tell whether elements lie in the same cells."""
         mine, its = (self.cells, self.columns), (other.cells, other.columns)
         return all(
@@ -211,14 +211,14 @@ class Places:
         return sorted(filter(None, (self.cells, self.columns)), key=lambda one: one.grid is None)
 
 
-def settled(places: Places | None, dim: int) -> Cells | None:
+def settled(places: Positions | None, dim: int) -> Cells | None:
     """Return where a factor lies whose elements along `dim` are summed: what varies there is lost."""
     if places is None:
         return None
     return next((one for side in places.sides if (one := side.one_along(dim)) is not None), None)
 
 
-def reduced(first: Places, dims: Any, result: Any) -> Places | None:
+def reduced(first: Positions, dims: Any, result: Any) -> Positions | None:
     """Where a sum, mean or largest along some dimensions lies: cells that become one are a coarser grid."""
     ids, shape = distinct(first.cells.ids), first_of(result).shape
     over = sorted({dim % ids.ndim for dim in each(dims)}) or list(range(ids.ndim))
@@ -232,7 +232,7 @@ def reduced(first: Places, dims: Any, result: Any) -> Places | None:
     if cells is None:
         return None
     full = [first.cells.ids.shape[dim] for dim in kept]
-    return Places(cells.moved(lambda ids: ids[..., 0].expand(full).reshape(shape)))
+    return Positions(cells.moved(lambda ids: ids[..., 0].expand(full).reshape(shape)))
 
 
 def each(value: Any) -> Any:
