@@ -33,9 +33,6 @@ def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
 
     Args:
         what: what it should be, such as `checkpoint `.
-
-    Raises:
-        CannotRunError: exit code 4.
     """
     typed = os.fspath(path)
     if is_open(typed):

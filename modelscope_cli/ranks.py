@@ -53,11 +53,7 @@ def find_ranks() -> Ranks:
 
 @cache
 def meeting_place() -> Store:
-    """Return the store that all processes of this run write to and read from; each start has words of its own.
-
-    Raises:
-        Exception: of torch, where nobody answers.
-    """
+    """Return the store that all processes of this run write to and read from; each start has words of its own."""
     from torch import distributed
 
     ranks = find_ranks()

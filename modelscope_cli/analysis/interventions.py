@@ -29,12 +29,7 @@ HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 def read_hooks(
     typed: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
 ) -> list[ReadHook]:
-    """Parse every `--hook`, in order, and import the functions; those handed over in Python are taken as they are.
-
-    Raises:
-        UsageError: malformed, no such function, or a kind that needs a backward pass where there is none (exit 2).
-        CannotRunError: a file cannot be written, or importing a function raised (exit 4).
-    """
+    """Parse every `--hook`, in order, and import the functions; those handed over in Python are kept as they are."""
     from modelscope_cli.hooks.spec import parse_hook
 
     hooks: list[ReadHook] = []
@@ -141,11 +136,7 @@ def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., 
 def bind(
     hooks: Sequence[ReadHook], loaded: "LoadedModel", args: Arguments, seed: int, progress: Progress
 ) -> "BoundHooks":
-    """Bind the hooks to a model; `args` is what it will be called with.
-
-    Raises:
-        UsageError: a pattern that matches nothing (exit 2).
-    """
+    """Bind the hooks to a model; `args` is what it will be called with."""
     from modelscope_cli.hooks.binding import bind_hooks
 
     bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=progress.say)
@@ -155,11 +146,7 @@ def bind(
 
 
 def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
-    """Write what was saved, say what went wrong, and return what stands in the record.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
-    """
+    """Write what was saved, say what went wrong, and return what stands in the record."""
     for file, tensors in bound.saved().items():
         from modelscope_cli.report.tensor_file import write_tensors
 

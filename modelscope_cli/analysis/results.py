@@ -24,12 +24,7 @@ class Results:
     """
 
     def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
-        """Refuse a folder that cannot be written to, before anything long is begun.
-
-        Raises:
-            UsageError: not empty and not forced (exit 2).
-            CannotRunError: not a folder, or not writable (exit 4).
-        """
+        """Refuse a folder that cannot be written to, before anything long is begun."""
         self._folder = OutputFolder(Path(out), force) if out is not None else None
         self.path = str(self._folder.path) if self._folder is not None else None
         if self._folder is not None:
@@ -50,11 +45,7 @@ class Results:
             yield stage
 
     def write(self, record: R, progress: Progress) -> R:
-        """Write the report of a record, if at all; return the record, which says where it is and what is in it.
-
-        Raises:
-            CannotRunError: a file cannot be written (exit 4).
-        """
+        """Write the report of a record, if at all; return the record, which says where it is and what is in it."""
         if self.path is None:
             return record
         report = figures_of(record.command)

@@ -68,12 +68,7 @@ class Subject:
         has_backward: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Check what was asked for, then load the model.
-
-        Raises:
-            UsageError: a name, a hook or a combination of keywords that means nothing (exit 2).
-            CannotRunError: a file that is missing; device, weights, checkpoint or the user's code fail (exit 4).
-        """
+        """Check what was asked for, then load the model."""
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -97,9 +92,6 @@ class Subject:
             is_training: noise is two images then, as batch norm needs more than one value a channel.
             batch: images in one forward where nobody said how many; named inputs are one forward then.
             repeat: how often to go through all of them; noise is new each time.
-
-        Raises:
-            UsageError, CannotRunError: an input that cannot be read, or is none for this model (exit 2, 4).
         """
         request = self.given.request
         if request.batch is None and self.given.named is None:
@@ -210,12 +202,7 @@ def header(
 
 
 def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedModel:
-    """Load what was named, or describe what was handed over; say what was decided on the way.
-
-    Raises:
-        UsageError: a name or combination that means nothing, or a keyword that a module has no use for (exit 2).
-        CannotRunError: device, weights, checkpoint or the user's code fail (exit 4).
-    """
+    """Load what was named, or describe what was handed over; say what was decided on the way."""
     if isinstance(model, LoadedModel):
         refuse_idle(keywords)
         return model
@@ -251,11 +238,7 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
 
 
 def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
-    """Return the first batch, which the forward can be called with as far as its signature tells.
-
-    Raises:
-        UsageError: it needs other arguments (exit 2).
-    """
+    """Return the first batch, which the forward can be called with as far as its signature tells."""
     first = next(iter(inputs))
     check_call(loaded.module, first.args, next(filter(os.path.exists, inputs.info.files), None))
     return first
@@ -293,9 +276,6 @@ def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progr
     """Run a model with lazy layers once, so that they have shapes; any other comes back as it is.
 
     One that was handed over is copied first: a first run cannot be undone.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
     """
     module = loaded.module
     if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):

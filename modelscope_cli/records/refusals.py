@@ -78,9 +78,6 @@ def refuse(command: str, given: Mapping[str, Any]) -> None:
     Args:
         command: a command, or the name of a public function.
         given: the options that are not as they are by default, by the names of the parameters.
-
-    Raises:
-        UsageError: exit code 2.
     """
     command = _COMMANDS.get(command, command)
     for name, value in given.items():

@@ -117,10 +117,6 @@ class Call:
             more: formats that only this command has.
             format: of a command that has no option for it.
             is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
-
-        Raises:
-            UsageError, CannotRunError: a value or a combination that means nothing, a file that cannot be
-                written (exit 2, 4).
         """
         from modelscope_cli.report.sheet import View
 
@@ -150,9 +146,6 @@ class Call:
 
         Args:
             is_model: tells the word that is the model from an image.
-
-        Raises:
-            UsageError, CannotRunError: a model, an option or a file that is not there (exit 2, 4).
         """
         default = declared(self.name)["model"].option.shown
         typed = self["first"], self["images"], self["model"]
@@ -160,11 +153,7 @@ class Call:
         return self.model(named), self.inputs(images)
 
     def learner(self) -> tuple["ModelRequest", str | None]:
-        """Return the model that learns, and the folder of images, if any.
-
-        Raises:
-            UsageError: two different models, or two folders (exit 2).
-        """
+        """Return the model that learns, and the folder of images, if any."""
         words = () if self["folder"] is None else (self["folder"],)
         default = declared(self.name)["model"].option.shown
         named, folders = take_model(
@@ -176,20 +165,12 @@ class Call:
         return self.model(named), next(iter(folders), None)
 
     def need_images(self, inputs: "InputRequest") -> None:
-        """Refuse a command line without images, for a command that means nothing without.
-
-        Raises:
-            UsageError: exit code 2.
-        """
+        """Refuse a command line without images, for a command that means nothing without."""
         if not inputs.files and not inputs.named:
             raise UsageError("missing argument 'IMAGE'", f"modelscope {self.name} --help")
 
     def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
-        """Return what was asked of a model that is named.
-
-        Raises:
-            UsageError, CannotRunError: see `check_request` (exit 2, 4).
-        """
+        """Return what was asked of a model that is named."""
         from modelscope_cli.models.request import as_request, check_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
@@ -203,12 +184,7 @@ class Call:
         return check_request(request) if is_checked else request
 
     def inputs(self, images: list[str] | None) -> "InputRequest":
-        """Return what was asked of the input; the files are there.
-
-        Raises:
-            UsageError, CannotRunError: a glob that matches nothing, a file that is missing, an `--input` that is
-                not NAME=SPEC (exit 2, 4).
-        """
+        """Return what was asked of the input; the files are there."""
         from modelscope_cli.inputs.files import check_pictures
         from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
@@ -244,11 +220,7 @@ class Call:
         return found | {name: value for name, value in always.items() if name in of_function}
 
     def folder(self, model: str) -> Path:
-        """Return the folder that was asked for, else one of the command's own that is free.
-
-        Raises:
-            UsageError, CannotRunError: it is not empty and not forced, or cannot be written to (exit 2, 4).
-        """
+        """Return the folder that was asked for, else one of the command's own that is free."""
         from modelscope_cli.report.folder import OutputFolder, free_folder
 
         folder: Path = self["out"] or free_folder(self.name, model)
@@ -260,9 +232,6 @@ class Call:
 
         Args:
             beside: what the command writes beside the folder, which --force may be about.
-
-        Raises:
-            UsageError: exit code 2.
         """
         is_about_folder = self["force"] and not (self["output"] or self["html"] or beside)
         if not self["save"] and (self["out"] or is_about_folder):
@@ -272,11 +241,7 @@ class Call:
 
 
 def _read(command: str, one: Declared, text: Any) -> Any:
-    """Return what was typed as the type of its parameter; None where nothing was.
-
-    Raises:
-        UsageError: not a number (exit 2).
-    """
+    """Return what was typed as the type of its parameter; None where nothing was."""
     kind = one.parameter.kind
     if kind == "flag" and isinstance(text, str):  # of the environment
         return text.lower() not in ("", "0", "false", "no", "off")

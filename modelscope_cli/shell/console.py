@@ -85,11 +85,7 @@ def terminal_width() -> int:
 
 
 def write(text: str) -> None:
-    """Write a finished result to stdout as it is.
-
-    Raises:
-        CannotRunError: stdout is closed or full (exit 4).
-    """
+    """Write a finished result to stdout as it is."""
     if settings.is_silent:
         return
     with _received():

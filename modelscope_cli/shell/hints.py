@@ -204,11 +204,7 @@ def options_of(command: str) -> dict[str, Declared]:
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
-    """Refuse the program that runs the script of `watch`, where the script is expected.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse the program that runs the script of `watch`, where the script is expected."""
     at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
     if at is None or not _LAUNCHER.fullmatch(script) or Path(script).is_file():
         return

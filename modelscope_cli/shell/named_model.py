@@ -54,9 +54,6 @@ def take_model(
         first: the first word by position, `others` the rest; None where there is none.
         named: what `--model` says.
         default: the model where nobody names one.
-
-    Raises:
-        UsageError: two different models, or none; a word that is neither a model nor an image (exit 2).
     """
     from modelscope_cli.models.weights_file import is_model_file, is_no_image
 
@@ -94,9 +91,6 @@ def refuse_model(word: str, *options: str) -> None:
 
     Args:
         options: of the command `summary`, whose line is the hint.
-
-    Raises:
-        UsageError: exit code 2.
     """
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
@@ -119,11 +113,7 @@ def _refuse_mistyped(word: str) -> None:
 
 
 def _refuse_weights(words: Sequence[str]) -> None:
-    """Refuse a checkpoint, or a model of another format, where an image is expected.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse a checkpoint, or a model of another format, where an image is expected."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
     from modelscope_cli.shell import console
     from modelscope_cli.shell.hints import options_of

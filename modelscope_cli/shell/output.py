@@ -61,11 +61,6 @@ def destination(
         view: which rows and columns; json always has all.
         more: formats that only this command has.
         page: where to write a page as well.
-
-    Raises:
-        UsageError: an unknown format or suffix, two formats that contradict each other, or a file that is there
-            already (exit 2).
-        CannotRunError: the file cannot be written where it is asked for (exit 4).
     """
     formats = (*FORMATS, *more)
     if format not in formats:
@@ -102,12 +97,7 @@ def _as_folder() -> str | None:
 
 
 def check_page(file: Path) -> None:
-    """Refuse a page that a browser would not open as one, or that cannot be written; see `check_target`.
-
-    Raises:
-        UsageError: another suffix, or it is there already and not a page of ours (exit 2).
-        CannotRunError: it cannot be written (exit 4).
-    """
+    """Refuse a page that a browser would not open as one, or that cannot be written; see `check_target`."""
     from modelscope_cli.report.folder import check_file
     from modelscope_cli.report.reading import is_page
 
@@ -117,12 +107,7 @@ def check_page(file: Path) -> None:
 
 
 def check_target(file: Path) -> None:
-    """Refuse a file that cannot be written, or that is there already without --force, before anything runs.
-
-    Raises:
-        UsageError: it is there already (exit 2).
-        CannotRunError: it cannot be written (exit 4).
-    """
+    """Refuse a file that cannot be written, or that is there already without --force, before anything runs."""
     from modelscope_cli.report.folder import check_file
 
     check_file(file, invocation().is_forced)

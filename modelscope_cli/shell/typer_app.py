@@ -102,11 +102,7 @@ def command_line(names: tuple[str, ...]) -> Any:
 
 
 def _process_value(param: Any, ctx: Any, value: Any) -> Any:
-    """Return a value as it was typed.
-
-    Raises:
-        UsageError: a required argument is missing (exit 2).
-    """
+    """Return a value as it was typed."""
     if param.required and value in (None, ()):
         name = param.metavar or param.name.upper()
         raise UsageError(f"missing argument '{name}'", f"modelscope {ctx.info_name} --help")

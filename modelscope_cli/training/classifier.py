@@ -56,10 +56,6 @@ def open_classifier(
     Args:
         model: a request, or a module of the caller's, which is left alone.
         weights: to refuse where a module was handed over, as some of `keywords` are.
-
-    Raises:
-        UsageError: a name, a pattern or a change that means nothing for this model (exit 2).
-        CannotRunError: it cannot be loaded or copied, or is not a classifier of single pictures (exit 4).
     """
     said = {**keywords, **({} if weights == "none" else {"weights": weights})}
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", said), progress)

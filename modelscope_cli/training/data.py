@@ -213,12 +213,7 @@ def _collate(examples: list[Example]) -> LabelledBatch | None:
 
 
 def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
-    """Open what was given as data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders.
-
-    Raises:
-        UsageError: none of these (exit 2).
-        CannotRunError: a folder without pictures of several classes (exit 4).
-    """
+    """Open what was given as data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
     if data is None:
         return open_drawn(pictures, size, seed)
     if isinstance(data, str | PathLike):
@@ -243,11 +238,7 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
 
 
 def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
-    """Open a folder that holds one folder of pictures a class; a tenth of the pictures is held out, by the seed.
-
-    Raises:
-        CannotRunError: no such folder, no class folders, no pictures, or one class only (exit 4).
-    """
+    """Open a folder that holds one folder of pictures a class; a tenth of the pictures is held out, by the seed."""
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"

@@ -42,10 +42,6 @@ def train_once(
     Args:
         own_callbacks: the user's; told last.
         advance: called after every step.
-
-    Raises:
-        CannotRunError: the forward raised, or its output is not a row of scores for these classes (exit 4).
-        UsageError: nothing is left to train (exit 2).
     """
     request = variant.request
     optimizer = make_optimizer(trainable(model), request)
@@ -166,11 +162,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 
 def run_forward(session: HookSession, inputs: Tensor) -> Any:
-    """Run the model; where its forward raises, say which option of a training would help.
-
-    Raises:
-        CannotRunError: the forward raised (exit 4).
-    """
+    """Run the model; where its forward raises, say which option of a training would help."""
     try:
         return session.run((inputs,))
     except ForwardError as error:

@@ -46,9 +46,6 @@ class LoaderData:
     Args:
         loaders: something to iterate over, or a tuple or dict of such: one to train on and one to measure on.
         name: what messages and the record call it.
-
-    Raises:
-        UsageError: nothing to iterate over (exit 2).
     """
 
     def __init__(self, loaders: Any, name: str) -> None:
@@ -108,12 +105,7 @@ class LoaderData:
 
 
 def import_loaders(spec: str) -> LoaderData:
-    """Return what `file.py:attr` names: loaders, or a function that returns them.
-
-    Raises:
-        UsageError: no such file or attribute, or nothing to iterate over (exit 2).
-        CannotRunError: the user's code raised (exit 4).
-    """
+    """Return what `file.py:attr` names: loaders, or a function that returns them."""
     found = import_object(spec, "--loaders")
     return LoaderData(guarded(found, spec) if callable(found) else found, spec)
 

@@ -34,9 +34,6 @@ def prepare(
 
     Args:
         inputs: one batch on the device of the model, for an initialisation that looks at what flows.
-
-    Raises:
-        UsageError: nothing there to swap, patterns that match nothing, or nothing left to train (exit 2).
     """
     if request.activation != "relu":
         swap_activations(model, request)

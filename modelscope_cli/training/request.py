@@ -125,11 +125,7 @@ def check_one_source(data: Any, loaders: str | None) -> None:
 
 
 def check_init(request: TrainRequest, model: "Model") -> None:
-    """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only."""
     if request.init == "default" or not isinstance(model, ModelRequest):
         return
     if model.checkpoint or model.weights.lower() != "none":
@@ -149,11 +145,7 @@ class Variant:
 
 
 def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ...]:
-    """Return every combination of `--vary option=a,b`, the first option changing slowest; one without any.
-
-    Raises:
-        UsageError: not of that form, an option that cannot be varied, or a value it does not take (exit 2).
-    """
+    """Return every combination of `--vary option=a,b`, the first option changing slowest; one without any."""
     axes: dict[str, list[str]] = {}
     for typed in vary:
         name, equals, values = typed.partition("=")

@@ -19,11 +19,7 @@ def pack(alive: Alive) -> list[int | str] | None:
 
 
 def unpack(packed: Any) -> Alive:
-    """Return what `pack` was given.
-
-    Raises:
-        TypeError, ValueError: it did not return this.
-    """
+    """Return what `pack` was given."""
     if packed is None:
         return None
     n_channels, digits = packed

@@ -21,9 +21,6 @@ def conclude(
     Args:
         is_afterwards: what fails is told, since a training has just ended, and no figure is drawn; without it
             errors are raised.
-
-    Raises:
-        CannotRunError: a file cannot be written (exit 4).
     """
     attempt = partial(afterwards, progress.warn) if is_afterwards else nullcontext
     if folder is not None:

@@ -47,11 +47,7 @@ class FirstImages:
 
 
 def save_first_images(log: Path, folder: Path) -> None:
-    """Write the images that a log holds, if any, to `FILE`.
-
-    Raises:
-        CannotRunError: the file cannot be written (exit 4).
-    """
+    """Write the images that a log holds, if any, to `FILE`."""
     for kind, entry in read_log(log):
         if kind == "images":
             with contextlib.suppress(

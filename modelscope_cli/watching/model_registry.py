@@ -379,11 +379,7 @@ class ModelRegistry:
         return frozenset(meant)
 
     def check_patterns(self) -> None:
-        """Refuse `--layer` once there is a model to train and nothing in any model is meant.
-
-        Raises:
-            UsageError: names what is there (exit 2).
-        """
+        """Refuse `--layer` once there is a model to train and nothing in any model is meant."""
         if not self._patterns or any(model.wanted for model in self.models):
             return
         for model in self.models:

@@ -30,9 +30,6 @@ class WatchedLoop:
     Args:
         models: one, or several; others that run are left alone.
         optimizers: one, several, or None for all that train the models.
-
-    Raises:
-        UsageError: neither models nor optimizers, or a pattern that matches nothing (exit 2).
     """
 
     def __init__(

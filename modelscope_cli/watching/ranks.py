@@ -17,11 +17,7 @@ _POLL_S, _PATIENCE_S = 0.05, 30.0
 
 
 def check_ranks(ranks: Ranks, has_folder: bool) -> None:
-    """Refuse several machines that have not been told a folder they share.
-
-    Raises:
-        UsageError: no `--out` (exit 2).
-    """
+    """Refuse several machines that have not been told a folder they share."""
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
         raise UsageError(
             "several machines need a folder they share", "--out FOLDER   that all machines share"
@@ -30,12 +26,7 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
 
 @contextmanager
 def agreed_folder(ranks: Ranks, choose: Callable[[], Path]) -> Iterator[Path]:
-    """Give the folder that the first process chooses to every process on this machine.
-
-    Raises:
-        UsageError: several machines, which may not share one (exit 2).
-        CannotRunError: the first process chose none within half a minute (exit 4).
-    """
+    """Give the folder that the first process chooses to every process on this machine."""
     check_ranks(ranks, has_folder=False)
     try:
         yield share_folder(ranks, choose() if ranks.is_first else None)
@@ -49,9 +40,6 @@ def share_folder(ranks: Ranks, choose: Path | None) -> Path:
 
     Args:
         choose: the folder; None in the others, who wait for it.
-
-    Raises:
-        CannotRunError: the first process chose none within half a minute (exit 4).
     """
     sign = _sign()
     if choose is not None:
@@ -68,12 +56,7 @@ def share_folder(ranks: Ranks, choose: Path | None) -> Path:
 
 
 def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
-    """Let the first process have its say about a folder that was given, before another one writes into it.
-
-    Raises:
-        UsageError: the log of another run is there, and nobody said --force (exit 2).
-        CannotRunError: the first process did not begin within half a minute (exit 4).
-    """
+    """Let the first process have its say about a folder that was given, before another one writes into it."""
     if not is_forced and log_file(folder, ranks.rank).exists():
         raise UsageError(f"folder '{folder}' is not empty", f"--out {shlex.quote(str(folder))} --force")
     if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):

@@ -22,12 +22,7 @@ Reference = tuple[str, WatchRecord] | None
 
 
 def read_record(folder: Path, like: Reference = None) -> WatchRecord:
-    """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it.
-
-    Raises:
-        UsageError: there is no log (exit 2).
-        CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
-    """
+    """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it."""
     return record_of(read_series(folder), like)
 
 

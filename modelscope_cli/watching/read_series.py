@@ -78,11 +78,7 @@ class RankLog:
         return max((step + 1 for _, step in self.steps), default=0)
 
     def take(self, kind: str, entry: Entry) -> None:
-        """Take one more entry; one of an unknown kind says nothing.
-
-        Raises:
-            KeyError, TypeError, ValueError, AttributeError: it is not what `Watcher` writes.
-        """
+        """Take one more entry; one of an unknown kind says nothing."""
         if kind == "begin":
             argv, world = entry.get("argv", ()), entry.get("world", 1)
             self.begin = {**entry, "argv": tuple(map(str, argv)), "world": int(world)}
@@ -165,10 +161,6 @@ def read_series(folder: Path, world: int | None = None) -> RunSeries:
 
     Args:
         world: how many ranks there were; None to take what the first log says.
-
-    Raises:
-        UsageError: there is no log in the folder (exit 2).
-        CannotRunError: it is of another version, or is not a log of `watch` (exit 4).
     """
     if not log_file(folder).is_file():
         raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch SCRIPT   writes one")

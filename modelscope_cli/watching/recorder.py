@@ -48,11 +48,7 @@ _watching: set[int] = set()  # processes with a recorder in them: a fork takes t
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Be the only one who looks on in this process.
-
-    Raises:
-        UsageError: somebody does already (exit 2).
-    """
+    """Be the only one who looks on in this process."""
     process = os.getpid()
     if process in _watching:
         message = "this process is already being watched: two watches could not be told apart"

@@ -28,11 +28,6 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
     """Run a script and return the record; that of all ranks in the first of them, in the others of their own.
 
     Without a folder the log is kept in memory; ranks meet in a folder only.
-
-    Raises:
-        UsageError: a pattern that matches nothing, or a folder that is not empty (exit 2).
-        CannotRunError: a file cannot be written (exit 4).
-        SystemExit: in a process that the script forked off, where it leaves what it came from.
     """
     folder, progress = request.folder, request.progress
     ranks = find_ranks() if folder is not None else Ranks()

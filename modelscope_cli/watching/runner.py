@@ -25,10 +25,6 @@ class Script:
 
     Args:
         target: a file, or with `is_module` the dotted name of a module or of a package with a `__main__`.
-
-    Raises:
-        UsageError: there is no such file or module (exit 2).
-        CannotRunError: it is not Python, or cannot be read (exit 4).
     """
 
     def __init__(self, target: str, arguments: list[str], is_module: bool) -> None:

@@ -208,10 +208,6 @@ def ablate(
     Args:
         interventions: change every pass, the whole model's too.
         track: shows progress; gets the passes, a word for them, and how many they are.
-
-    Raises:
-        UsageError: no such target; nothing that was selected can be taken out (exit 2).
-        CannotRunError: the model gives nothing that can be followed, or NaN, or its forward raises (exit 4).
     """
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:

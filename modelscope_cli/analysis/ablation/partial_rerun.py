@@ -73,10 +73,6 @@ class Replay(Intervention):
         Args:
             place: `Call.order` of that call in a pass without reruns.
             change: from what the call gives to what it shall give, which is a new object.
-
-        Raises:
-            ForwardError: the model raised (exit 4).
-            CannotRunError: the model did not call the same layers again (exit 4).
         """
         self._begin(place, change)
         try:

@@ -130,11 +130,7 @@ class AttentionWatch:
         is_training: bool = False,
         interventions: Iterable[Intervention] = (),
     ) -> None:
-        """Run a model over the arguments of some passes; `seen` has the attention of all of them.
-
-        Raises:
-            ForwardError: the model raised (exit 4).
-        """
+        """Run a model over the arguments of some passes; `seen` has the attention of all of them."""
         with HookSession(model, is_training=is_training, interventions=interventions) as session:
             self._session = session
             for args in passes:

@@ -85,9 +85,6 @@ def capture_attention(
 
     For a class token, which the model reads alone at its end, a map is the row of this token: how much it takes
     from each place. Otherwise it is the mean over the queries: how much each place gives.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
     """
     watch = AttentionWatch(selection, _look)
     watch.run(model, [args], interventions=interventions)
@@ -297,11 +294,7 @@ def featuremaps(
 
 
 def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
-    """Return the image that is looked at, `(3, H, W)` uint8; None of noise and tensors.
-
-    Raises:
-        UsageError: there are several, or none to lay the maps over (exit 2).
-    """
+    """Return the image that is looked at, `(3, H, W)` uint8; None of noise and tensors."""
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         is_of_files = subject.inputs.make_blocks is not None and subject.first.names

@@ -68,11 +68,7 @@ EVENLY = ChannelChoice()
 
 
 def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool) -> ChannelChoice:
-    """Return the choice that options or keywords ask for.
-
-    Raises:
-        UsageError: not channels, or said to be the strongest too (exit 2).
-    """
+    """Return the choice that options or keywords ask for."""
     text = channels if isinstance(channels, str) else ",".join(map(str, channels))
     if not text:
         return ChannelChoice(most, is_strongest)
@@ -204,9 +200,6 @@ def capture_maps(
         image_size: height and width of the picture, for the proportions of token maps.
         choice: which channels are shown.
         interventions: change what flows; then the forward is not cut short.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
     """
     tracker = Tracker()
     capturer = _Capturer(tracker, selection.is_innermost_only)

@@ -303,9 +303,6 @@ def observe_activations(
         family: as in `LoadedModel`; detection models need something to find in train mode.
         entering: takes in what enters the model.
         n_batches: where it is known; of several, the first pass leaves out what only the second can tell.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
     """
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(

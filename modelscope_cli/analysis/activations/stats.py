@@ -66,11 +66,7 @@ def observe_attention(
     is_training: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[AttentionStats, ...]:
-    """Run every pass once; return a row for each head of every attention inside the selected calls.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
-    """
+    """Run every pass once; return a row for each head of every attention inside the selected calls."""
     watch = AttentionWatch(selection, _entropies)
     watch.run(model, passes, is_training=is_training, interventions=interventions)
     merged: dict[tuple[str, int, int], tuple[AttentionCall, _Entropies]] = {}
@@ -247,11 +243,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
-    """Run all batches once more.
-
-    Raises:
-        CannotRunError: no attention was seen in the selected layers (exit 4).
-    """
+    """Run all batches once more."""
     loaded = subject.loaded
     for intervention in subject.bound.interventions:
         intervention.repeat()

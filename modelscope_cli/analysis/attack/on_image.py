@@ -145,10 +145,6 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
 
     Args:
         aim: None for anything but what it says.
-
-    Raises:
-        UsageError: no such target, or the model says so already (exit 2).
-        CannotRunError: the model says nothing finite, or nothing that could be attacked (exit 4).
     """
     if not answer.is_finite():
         raise CannotRunError(
@@ -278,11 +274,7 @@ def function_of_pixels(
 
 
 def check_family(loaded: LoadedModel) -> None:
-    """Refuse models that look at several images at once.
-
-    Raises:
-        CannotRunError: exit code 4.
-    """
+    """Refuse models that look at several images at once."""
     if loaded.family in _OF_SEVERAL:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
@@ -301,9 +293,6 @@ def check_inputs(inputs: Inputs, name: str) -> None:
 
     Args:
         name: what to call them in the message.
-
-    Raises:
-        UsageError: exit code 2.
     """
     if inputs.info.names:
         message = (
@@ -331,10 +320,6 @@ def attack_picture(
 
     Args:
         aim: what `request.target` means; None for anything but what the model says.
-
-    Raises:
-        UsageError: no such target, or the model says so already (exit 2).
-        CannotRunError: nothing to differentiate, or the model raised (exit 4).
     """
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]

@@ -60,9 +60,6 @@ def make_request(
 
     The step is epsilon itself for the one of `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2:
     the end of the way is the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
-
-    Raises:
-        UsageError: a length that cannot be read or is out of range, an option the method has no use for (exit 2).
     """
     if method == "fgsm":
         typed = {"--steps": steps, "--step-size": step_size}

@@ -223,9 +223,6 @@ def search(
         tick: called after every step.
         near: where to start instead, moved into the ball.
         is_for_file: without, stop at the first image that reaches the goal before rounding.
-
-    Raises:
-        CannotRunError: the scores do not depend on the pixels, or numbers are not finite (exit 4).
     """
     ball = BALLS[request.norm](pixels, request.epsilon)
     generator = torch.Generator().manual_seed(request.seed)

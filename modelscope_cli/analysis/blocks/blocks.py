@@ -68,10 +68,6 @@ class Blocks:
             out: for the report and, with `keep`, the finished blocks; `force`: it need not be empty.
             resume: go on with the blocks that are in `out`.
             share: whether the other processes that torchrun has started make the same call.
-
-        Raises:
-            UsageError: a folder that is not empty, or holds nothing to go on with, or is missing (exit 2).
-            CannotRunError: not a folder, or not writable (exit 4).
         """
         self._verified = being_verified()
         self.is_shared = share and is_started_by_torchrun() and self._verified is None
@@ -117,10 +113,6 @@ class Blocks:
             options: what was asked for and changes a number, beside the model and the images.
             keywords: what the public function has to be given to compute the same again.
             alone: why only one process can do it, in one go; empty where that is not so.
-
-        Raises:
-            UsageError: it cannot be shared or resumed, or the blocks in the folder are of another run (exit 2).
-            CannotRunError: another process has gone, or the folder cannot be written to (exit 4).
         """
         self._progress = subject.progress
         is_done = False
@@ -227,11 +219,7 @@ class Blocks:
                 rmtree(path, ignore_errors=True)
 
     def _agree(self, folder: BlockFolder) -> None:
-        """Begin the folder, or hold this run against the one that is in it.
-
-        Raises:
-            UsageError: another list, model or option (exit 2).
-        """
+        """Begin the folder, or hold this run against the one that is in it."""
         if self.is_first and not self._is_again:
             folder.clear()
             self._results.begun()

@@ -240,11 +240,7 @@ class BlockFolder:
         self.path = path
 
     def begin(self, document: dict[str, Any]) -> None:
-        """Say what the blocks are blocks of; the first thing in the folder.
-
-        Raises:
-            CannotRunError: it cannot be written (exit 4).
-        """
+        """Say what the blocks are blocks of; the first thing in the folder."""
         make_folder(self.path / BLOCKS)
         write_bytes(self.path / RUN, (json.dumps(document, indent=2) + "\n").encode())
 
@@ -275,11 +271,7 @@ class BlockFolder:
         return (self.path / BLOCKS).stat().st_mtime_ns
 
     def write(self, phase: str, block: Block, result: str) -> None:
-        """Write a finished block; `result` is the text of what it holds.
-
-        Raises:
-            CannotRunError: it cannot be written (exit 4).
-        """
+        """Write a finished block; `result` is the text of what it holds."""
         data = f'{{"block":{to_text(block)},\n"result":{result}}}\n'.encode()
 
         def write_through(beside: Path) -> None:
@@ -291,11 +283,7 @@ class BlockFolder:
         write_with(self._file(phase, block.number), write_through)
 
     def read(self, phase: str, number: int) -> tuple[Block, bytes]:
-        """Return a block and the hash of its file, without what took how long.
-
-        Raises:
-            CannotRunError: it is not there, or damaged (exit 4).
-        """
+        """Return a block and the hash of its file, without what took how long."""
         path = self._file(phase, number)
         try:
             data = path.read_bytes()
@@ -313,11 +301,7 @@ class BlockFolder:
 
 
 def write_sums(folder: Path) -> None:
-    """Write the hashes of all files in a folder beside them, as `sha256sum` does.
-
-    Raises:
-        CannotRunError: they cannot be written (exit 4).
-    """
+    """Write the hashes of all files in a folder beside them, as `sha256sum` does."""
     lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
     write_bytes(folder / SUMS, "".join(lines).encode())
 

@@ -51,11 +51,7 @@ class Rendezvous:
             self._store.set(word, text)
 
     def hear(self, word: str, patience_s: float) -> str:
-        """Wait for what another process tells; not by the store's own `wait`, in which no signal would be answered.
-
-        Raises:
-            CannotRunError: it says nothing for so long, or a process has ended (exit 4).
-        """
+        """Wait for what another process tells; the own `wait` of a store would not answer a signal."""
         end = time.monotonic() + patience_s
         while not self._has(word):
             self.check()
@@ -70,11 +66,7 @@ class Rendezvous:
             return bool(self._store.check([word]))
 
     def check(self) -> None:
-        """Ask whether all others are still there; of one that has not begun yet that is not known.
-
-        Raises:
-            CannotRunError: one has ended (exit 4).
-        """
+        """Ask whether all others are still there; of one that has not begun yet that is not known."""
         now = time.monotonic()
         for rank in set(range(self._ranks.world)) - {self._ranks.rank}:
             count = self.add(_alive(rank), 0)
@@ -171,11 +163,7 @@ class StoredBlocks:
         self._folder.write(phase, block, to_text(partial))
 
     def _wait_for(self, phase: str, number: int) -> None:
-        """Wait for a block that another process computes.
-
-        Raises:
-            CannotRunError: a process has ended, or no block at all was finished for half an hour (exit 4).
-        """
+        """Wait for a block that another process computes."""
         changed, since = 0, time.monotonic()
         while not self._folder.has(phase, number):
             if (now := self._folder.last_change()) != changed:
@@ -188,11 +176,7 @@ class StoredBlocks:
             time.sleep(_POLL_S)
 
     def take(self, phase: str, number: int) -> Block:
-        """Return a finished block, and remember what the certificate has to say of it.
-
-        Raises:
-            CannotRunError: it is not there, damaged, or holds other images than it should (exit 4).
-        """
+        """Return a finished block, and remember what the certificate has to say of it."""
         block, sha256 = self._folder.read(phase, number)
         size = self._inputs.block_size
         expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])

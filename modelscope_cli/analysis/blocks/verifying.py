@@ -67,11 +67,7 @@ class Verifying:
 
     @contextmanager
     def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
-        """Hold the run that is computed again against the one in the folder; use as many threads as it did.
-
-        Raises:
-            CannotRunError: another list of files, so that no block can be computed again (exit 4).
-        """
+        """Hold the run that is computed again against the one in the folder; use as many threads as it did."""
         there = self._folder.document() or {}
         found = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
@@ -85,11 +81,7 @@ class Verifying:
             yield
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Compute the sample again, then give the partial results of all blocks as they lie in the folder.
-
-        Raises:
-            CannotRunError: a block is missing, or damaged (exit 4).
-        """
+        """Compute the sample again, then give the partial results of all blocks as they lie in the folder."""
         inputs = self._subject.inputs
         assert inputs.make_blocks is not None
         self._refuse_unfinished(phase, inputs.n_batches)

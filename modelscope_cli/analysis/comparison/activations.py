@@ -149,10 +149,6 @@ def diff_activations(
 
     Returns:
         the rows, in execution order; and a warning where outputs had to be kept.
-
-    Raises:
-        UsageError: a pattern matches nothing in either model, or asks for a position (exit 2).
-        CannotRunError: no layer in common, or a model raised (exit 4).
     """
     wanted = _wanted(a, b, layers, exclude)
     _check_common(a, b)

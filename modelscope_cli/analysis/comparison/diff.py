@@ -213,11 +213,7 @@ def are_results(*sides: Any) -> bool:
 
 
 def refuse_all_but_tolerance(**given: Any) -> None:
-    """Refuse what means nothing between results that were kept, instead of passing over it.
-
-    Raises:
-        UsageError: something of it was given (exit 2).
-    """
+    """Refuse what means nothing between results that were kept, instead of passing over it."""
     for name, value in given.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
@@ -230,10 +226,6 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
 
     Args:
         tolerance: largest |a - b| / |a| that is not a difference; None for 0.
-
-    Raises:
-        UsageError: they are of different commands, or of one that runs no model (exit 2).
-        CannotRunError: one cannot be read (exit 4).
     """
     ours, theirs = _result(a), _result(b)
     if ours.command != theirs.command:

@@ -114,9 +114,6 @@ def requests_of(
 
     Args:
         settings: what was said of both; `own`: what was said of B alone.
-
-    Raises:
-        UsageError: two checkpoints for one side (exit 2).
     """
     _refuse_settings(settings, asked, own)
     base = asked.a if asked.a.model else asked.b
@@ -191,11 +188,7 @@ def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings)
 def refuse_run_options(
     given: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
 ) -> None:
-    """Refuse what only a run would obey, where there is no input.
-
-    Raises:
-        UsageError: one of them was given (exit 2).
-    """
+    """Refuse what only a run would obey, where there is no input."""
     running = {
         **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
         **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
@@ -220,11 +213,7 @@ def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first of these that was given: what is typed is obeyed or an error.
-
-    Raises:
-        UsageError: one is neither None, False nor empty (exit 2).
-    """
+    """Refuse the first of these that was given: what is typed is obeyed or an error."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value

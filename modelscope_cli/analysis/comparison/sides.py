@@ -42,10 +42,6 @@ def sources_handed_over(
     A checkpoint beside it is, in a run, run in a copy of it, or in `model`; without one its tensors are compared.
     Left out, or the same object again, B is a copy of A under the settings of its own: one module cannot be in
     two states at once.
-
-    Raises:
-        UsageError: nothing to compare with, or a setting of B that a module has no use for (exit 2).
-        CannotRunError: the module cannot be copied, or a checkpoint does not fit (exit 4).
     """
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
@@ -141,11 +137,7 @@ def _copied(loaded: LoadedModel) -> nn.Module:
 
 
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
-    """Load both models and say what was decided; of B, what was not said of A.
-
-    Raises:
-        CannotRunError: both are one module object, which cannot be in two states at once (4).
-    """
+    """Load both models and say what was decided; of B, what was not said of A."""
     ours = _loaded(a)
     _tell(ours.notes, ours.warnings, progress)
     theirs = _loaded(b)

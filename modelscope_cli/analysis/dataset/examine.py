@@ -190,9 +190,6 @@ def examine_images(
 
     Args:
         least_alike: share of their edges that two images have in common to be alike.
-
-    Raises:
-        UsageError, CannotRunError: words that name no images (exit 2, 4).
     """
     listed = _list(folders, against, progress)
     table, broken = ImageTable(), UnreadableImages()

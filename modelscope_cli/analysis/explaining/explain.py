@@ -337,11 +337,7 @@ def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
-    """Return the labels of the calls a pattern means; of a layer that runs once there is one.
-
-    Raises:
-        UsageError: it means several layers (exit 2).
-    """
+    """Return the labels of the calls a pattern means; of a layer that runs once there is one."""
     if layer is None:
         return ()
     selection = subject.select(layer)
@@ -423,11 +419,7 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:
-    """Give the images of a batch, `(1, C, H, W)`.
-
-    Raises:
-        CannotRunError: the model is not called with images (exit 4).
-    """
+    """Give the images of a batch, `(1, C, H, W)`."""
     given = [tensor for _, tensor in tensors_in(args)]
     if all(tensor.ndim == 3 for tensor in given):  # a list of them
         each = [tensor[None] for tensor in given]

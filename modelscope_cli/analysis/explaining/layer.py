@@ -169,11 +169,7 @@ class RecordedPass:
 
 
 def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
-    """Run one image and return what was made of it on the way to the score.
-
-    Raises:
-        UnfitError: the score is not made of the image, as far as can be seen (exit 4).
-    """
+    """Run one image and return what was made of it on the way to the score."""
     image = image.clone()  # which a model may write to
     with torch.no_grad(), Dataflow(image) as followed:
         names.begin(followed)
@@ -223,9 +219,6 @@ def find_layer(
 
     Args:
         wanted: the labels of the layers that are meant instead, of which one has to give such a tensor.
-
-    Raises:
-        UnfitError: there is none, or nothing of the score comes back to it (exit 4).
     """
     seen = follow(scored, names, image)
     if wanted:

@@ -53,11 +53,7 @@ class AtLayer:
 
 
 def at_layer(scored: Scored, image: Tensor) -> AtLayer:
-    """Look at the layer of one image, `(1, C, H, W)`.
-
-    Raises:
-        UnfitError: there is no layer, or no gradient comes to its places (exit 4).
-    """
+    """Look at the layer of one image, `(1, C, H, W)`."""
     layer = scored.find(scored, image)
     seen = scored.at(layer, image)
     gradient = layer.layout.maps(seen.gradient)[0]

@@ -125,9 +125,6 @@ def explain_image(
         say_cost: called with about how many passes the receipt will take, before it begins.
         is_asked_for: whether the methods were named one by one, and one that does not fit is an error.
         has_maps: whether the maps and the picture are shown, and not only their figures.
-
-    Raises:
-        UnfitError: a method that was asked for does not fit, or none does (exit 4).
     """
     outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:

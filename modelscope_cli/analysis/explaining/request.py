@@ -17,11 +17,7 @@ METHODS = (
 
 
 def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
-    """Return the methods that `auto`, `all` or a list of names stands for; `against` wants Finer-CAM among them.
-
-    Raises:
-        UsageError: an unknown name (exit 2).
-    """
+    """Return the methods that `auto`, `all` or a list of names stands for; `against` wants Finer-CAM among them."""
     if asked in (AUTO, ALL):
         chosen = METHODS if asked == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
@@ -36,11 +32,7 @@ def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
 
 
 def receipt_kind(asked: str | bool) -> str:
-    """Return `quick`, `full` or `none`; True is the default, False none.
-
-    Raises:
-        UsageError: another word (exit 2).
-    """
+    """Return `quick`, `full` or `none`; True is the default, False none."""
     if isinstance(asked, bool):
         return QUICK if asked else NONE
     check_choice("receipt", asked, RECEIPTS)

@@ -85,11 +85,7 @@ class Scored:
         return score if self.term is None else score + self.term(explained)
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`.
-
-        Raises:
-            UnfitError: the score is made of nothing that comes from the image, such as of no box at all.
-        """
+        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
             score = self._score(self.run(pixels.clone()), pixels)
@@ -105,9 +101,6 @@ class Scored:
         """Run once and look at one layer; only what comes behind it is kept for the gradient.
 
         `is_blank`: put zeros there.
-
-        Raises:
-            CannotRunError: the pass did not come there (exit 4).
         """
         image = image.clone()
         with Cut(image, layer.place, is_blank=is_blank) as cut:

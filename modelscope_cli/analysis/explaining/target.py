@@ -93,12 +93,7 @@ class OtherTarget:
 def choose_target(
     reader: OutputReader, aim: TargetSpec, against: str | None, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
-    """Return what a target means for one image, `(1, C, H, W)`, and the output for it.
-
-    Raises:
-        UsageError: it means nothing here, or a class is held against itself (exit 2).
-        CannotRunError: there is nothing to follow in this output (exit 4).
-    """
+    """Return what a target means for one image, `(1, C, H, W)`, and the output for it."""
     answer, labels = reader.read(output, (image,), 1), reader.categories
     said = answer.main
     if not isinstance(said, ClassScores) or not aim.is_class:

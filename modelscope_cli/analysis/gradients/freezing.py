@@ -30,9 +30,6 @@ def set_trainable(model: nn.Module, freeze: Sequence[str], train_only: Sequence[
     """Set `requires_grad` of every parameter: off under `freeze`, and off outside `train_only` where it is given.
 
     A layer that is named means everything below it as well.
-
-    Raises:
-        UsageError: a pattern that matches nothing, or only layers without parameters (exit 2).
     """
     only = _parameters_under(model, "--train-only", train_only)
     frozen = _parameters_under(model, "--freeze", freeze)
@@ -128,11 +125,7 @@ def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor,
 
 @contextmanager
 def backward_pass() -> Iterator[None]:
-    """Differentiate inside.
-
-    Raises:
-        CannotRunError: an operation of the model has no derivative, or memory ran out (exit 4).
-    """
+    """Differentiate inside."""
     try:
         with warnings.catch_warnings():
             # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.

@@ -64,23 +64,13 @@ class Criterion:
         self._custom = request.function or (_load_custom(request.name) if request.is_custom else None)
 
     def detection_label(self) -> int:
-        """Return the label of the synthetic object: the target, or 1 where it is left to the tool.
-
-        Raises:
-            UsageError: no such label (exit 2).
-        """
+        """Return the label of the synthetic object: the target, or 1 where it is left to the tool."""
         if self._request.target == PREDICTED:
             return 1
         return class_index(self._request.target, None, self._categories)
 
     def __call__(self, output: Any, args: Any = ()) -> Loss:
-        """Return the loss of one pass; `args` is what the model was given.
-
-        Raises:
-            UsageError: the loss does not fit the output, or there is no such class (exit 2).
-            CannotRunError: the output does not depend on anything that could be trained; the user's loss
-                raised or is not a scalar (exit 4).
-        """
+        """Return the loss of one pass; `args` is what the model was given."""
         named = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
         outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
         if not outputs:

@@ -85,10 +85,6 @@ def measure_gradients(
         aim: the number that is differentiated instead of a loss.
         interventions: change what flows, forward and backward.
         track: wraps an iteration to show its progress.
-
-    Raises:
-        UsageError: the loss, its target or a pattern does not fit the model (exit 2).
-        CannotRunError: nothing to differentiate, or the forward or backward pass raised (exit 4).
     """
     return _Measurement(loaded, selection, request, interventions, aim).run(batches, track)
 

@@ -81,11 +81,7 @@ class GradsRequest:
 
 
 def check_loss(request: LossRequest) -> None:
-    """Refuse a loss that cannot mean anything.
-
-    Raises:
-        UsageError: an unknown name, or a smoothing with another loss (exit 2).
-    """
+    """Refuse a loss that cannot mean anything."""
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
         message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
         raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
@@ -102,11 +98,7 @@ def choose_clip(value: float | None, norm: float | None, activations: float | No
 
 
 def check_thresholds(thresholds: Thresholds) -> None:
-    """Refuse thresholds that contradict each other.
-
-    Raises:
-        UsageError: negative, or vanishing above exploding (exit 2).
-    """
+    """Refuse thresholds that contradict each other."""
     if not 0 <= thresholds.vanishing < thresholds.exploding:
         raise UsageError(
             f"'--vanishing {thresholds.vanishing:g}' and '--exploding {thresholds.exploding:g}' leave no range "

@@ -345,12 +345,7 @@ def several(given: Any) -> Any:
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
-    """Read the baseline; one that is to be written need not be there yet.
-
-    Raises:
-        UsageError: one is to be written, and nobody says which file (exit 2).
-        CannotRunError: it cannot be read, or not be written (exit 4).
-    """
+    """Read the baseline; one that is to be written need not be there yet."""
     if is_update:
         check_update(path)
     if path is None:

@@ -125,9 +125,6 @@ def gather(
         over: goes through the batches for what is added up batch by batch; see `Blocks.over`. Gradients, and batch
             norm in train mode, take the batches themselves.
         first: the first batch, where `over` may begin with another.
-
-    Raises:
-        ForwardError: the model raised in its main pass (exit 4). What cannot be had otherwise is `missing`.
     """
     checkup = _Checkup(loaded, batches, is_training, track, over or _one_by_one(batches, track), first, seed)
     return checkup.gather(needs, Evidence(is_real=is_real))

@@ -80,12 +80,7 @@ class ModelOutput:
         return all(part.is_finite() for _, part in self.parts)
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedOutput:
-        """Return what a target means in this answer, which is that of the unchanged model.
-
-        Raises:
-            UsageError: it means nothing here (exit 2).
-            CannotRunError: there is nothing to follow in this answer (exit 4).
-        """
+        """Return what a target means in this answer, which is that of the unchanged model."""
         if aim.kind == "logit":
             return self._follow_number(aim)
         if aim.kind == "similar":
@@ -154,11 +149,7 @@ def _of_main(followed: FollowedScore, name: str) -> FollowedOutput:
 
 
 def _indices(aim: TargetSpec, path: str, shape: torch.Size, n_images: int) -> tuple[int, ...]:
-    """Return the indices within one image; given as many as there are dimensions, the first is the image.
-
-    Raises:
-        UsageError: too many, too few or out of range (exit 2).
-    """
+    """Return the indices within one image; given as many as there are dimensions, the first is the image."""
     index = aim.index
     if len(index) == len(shape):
         if n_images > 1:

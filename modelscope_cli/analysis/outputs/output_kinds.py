@@ -126,12 +126,7 @@ class OutputPart(ABC):
 
     @abstractmethod
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        """Return what `aim` means here; the answer it is asked of is that of the unchanged model.
-
-        Raises:
-            UsageError: it means nothing here (exit 2).
-            CannotRunError: there is nothing to follow in this answer (exit 4).
-        """
+        """Return what `aim` means here; the answer it is asked of is that of the unchanged model."""
 
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring

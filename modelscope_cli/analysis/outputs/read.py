@@ -61,9 +61,6 @@ class OutputReader:
         Args:
             args: what the model was given; the size of its image is the unit of boxes.
             n_images: how many images that were, where it is known.
-
-        Raises:
-            CannotRunError: nothing in it is a floating point tensor, or it is not of these images (exit 4).
         """
         images = _boxes_in(output)
         if images is not None:

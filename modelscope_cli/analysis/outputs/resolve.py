@@ -11,12 +11,7 @@ from modelscope_cli.records.progress import SILENT
 
 
 def resolve_aim(typed: str, subject: Subject) -> TargetSpec:
-    """Read a target; the file of `similar:FILE` is prepared as the images are, and the model asked about it.
-
-    Raises:
-        UsageError: it is not one of the forms (exit 2).
-        CannotRunError: the file cannot be read, or the model raised (exit 4).
-    """
+    """Read a target; the file of `similar:FILE` is prepared as the images are, and the model asked about it."""
     aim = parse_aim(typed)
     if aim.kind != "similar":
         return aim

@@ -43,11 +43,7 @@ THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 
 
 def parse_aim(typed: str) -> TargetSpec:
-    """Take a target apart.
-
-    Raises:
-        UsageError: it begins like one of the forms and goes on otherwise (exit 2).
-    """
+    """Take a target apart."""
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
@@ -74,11 +70,7 @@ def parse_aim(typed: str) -> TargetSpec:
 
 
 def class_index(target: str, n_classes: int | None, categories: Sequence[str] | None) -> int:
-    """Read a class, which is an index or a label.
-
-    Raises:
-        UsageError: out of range, an unknown label, or one of several classes (exit 2).
-    """
+    """Read a class, which is an index or a label."""
     if re.fullmatch(r"[+-]?\d{1,18}", target):
         index = int(target)
         last = (n_classes or len(categories or ()) or index + 1) - 1

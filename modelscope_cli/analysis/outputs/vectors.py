@@ -60,11 +60,7 @@ def similarity(values: Tensor, others: Tensor) -> Tensor:
 
 
 def reference_like(aim: TargetSpec, values: Tensor) -> Tensor:
-    """Return what the model made of the file of `similar`, once for every image.
-
-    Raises:
-        CannotRunError: it has another size (exit 4).
-    """
+    """Return what the model made of the file of `similar`, once for every image."""
     assert aim.reference is not None  # whoever parsed the target has asked the model
     if aim.reference.numel() != values[0].numel():
         raise CannotRunError(

@@ -62,9 +62,6 @@ class Masks:
 
         Args:
             logits: of one image, `(classes, H, W)`.
-
-        Raises:
-            CannotRunError: the mask cannot be read, or is not one of this image and model (exit 4).
         """
         if len(words) != 1 or not isinstance(words[0], str):
             raise CannotRunError(
@@ -128,12 +125,7 @@ class Evaluator:
         scoring: Scoring,
         threshold: float,
     ) -> None:
-        """Find the truth of every image before the model runs.
-
-        Raises:
-            UsageError: noise, or images that lie in no folder (exit 2).
-            CannotRunError: an image whose truth nobody gave (exit 4).
-        """
+        """Find the truth of every image before the model runs."""
         given, inputs = subject.given, subject.inputs
         if given.is_noise:
             raise UsageError("noise has no truth to compare with", "give images")
@@ -152,11 +144,7 @@ class Evaluator:
         self._not_numbers: tuple[str, ...] = ()
 
     def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
-        """Hold the predictions for a batch against the truth. `first`: number of its first image.
-
-        Raises:
-            CannotRunError: they cannot be held against this truth (exit 4).
-        """
+        """Hold the predictions for a batch against the truth. `first`: number of its first image."""
         main = answer.main
         if answer.kind not in ("classes", "pixels"):
             raise CannotRunError(
@@ -186,11 +174,7 @@ class Evaluator:
         self._not_numbers = (*self._not_numbers, *judged.not_numbers)[:_MOST_NAMED]
 
     def report(self, *, has_pictures: bool) -> tuple[TruthReport, list[Tensor]]:
-        """Return what was found, and with `has_pictures` the worst images as the model saw them.
-
-        Raises:
-            CannotRunError: nothing can be judged (exit 4).
-        """
+        """Return what was found, and with `has_pictures` the worst images as the model saw them."""
         assert self._sums is not None  # there is always one batch
         if not self._n_images:
             message = (

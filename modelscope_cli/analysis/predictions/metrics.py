@@ -73,11 +73,7 @@ class ClassNames:
         return self._exact.get(word) or self._folded.get(word.casefold()) or []
 
     def find(self, words: Iterable[Word], who: str) -> dict[Word, int]:
-        """Return the index of every class that is named. `who`: names them, for a message.
-
-        Raises:
-            CannotRunError: a word is not a class of this model, or several have that label (exit 4).
-        """
+        """Return the index of every class that is named. `who`: names them, for a message."""
         found: dict[Word, int] = {}
         unknown: list[Word] = []
         for word in dict.fromkeys(words):

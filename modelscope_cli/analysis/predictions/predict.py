@@ -180,11 +180,7 @@ class Predicted:
 
 
 def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
-    """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off.
-
-    Raises:
-        CannotRunError: it is not a prediction (exit 4).
-    """
+    """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off."""
     main = answer.main
     if not isinstance(main, Vectors):
         return answer

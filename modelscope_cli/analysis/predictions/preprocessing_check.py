@@ -246,12 +246,7 @@ def doctor(
 
 
 def _open(subject: Subject) -> Preprocessing:
-    """Open the images, and return how they are prepared.
-
-    Raises:
-        UsageError: not images (exit 2).
-        CannotRunError: not a model that classifies images, or a file that cannot be read (exit 4).
-    """
+    """Open the images, and return how they are prepared."""
     given, family = subject.given, subject.loaded.family
     if given.named is not None:
         raise UsageError(

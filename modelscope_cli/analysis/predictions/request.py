@@ -11,21 +11,13 @@ SCORES = ("auto", "softmax", "sigmoid")
 
 
 def check_scoring(scores: str, threshold: float | None, temperature: float) -> None:
-    """Refuse scores that mean nothing.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse scores that mean nothing."""
     if threshold is not None and scores == "softmax":
         raise _for_sigmoid(threshold)
 
 
 def choose_activation(scores: str, threshold: float | None, module: "nn.Module") -> str:
-    """Return `softmax` or `sigmoid`: what was asked for, else what the model states of itself.
-
-    Raises:
-        UsageError: a threshold, and nothing says that each class is decided on its own (exit 2).
-    """
+    """Return `softmax` or `sigmoid`: what was asked for, else what the model states of itself."""
     from modelscope_cli.inputs.model_config import configured_outputs
 
     if scores == "auto":

@@ -62,9 +62,6 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
 
     Args:
         n_images: how many rows there have to be, where that is known.
-
-    Raises:
-        CannotRunError: the model is not a classifier (exit 4).
     """
     leaves = leaves_of(output)
     # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
@@ -81,11 +78,7 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
 
 
 def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
-    """Refuse labels that are not one for each class; `what` to call them in the message.
-
-    Raises:
-        CannotRunError: too many or too few (exit 4).
-    """
+    """Refuse labels that are not one for each class; `what` to call them in the message."""
     if len(labels) != n_classes:
         n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
         message = f"{what} has {n_labels}, the model {n_classes} classes"

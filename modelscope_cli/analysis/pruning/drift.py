@@ -95,9 +95,6 @@ def measure_pruning(
         reader: of the output of the model, which it holds.
         importance: of the channels of each weight, for the method `activation`.
         interventions: change every pass, the whole model's too.
-
-    Raises:
-        CannotRunError: the model raised, or gives nothing that can be compared (exit 4).
     """
     model, categories = reader.module, reader.categories
     kind, note, n_done = "", None, 0

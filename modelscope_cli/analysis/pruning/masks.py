@@ -35,9 +35,6 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
     """Return the weights under the layers that patterns mean; none mean all. A weight two layers share counts once.
 
     A layer that is named means everything below it as well. TorchScript layers are left out: they take no hooks.
-
-    Raises:
-        UsageError: a pattern that matches nothing, or nothing that has weights (exit 2).
     """
     meant = _below(model, layers) if layers else set(model.modules())
     meant -= _below(model, exclude) if exclude else set()
@@ -164,9 +161,6 @@ def channel_importance(
 
     Args:
         interventions: change every pass; what they do here is not counted.
-
-    Raises:
-        ForwardError: the model raised (exit 4).
     """
     observer = _MeanActivation(prunables)
     names = frozenset(prunable.layer for prunable in prunables)
@@ -179,11 +173,7 @@ def channel_importance(
 
 
 def unranked(prunables: Sequence[Prunable], importance: Mapping[nn.Parameter, Tensor]) -> tuple[Notice, ...]:
-    """Warn of the weights whose channels were not seen.
-
-    Raises:
-        CannotRunError: none were (exit 4).
-    """
+    """Warn of the weights whose channels were not seen."""
     unseen = [
         f"{prunable.layer}.{prunable.name}" for prunable in prunables if prunable.weight not in importance
     ]

@@ -151,12 +151,7 @@ def _files(model: "Model", keywords: Keywords) -> list[Path]:
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:
-    """Refuse a file for the pruned weights that cannot or should not be written, before anything long is begun.
-
-    Raises:
-        UsageError: not .safetensors, or one of the `sources` of the weights (exit 2).
-        CannotRunError: it cannot be written (exit 4).
-    """
+    """Refuse a file for the pruned weights that cannot or should not be written, before anything long is begun."""
     if path.suffix.lower() != ".safetensors":
         message = f"'--save-weights {path}' does not end in .safetensors"
         raise UsageError(message, with_file("--save-weights", path, ".safetensors"))

@@ -46,11 +46,7 @@ def make_request(
     seed: int,
     has_images: bool,
 ) -> PruneRequest:
-    """Check what was asked for.
-
-    Raises:
-        UsageError: a share out of range, or options that contradict each other (exit 2).
-    """
+    """Check what was asked for."""
     request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
     if method == "activation" and not by_channel:
@@ -66,11 +62,7 @@ def make_request(
 
 
 def read_sweep(text: str) -> tuple[float, ...]:
-    """Read `0.1,0.3,0.5`.
-
-    Raises:
-        UsageError: not numbers, or out of range (exit 2).
-    """
+    """Read `0.1,0.3,0.5`."""
     shares = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         try:

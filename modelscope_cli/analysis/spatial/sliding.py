@@ -24,9 +24,6 @@ def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequ
         name: of an operator of torch that slides, without its overload.
         given: its arguments by name.
         before, after: sizes of the sliding dimensions of the input and of the output.
-
-    Raises:
-        ValueError: it is none of those that are known here.
     """
     if "adaptive" in name:
         return [_windows(n, m) for n, m in zip(before, after, strict=True)]

@@ -27,9 +27,6 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
     Args:
         x: any shape, dtype and device; integers and booleans count as numbers, quantized ones are unpacked.
         channel_dim: which dimension holds the channels, None where there are none.
-
-    Raises:
-        TypeError: complex, sparse or meta tensors have no such statistics.
     """
     if x.is_complex() or x.is_sparse or x.is_meta or x.is_nested or x.layout is not torch.strided:
         raise TypeError(f"no statistics of a {_kind(x)} tensor")

@@ -48,11 +48,7 @@ _Key = tuple[str, int]
 
 
 def check_measured(measure: Sequence[str], model: ModelRequest | None = None) -> None:
-    """Refuse what cannot be measured, and weights or a device of a model that is not run with values.
-
-    Raises:
-        UsageError: exit code 2.
-    """
+    """Refuse what cannot be measured, and weights or a device of a model that is not run with values."""
     for one in measure:
         check_choice("measured column", one, MEASURED)
     if model is None or measure:
@@ -87,9 +83,6 @@ def with_measured(
 ) -> tuple[LayerShape, ...]:
     """Return rows with what was asked for: the time of the first batch, and what `stats` and `grads` say of the
     same input.
-
-    Raises:
-        CannotRunError: the model cannot be differentiated (exit 4).
     """
     found: dict[_Key, dict[str, float]] = defaultdict(dict)
     with counting(progress, "measured", len(measure)) as step:

@@ -54,12 +54,7 @@ def _cut(picture: Tensor, box: tuple[int, int, int, int], side: int) -> Image.Im
 def rank_data_set(
     subject: Subject, selection: Selection, k: int, choice: ChannelChoice, results: Results
 ) -> FeatureMapsRecord:
-    """Go through all images once, and draw sheets where there is a folder for them.
-
-    Raises:
-        UsageError: the inputs are not image files (exit 2).
-        CannotRunError: no output has channels, the model raised, or a file cannot be written (exit 4).
-    """
+    """Go through all images once, and draw sheets where there is a folder for them."""
     subject.bind()
     found, n_sampled = find_top_images(subject, selection, k, choice)
     never = subject.uncalled(selection, [one.layer.name for one in found])

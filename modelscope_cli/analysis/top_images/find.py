@@ -49,10 +49,6 @@ def find_top_images(
     Args:
         k: images in each of the three groups.
         choice: of the channels that are shown; strong is one whose largest values have the largest mean.
-
-    Raises:
-        UsageError: the inputs are not image files (exit 2).
-        ForwardError: the model raised (exit 4).
     """
     if subject.inputs.make_blocks is None or not subject.first.names:
         raise UsageError("--top-images needs images to rank", "modelscope featuremaps ... IMAGES")

@@ -24,9 +24,6 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
 
     Args:
         is_whole: all the tensors are wanted, so none may be left behind.
-
-    Raises:
-        CannotRunError: it names the first such tensor (exit 4).
     """
     path, typed = contents.path, shlex.quote(str(contents.path))
     for tensor in tensors:
@@ -45,12 +42,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
 def write_safetensors(
     path: Path, tensors: Sequence[TensorEntry], metadata: dict[str, str], track: Track
 ) -> None:
-    """Write tensors, contiguous; what shares its storage is written for each name.
-
-    Raises:
-        OSError: the disk is full, or the like.
-        CannotRunError: the file is not what its headers said (exit 4).
-    """
+    """Write tensors, contiguous; what shares its storage is written for each name."""
     # The widest first, so that each begins at a multiple of its own width.
     tensors = sorted(tensors, key=lambda tensor: (-BITS[tensor.dtype], tensor.name))
     header = _header(tensors, metadata)

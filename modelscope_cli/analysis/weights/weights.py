@@ -52,11 +52,7 @@ _PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
 def with_stats(
     rows: Sequence[TensorRow], entries: Sequence[TensorEntry], track: Track
 ) -> tuple[TensorRow, ...]:
-    """Return the rows with the statistics of their values; with a `problem` where there are none.
-
-    Raises:
-        CannotRunError: the file is not what its headers said (exit 4).
-    """
+    """Return the rows with the statistics of their values; with a `problem` where there are none."""
     tracked = each_with_file(track(entries))
     return tuple(_with_stats(row, entry, file) for row, (entry, file) in zip(rows, tracked, strict=True))
 
@@ -97,11 +93,7 @@ def _moments(values: Tensor) -> Moments:
 
 
 def _as_numbers(values: Tensor) -> Tensor:
-    """Torch computes with few dtypes; the others fit a wider one.
-
-    Raises:
-        TypeError: they cannot be turned into numbers.
-    """
+    """Torch computes with few dtypes; the others fit a wider one."""
     if values.dtype in _PLAIN or values.is_complex():
         return values
     try:
@@ -291,11 +283,7 @@ def _convert(
 
 
 def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> tuple[TensorEntry, ...]:
-    """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`.
-
-    Raises:
-        UsageError: a pattern that matches nothing, or no regular expression (exit 2).
-    """
+    """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`."""
     if not patterns:
         return tuple(tensors)
     wanted: set[str] = set()

@@ -45,9 +45,6 @@ def data_set(call: Call, settings: "CheckSettings") -> list[str]:
 
     It is a data set where --against is given, where all rules that are selected are about data sets, or where the
     first word is a folder, a list or a shard, and neither the line nor the project names a model.
-
-    Raises:
-        UsageError: an option that is about models (exit 2).
     """
     words = [word for word in (call["first"], *(call["images"] or ())) if word is not None]
     is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)

@@ -40,11 +40,7 @@ def diff(call: Call) -> int:
 
 
 def _sides(call: Call) -> tuple[str, str | None, list[str] | None]:
-    """Return A, B and the images; A is that of --model where none is named by position.
-
-    Raises:
-        UsageError: no A, or --model beside the names of models, of which none is run in it (exit 2).
-    """
+    """Return A, B and the images; A is that of --model where none is named by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
 
     a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]

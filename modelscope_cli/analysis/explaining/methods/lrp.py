@@ -120,11 +120,7 @@ def _folded(called: dict[str, Any], norm: dict[str, Any]) -> dict[str, Any]:
 
 
 def lrp(scored: Scored, image: Tensor) -> Map:
-    """Return the relevance of each pixel; the shares of biases are lost on the way.
-
-    Raises:
-        UnfitError: the model calls something that these rules do not cover.
-    """
+    """Return the relevance of each pixel; the shares of biases are lost on the way."""
     pixels = image.detach().clone().requires_grad_()
     given = pixels.clone()
     with _Rules(given) as rules:

@@ -53,11 +53,7 @@ def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
 
 
 def rollout(scored: Scored, image: Tensor) -> Map:
-    """Return how much of the class token, or of the mean over the patches, comes from each patch.
-
-    Raises:
-        UnfitError: the tokens are not the same ones from layer to layer, or there is no attention.
-    """
+    """Return how much of the class token, or of the mean over the patches, comes from each patch."""
     given = image.clone()
     with torch.no_grad(), _Attention(given) as attention:
         scored.run(given)

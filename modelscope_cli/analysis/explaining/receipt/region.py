@@ -30,11 +30,7 @@ class Region:
 
     @classmethod
     def of_box(cls, text: str) -> Self:
-        """Read `x0,y0,x1,y1`.
-
-        Raises:
-            UsageError: not four numbers, or nothing between them (exit 2).
-        """
+        """Read `x0,y0,x1,y1`."""
         try:
             x0, y0, x1, y1 = (round(float(part)) for part in text.split(","))
         except (ValueError, OverflowError) as error:
@@ -45,11 +41,7 @@ class Region:
 
     @classmethod
     def of_file(cls, path: str) -> Self:
-        """Read an image whose light pixels are inside.
-
-        Raises:
-            CannotRunError: it cannot be read (exit 4).
-        """
+        """Read an image whose light pixels are inside."""
         return cls(f"--mask {path}", mask=decode(ListedImage(path), "L"))
 
     def seen(self, size: tuple[int, int], preprocessing: Preprocessing) -> Tensor:
@@ -57,9 +49,6 @@ class Region:
 
         Args:
             size: width and height of the image file, turned upright.
-
-        Raises:
-            UsageError: the mask has another size than the image, or nothing of the region is seen (exit 2).
         """
         mask = self.mask
         if self.box is not None:

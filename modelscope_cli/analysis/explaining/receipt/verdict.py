@@ -188,12 +188,7 @@ class Requirement:
 
 
 def read_requirements(typed: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
-    """Read every `FIELD>VALUE`, or `passed`.
-
-    Raises:
-        UsageError: another form, an unknown field, a reference the field does not have, or a field of
-            another kind of receipt (exit 2).
-    """
+    """Read every `FIELD>VALUE`, or `passed`."""
     required = tuple(_read(text) for text in typed)
     for one in required:
         if kind == NONE:
