@@ -29,7 +29,7 @@ HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 def read_hooks(
     typed: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
 ) -> list[ReadHook]:
-    """Parse every `--hook`, in order, and import the functions; those handed over in Python are kept as they are."""
+    """Parse every `--hook`, in order, and import the functions; those handed over in Python stay as they are."""
     from modelscope_cli.hooks.spec import parse_hook
 
     hooks: list[ReadHook] = []

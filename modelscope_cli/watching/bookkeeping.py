@@ -89,9 +89,10 @@ class Cycle:
         self._has_closure = not self._n_backward
         if is_recorded and (gradient := self._gradient_seen()) is not None:
             found = self._averages()
-            # A gradient that is always the same leaves momentum where it is.
+            # A gradient that is always the same leaves momentum where it is, and one that is NaN leaves NaN there.
             before = self._found or [gradient]
-            is_same = _are_same(before[1:], found) and not torch.equal(before[0], gradient)
+            is_new = bool(gradient.isfinite().all()) and not torch.equal(before[0], gradient)
+            is_same = is_new and _are_same(before[1:], found)
             self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *found]
         if self._is_looking() and self._n_backward:
             norms = self._norms()

@@ -3,7 +3,6 @@
 import contextlib
 import copy
 import io
-import math
 import random
 import sys
 from collections.abc import Iterator
@@ -49,7 +48,7 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
         turn = (
             (1 - directions.mean(0).norm() ** 2).clamp_min(0).sqrt()
             if flat.shape[1] >= _WIDE
-            else spread + math.nan
+            else torch.zeros_like(spread)
         )
         model.outputs.append(torch.stack([alike.float(), spread, turn]))
     if model.probe is None and not model.step:

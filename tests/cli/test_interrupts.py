@@ -55,14 +55,14 @@ sys.exit(run(sys.argv[1:]))
 SLOW_REPORT = """
 import pathlib, sys, time
 from modelscope_cli.shell.app import run
-from modelscope_cli.commands.grads import folder as grads_report
+from modelscope_cli.report.page import results
 
 def draw(figure, path):
     assert (path.parent / "parameters.csv").exists()
     pathlib.Path("../reached").touch()
     time.sleep(60)
 
-grads_report.save_figure = draw
+results.save_figure = draw
 sys.exit(run(sys.argv[1:]))
 """
 

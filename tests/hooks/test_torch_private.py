@@ -22,7 +22,7 @@ DOORS = {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
-        *("_python_dispatch", "_schema", "_base"),
+        *("_python_dispatch", "_schema", "_base", "_foreach_norm"),
         *("_dynamo", "_FrameAction", "_FrameExecStrategy"),  # frames that torch.compile leaves alone
     },
     "hooks/layers.py": {
@@ -31,22 +31,24 @@ DOORS = {
     "training/model.py": {"_ConvNd"},
     "analysis/pruning/masks.py": {"_ConvTransposeNd"},
     "analysis/activations/batch_norm.py": {"_BatchNorm"},
-    "analysis/activations/lineage.py": {"_NormBase"},
-    "analysis/health/weights.py": {"_BatchNorm"},
-    "analysis/predictions/tally.py": {"_BatchNorm"},
+    "analysis/activations/observer.py": {"_NormBase"},
+    "analysis/health/flow.py": {"_BatchNorm"},
+    "analysis/predictions/preprocessing_check.py": {"_BatchNorm"},
     "inputs/forward_signature.py": {"_forward_pre_hooks"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "models/checkpoint.py": {"_metadata"},
-    "watching/passes.py": {"_is_replica", "_BatchNorm"},
+    "watching/bookkeeping.py": {"_schedulers", "_milestones"},
+    "watching/passes.py": {"_is_replica", "_BatchNorm", "_DropoutNd"},
     "watching/model_registry.py": {"_BatchNorm", "_DropoutNd"},
     "watching/forward_pass.py": {"_NormBase"},
     "watching/parameters.py": {"_fsdp_flattened"},
     "watching/replicas.py": {"_comm_hooks"},
     "watching/whole_outputs.py": {"_forward_hooks", "_forward_pre_hooks", "_softmax", "_log_softmax"},
+    "watching/workers.py": {"_utils", "_worker_loop", "_MapDatasetFetcher"},
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
-OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
+OTHERS = {"_HOMES", "_getframe", "_repr_html_", "_repr_png_", "_fields"}
 OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
 # Typer's, of what stands before a word that is completed.
 OTHERS |= {"_opt_prefixes", "_protected_args"}
