@@ -184,3 +184,9 @@ def test_importing_the_package_costs_nothing(script: str) -> None:
     code = f"import sys; before = set(sys.modules); {script}; print(*sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["modelscope_cli"]
+
+
+def test_a_model_of_a_file_is_built_on_meta_in_a_new_process() -> None:
+    command = [sys.executable, "-m", "modelscope_cli", "summary", f"{SAMPLES}/tiny_resnet.py:TinyResNet"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "not built on the meta device" not in done.stderr

@@ -204,12 +204,13 @@ def on_meta() -> Iterator[None]:
     """Build without memory while open: tensors on meta, except those that constructors read values from."""
     fills = skip_random_fills()
     finder: Any = _ImportForReal(fills)
-    sys.meta_path.insert(0, finder)
-    try:
-        with torch.device("meta"), _KeepValuesOnCpu(), fills:
+    # The finder comes last: torch imports what it needs for a default device when the first one is entered.
+    with torch.device("meta"), _KeepValuesOnCpu(), fills:
+        sys.meta_path.insert(0, finder)
+        try:
             yield
-    finally:
-        sys.meta_path.remove(finder)
+        finally:
+            sys.meta_path.remove(finder)
 
 
 @dataclass(frozen=True, slots=True)
