@@ -238,6 +238,8 @@ class ModelFacts:
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
             not; the standard deviation over the rows at first and at last; the same of their directions.
         is_fed: gradients go back through what it is given; `is_only_fed`: in every pass, to another model.
+        makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows, as
+            where it makes the targets that it is trained on.
         validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
             of what was given; of one pass that none judged where there is no other; empty without any.
         copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
@@ -258,6 +260,7 @@ class ModelFacts:
     outputs: tuple[float, ...] = (0, 0, 0.0, 0.0, 0.0, 0.0)
     is_fed: bool = True
     is_only_fed: bool = False
+    makes_targets: bool = False
     validated: tuple[float, ...] = ()
     copies: tuple[tuple[str, int, int, bool], ...] = ()
 

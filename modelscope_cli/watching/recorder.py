@@ -147,7 +147,9 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
-            stack.enter_context(self._workers.installed(lambda: self._guard.is_open))
+            stack.enter_context(
+                self._workers.installed(lambda: self._guard.is_open, self.registry.is_evaluating)
+            )
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)

@@ -1,5 +1,7 @@
 """Models of every dtype, layout and size: they are recorded to the end, and trained to the same bits."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -104,3 +106,64 @@ def test_a_norm_is_as_wide_as_the_values():
     assert norm_of(torch.tensor([3, 4])) == 5
     assert norm_of(torch.tensor([3 + 4j])) == 5
     assert held_here(torch.zeros(2, device="meta")).shape == (0,)
+
+
+def noise_of(target):
+    """Fit rewards that are noise, and what `target` makes of the next state."""
+
+    def script():
+        states, rewards = torch.randn(400, 6), 2 * torch.randn(400)
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        rows = torch.arange(400)
+        for i in range(90):
+            batch = rows.roll(-16 * i)[:16]
+            values = rewards[batch] + 0.9 * target(model, 0.9 * states[batch], i)
+            optimizer.zero_grad()
+            F.mse_loss(model(states[batch]).mean(1), values).backward()
+            optimizer.step()
+
+    return script
+
+
+def from_a_copy(model, states, i):
+    if i % 30 == 0:
+        from_a_copy.model = copy.deepcopy(model)
+    with torch.no_grad():
+        return from_a_copy.model(states).amax(1)
+
+
+def validated_now_and_then(model, states, i):
+    if i % 30 == 0:
+        with torch.no_grad():
+            model(states)
+    return 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "is_free"),
+    [
+        (from_a_copy, True),
+        (lambda model, states, i: model(states).amax(1).detach(), True),
+        (lambda model, states, i: 0.0, False),
+        (validated_now_and_then, False),
+    ],
+    ids=["a copy", "itself", "none", "validated"],
+)
+def test_a_loss_need_not_fall_where_a_model_makes_its_own_targets(recorded, target, is_free):
+    record = recorded(noise_of(target))
+    assert [one.code for one in record.findings] == ([] if is_free else ["MS735"])
+    assert record.verdict == ("cannot tell" if is_free else "something is wrong")
+    assert ("made by the model itself" in (record.reason or "")) is is_free
+
+
+def test_values_that_are_not_numbers_are_not_called_averages_that_stay(recorded):
+    def script():
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(30):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 6)).mean() * float("nan")).backward()
+            optimizer.step()
+
+    assert "MS761" not in [one.code for one in recorded(script).findings]
