@@ -91,7 +91,8 @@ class Cycle:
             found = self._averages()
             # A gradient that is always the same leaves momentum where it is.
             before = self._found or [gradient]
-            is_same = bool(found) and _are_same(before[1:], found) and not torch.equal(before[0], gradient)
+            is_other = bool(gradient.isfinite().all()) and not torch.equal(before[0], gradient)
+            is_same = _are_same(before[1:], found) and is_other
             self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *found]
         if self._is_looking() and self._n_backward:
             norms = self._norms()

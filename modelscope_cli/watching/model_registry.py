@@ -70,6 +70,7 @@ class WatchedModel:
         n_looked: times it ran without gradients, a backward pass in between; `looked_at`: passes before the last.
         n_made: recorded passes in training mode; `n_reached`: those to whose output a gradient came back.
         makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows.
+        is_sampled: it was given the same again in evaluation mode, no backward pass in between.
         probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.
     """
 
@@ -113,7 +114,11 @@ class WatchedModel:
     n_made: int = 0
     n_reached: int = 0
     makes_targets: bool = False
+    is_sampled: bool = False
     copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    _before: tuple[int, Tensor] | None = (
+        None  # backward passes, and what it was given in evaluation mode last
+    )
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -146,7 +151,10 @@ class WatchedModel:
         self.n_seen += 1
         if x.numel() > 1:
             std, mean = torch.std_mean(x.detach().float(), correction=0)
-            self.seen = torch.stack([mean, std])
+            now, before = torch.stack([mean, std]), self._before
+            is_again = before is not None and before[0] == self.looked_at and torch.equal(before[1], now)
+            self.is_sampled |= is_again
+            self.seen, self._before = now, (self.looked_at, now)
 
     def look(self, n_backward: int) -> None:
         """Note that it runs without gradients, after so many backward passes of the training."""
@@ -197,6 +205,7 @@ class WatchedModel:
             "is_fed": self.is_fed,
             "is_only_fed": self.is_fed and self.is_only_fed,
             "makes_targets": self.makes_targets,
+            "is_sampled": self.is_sampled,
             "copies": [(label, *seen) for label, seen in self.copies.items()],
         }
 
