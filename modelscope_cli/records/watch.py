@@ -238,6 +238,9 @@ class ModelFacts:
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
             not; the standard deviation over the rows at first and at last; the same of their directions.
         is_fed: gradients go back through what it is given; `is_only_fed`: in every pass, to another model.
+        makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows, as
+            where it makes the targets that it is trained on.
+        is_sampled: it was given the same again in evaluation mode, no backward pass in between.
         validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
             of what was given; of one pass that none judged where there is no other; empty without any.
         copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
@@ -258,6 +261,8 @@ class ModelFacts:
     outputs: tuple[float, ...] = (0, 0, 0.0, 0.0, 0.0, 0.0)
     is_fed: bool = True
     is_only_fed: bool = False
+    makes_targets: bool = False
+    is_sampled: bool = False
     validated: tuple[float, ...] = ()
     copies: tuple[tuple[str, int, int, bool], ...] = ()
 
@@ -312,8 +317,8 @@ class ScalarSeries:
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
-LEAKS, DROPPED, REPEATS = "leaks", "dropped", "repeats"
-JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS})
+LEAKS, DROPPED, REPEATS, ACTIVE = "leaks", "dropped", "repeats", "active"
+JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE})
 """Kinds of events that rules judge: what the graph of a loss shows, ranks that are given the same, outputs that
 depend on what they must not, dropout that leaves next to nothing, and workers that draw the same random numbers."""
 SPARSE = "sparse"  # fewer steps are recorded than are due

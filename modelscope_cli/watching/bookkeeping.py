@@ -374,7 +374,14 @@ class Bookkeeper:
             )
 
     def note_copies(self, model: WatchedModel) -> None:
-        """Note which other models are still what a model was at first; once it is gone, what was so stays."""
+        """Note which other models are still what a model was at first; once it is gone, what was so stays.
+
+        And whether the model, or one with the same parameters, runs to make the targets of others.
+        """
+        shapes = [p.shape for p in _own(model)]
+        for other in self._registry.models if shapes else ():
+            is_like = bool(model.n_reached) if other is model else [p.shape for p in _own(other)] == shapes
+            model.makes_targets |= is_like and other.runs_alone(sum(model.trained_steps))
         first = [known[1].sample for p in _own(model) if (known := self._known.get(id(p))) is not None]
         for other in self._registry.models if first else ():
             if other.n_looked and not other.has_been_trained and (own := _own(other)):

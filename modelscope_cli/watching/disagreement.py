@@ -100,6 +100,12 @@ class Breach:
     def culprit(self) -> int:
         return max(self.step - 1, 0)
 
+    @property
+    def farthest(self) -> float | None:
+        """By which share of their size the copies differ at most; None for a breach behind the last record."""
+        later = [step for step in self.copies.common() if step >= self.step]
+        return max(map(self.copies.distance, later), default=None)
+
 
 def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str | None]:
     """Return why the copies differ, what to do about it, and the line it is about."""
@@ -125,6 +131,9 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
             return what + (f", made at {made}" if made else ""), _CALL_IT, where
         own = [one for one in meant if one.key[0] == copies.key[0]]
         left_out = [one.key[1] for one in own if not all(origin.get("averaged") for origin in one.origins)]
+        if any(origin.get("replaced") for one in own for origin in one.origins):
+            words = "was replaced by another parameter" if len(left_out) == 1 else "were replaced by others"
+            return f"{some(left_out)} {words} once DistributedDataParallel was made", _MAKE_LAST, made
         if left_out:
             were = "was" if len(left_out) == 1 else "were"
             words = f"{some(left_out)} {were} frozen, or not there, when DistributedDataParallel was made"
@@ -292,14 +301,17 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     breaches = breaches or list(_late_breaches(meant))
     if not breaches:
         return facts
-    again = min((step for one in breaches if (step := _same_again(one)) is not None), default=None)
-    if again is not None or any(origin.get("local") for one in breaches for origin in one.copies.origins):
-        return replace(facts, averaged_at=again, is_averaged_rarely=True)
-    first = _made_exact(min(breaches, key=lambda one: one.step))
-    ends = [(one.copies, one.copies.common()[-1]) for one in breaches]
-    last = max((copies.distance(step) for copies, step in ends), default=0.0)
-    if first.distance is not None and max(first.distance, last) < _ROUNDING:
-        return replace(facts, differs_by=max(first.distance, last))
+    # A bias in front of a norm hardly moves: it is the same again by chance.
+    apart = [one for one in breaches if one.farthest is None or one.farthest >= _ROUNDING]
+    again = [step for one in apart if (step := _same_again(one)) is not None]
+    if 2 * len(again) > len(apart) or any(
+        origin.get("local") for one in apart for origin in one.copies.origins
+    ):
+        return replace(facts, averaged_at=min(again, default=None), is_averaged_rarely=True)
+    if not apart:
+        return replace(facts, differs_by=max(one.farthest or 0.0 for one in breaches))
+    first = _made_exact(min(apart, key=lambda one: one.step))
+    last = max(one.copies.distance(one.copies.common()[-1]) for one in apart)
     words, cure, place = _cause_of(first, meant)
     odd = _odd_ones(first)
     disagreement = Disagreement(

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.step_sums import StepSums
@@ -29,6 +30,7 @@ _WRAPPERS = {
     "TrainingTask": "trainable_module",  # of timm
 }
 
+_FEW, _OFTEN = 10, 0.4  # passes that make targets; share of all passes, or of the steps
 MOST_SEEN = 64  # passes without gradients, whose input is looked at
 
 CallKey = tuple[str, int]  # a layer's name, and which of its calls
@@ -66,6 +68,9 @@ class WatchedModel:
         is_only_fed: whether they do so, to another model, in every pass in training mode.
         is_average: its class, or what wraps it, says that it averages another model.
         n_looked: times it ran without gradients, a backward pass in between; `looked_at`: passes before the last.
+        n_made: recorded passes in training mode; `n_reached`: those to whose output a gradient came back.
+        makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows.
+        is_sampled: it was given the same again in evaluation mode, no backward pass in between.
         probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.
     """
 
@@ -106,7 +111,14 @@ class WatchedModel:
     is_average: bool = False
     n_looked: int = 0
     looked_at: int = -1
+    n_made: int = 0
+    n_reached: int = 0
+    makes_targets: bool = False
+    is_sampled: bool = False
     copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    _before: tuple[int, Tensor] | None = (
+        None  # backward passes, and what it was given in evaluation mode last
+    )
 
     def begin_step(self, step: int, is_recording: bool) -> None:
         """Forget the passes so far: those to come belong to this step."""
@@ -139,13 +151,36 @@ class WatchedModel:
         self.n_seen += 1
         if x.numel() > 1:
             std, mean = torch.std_mean(x.detach().float(), correction=0)
-            self.seen = torch.stack([mean, std])
+            now, before = torch.stack([mean, std]), self._before
+            is_again = before is not None and before[0] == self.looked_at and torch.equal(before[1], now)
+            self.is_sampled |= is_again
+            self.seen, self._before = now, (self.looked_at, now)
 
     def look(self, n_backward: int) -> None:
         """Note that it runs without gradients, after so many backward passes of the training."""
         self.has_run_without_gradients = True
         self.n_looked += self.looked_at != n_backward
         self.looked_at = n_backward
+
+    def expect_gradient(self, output: Any) -> None:
+        """Count a pass, and whether a gradient comes back to any of what it gave."""
+        reached: list[int] = []
+
+        @left_alone_by_compiler
+        def reach(gradient: Tensor | None) -> None:
+            if gradient is not None and not reached:
+                reached.append(1)
+                self.n_reached += 1
+
+        given = [x for _, x in tensors_in(output) if x.requires_grad]
+        self.n_made += bool(given)
+        for x in given:
+            x.register_hook(reach)
+
+    def runs_alone(self, n_steps: int) -> bool:
+        """Tell whether it runs in most steps where neither a gradient nor a criterion follows."""
+        is_unreached = self.n_made >= _FEW and self.n_made - self.n_reached >= _OFTEN * self.n_made
+        return is_unreached or self.n_looked - sum(self.evaluated) >= max(_OFTEN * n_steps, _FEW)
 
     def layer_sums(self) -> dict[CallKey, StepSums]:
         """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
@@ -169,6 +204,8 @@ class WatchedModel:
             "validated": self._validated_figures(),
             "is_fed": self.is_fed,
             "is_only_fed": self.is_fed and self.is_only_fed,
+            "makes_targets": self.makes_targets,
+            "is_sampled": self.is_sampled,
             "copies": [(label, *seen) for label, seen in self.copies.items()],
         }
 
@@ -298,6 +335,10 @@ class ModelRegistry:
             if self.find(model) is None:
                 self.register(model)
         self.is_closed = only is not None
+
+    def is_evaluating(self) -> bool:
+        """Tell whether any model is in evaluation mode, as while it is validated."""
+        return any(not root.training for model in self.models if (root := model.root()) is not None)
 
     def find(self, module: nn.Module) -> tuple[WatchedModel, str] | None:
         """Return a module's model and its name there; None where it was never seen in one."""

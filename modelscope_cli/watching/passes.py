@@ -241,6 +241,8 @@ class PassWatch:
             return
         if now.model is None:
             return
+        if not name and now.is_training:
+            now.model.expect_gradient(output)
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
             with contextlib.suppress(
                 TypeError, RuntimeError, NotImplementedError

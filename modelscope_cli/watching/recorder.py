@@ -22,7 +22,7 @@ from torch.optim import optimizer as optim
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
+from modelscope_cli.records.watch import REPEATS, SPARSE
 from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -143,7 +143,9 @@ class Recorder:
             )
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
-            stack.enter_context(self._workers.installed(lambda: self._guard.is_open))
+            stack.enter_context(
+                self._workers.installed(lambda: self._guard.is_open, self.registry.is_evaluating)
+            )
             if self.replicas is not None:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
@@ -213,7 +215,7 @@ class Recorder:
         try:
             for model in models:
                 if (leak := find_leak(model, self.criteria.targets)) is not None:
-                    self._guard.tell_once(LEAKS, leak)
+                    self._guard.tell_once(*leak)
         finally:
             self._passes.is_blind = False
 

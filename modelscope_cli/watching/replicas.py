@@ -12,7 +12,7 @@ import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -52,18 +52,25 @@ class ReplicaReport:
 
 @dataclass(slots=True)
 class _Parallel:
-    """A DistributedDataParallel: the parameters that it averages, as they were when it was made."""
+    """A DistributedDataParallel: the parameters that it averages, as they were when it was made, by name."""
 
+    module: "weakref.ref[nn.Module]"
     made: str | None
     group: list[int]
-    averaged: dict[int, "weakref.ref[Tensor]"]
-    ignored: set[int]
+    averaged: dict[str, "weakref.ref[Tensor]"]
+    ignored: set[str]
+    passes: list[int] = field(default_factory=lambda: [0, 0])  # as in `ReplicaReport`
     first: Tensor | None = None  # that it averages
     accumulator: Any = None  # of its gradient, which has the hook
 
-    def averages(self, parameter: Tensor) -> bool:
-        found = self.averaged.get(id(parameter))
-        return found is not None and found() is parameter
+    @property
+    def is_over(self) -> bool:
+        """Whether it has been used and then dropped: from then on each rank may train on its own."""
+        return self.module() is None and any(self.passes)
+
+    def holds_any(self, parameters: list[Tensor]) -> bool:
+        averaged = {id(found) for one in self.averaged.values() if (found := one()) is not None}
+        return any(id(p) in averaged for p in parameters)
 
     @property
     def has_lost_hooks(self) -> bool:
@@ -82,8 +89,9 @@ class ReplicaWatch:
     """Looks at what the ranks should have in common, in one of several processes."""
 
     def __init__(self) -> None:
+        # By the module that was handed to it: its copies are meant to be the same, whatever runs it.
         self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
-        self._passes = [0, 0]
+        self._by_optimizer: dict[tuple[str, int], list[_Parallel]] = {}
         self._open: _Open | None = None
         # By the label of the optimizer: a few values behind its last step, where that was looked at.
         self._last: dict[str, tuple[weakref.ref[Optimizer], dict[int, Tensor] | None]] = {}
@@ -140,20 +148,27 @@ class ReplicaWatch:
     def _made(self, module: Any) -> None:
         ignored = module.parameters_to_ignore
         named = dict(module.module.named_parameters())
-        averaged = [p for name, p in named.items() if p.requires_grad and name not in ignored]
-        self._parallel[module] = one = _Parallel(
+        averaged = {name: p for name, p in named.items() if p.requires_grad and name not in ignored}
+        earlier = self._parallel.get(module.module)
+        self._by_optimizer.clear()
+        self._parallel[module.module] = one = _Parallel(
+            module=weakref.ref(module),
             made=place_of_caller(),
             group=torch.distributed.get_process_group_ranks(module.process_group),
-            averaged={id(p): weakref.ref(p) for p in averaged},
-            ignored={id(p) for name, p in named.items() if name in ignored},
+            averaged={name: weakref.ref(p) for name, p in averaged.items()},
+            ignored=set(ignored),
+            passes=[0, 0] if earlier is None else earlier.passes,
         )
         if averaged:
-            one.first, one.accumulator = averaged[0], _accumulator(averaged[0])
+            one.first = next(iter(averaged.values()))
+            one.accumulator = _accumulator(one.first)
 
     def see_pass(self, module: nn.Module) -> None:
         """Count a forward pass with gradients, where the module is a DistributedDataParallel."""
         if isinstance(module, nn.parallel.DistributedDataParallel) and torch.is_grad_enabled():
-            self._passes[not module.require_backward_grad_sync] += 1
+            one = self._parallel.get(module.module)
+            if one is not None:
+                one.passes[not module.require_backward_grad_sync] += 1
 
     def before_step(self, optimizer: Optimizer, is_recorded: bool) -> None:
         self._open = None
@@ -183,14 +198,21 @@ class ReplicaWatch:
         self._last[label] = weakref.ref(optimizer), None
         if found is None:
             return None
-        values = _few_of(_held(optimizer))
+        parameters = _held(optimizer)
+        values = _few_of(parameters)
         self._last[label] = weakref.ref(optimizer), values
-        averaged, alone = self._passes
-        passes = averaged, alone, bool(found.weights) and self._has_lost_hooks()
+        made = self._parallel_of(label, parameters)
+        averaged, alone = (sum(one.passes[n] for one in made) for n in (0, 1))
+        passes = averaged, alone, bool(found.weights) and any(one.has_lost_hooks for one in made)
         return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
 
-    def _has_lost_hooks(self) -> bool:
-        return any(one.has_lost_hooks for one in self._parallel.values())
+    def _parallel_of(self, label: str, parameters: list[Tensor]) -> list[_Parallel]:
+        """Return what averages parameters of an optimizer; all where none of those that it holds are known."""
+        if (label, len(self._parallel)) not in self._by_optimizer:
+            made = list(self._parallel.values())
+            own = [one for one in made if one.holds_any(parameters)]
+            self._by_optimizer[label, len(made)] = own or made
+        return self._by_optimizer[label, len(self._parallel)]
 
     def last_states(self) -> dict[str, dict[int, int]]:
         """Return checksums of a few values after the last step: by optimizer, and by the place of the parameter."""
@@ -204,11 +226,16 @@ class ReplicaWatch:
     def origin(self, parameter: Tensor) -> dict[str, Any]:
         """Return what is known of how a parameter is averaged: by whom, in which group, and where that was made."""
         for module, one in self._parallel.items():
-            if id(parameter) in one.ignored or not any(p is parameter for p in module.parameters()):
+            name = next((name for name, p in module.named_parameters() if p is parameter), None)
+            if name is None or name in one.ignored or one.is_over:
                 continue
-            hooks = [getattr(hook, "__qualname__", "") for hook, _ in getattr(module, "_comm_hooks", ())]
+            held = one.averaged.get(name)
+            hooks = [
+                getattr(hook, "__qualname__", "") for hook, _ in getattr(one.module(), "_comm_hooks", ())
+            ]
             return {
-                "averaged": one.averages(parameter),
+                "averaged": held is not None and held() is parameter,
+                "replaced": held is not None and held() is not parameter,
                 "group": one.group,
                 "made": one.made,
                 "local": any("localSGD" in hook for hook in hooks),

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import operators_shown_to
+from modelscope_cli.records.watch import ACTIVE, LEAKS
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
 
@@ -22,6 +23,7 @@ _MOST = 1 << 24  # parameters: a larger model is not copied
 _WIDE, _MOST_WIDE = 8, 1 << 12  # values of a row whose direction is looked at
 _MOST_VALUES = 1 << 20  # of what is kept of the first batch
 _SOFTMAX = torch.ops.aten._softmax, torch.ops.aten._log_softmax
+_DROPOUT = torch.ops.aten.bernoulli_.float, torch.ops.aten.native_dropout.default
 _PLACES_FIRST = (  # unless `batch_first` says otherwise
     nn.MultiheadAttention,
     nn.RNNBase,
@@ -67,8 +69,10 @@ def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
     return tuple(x.detach()[:_ROWS].clone() if isinstance(x, Tensor) else x for x in args)
 
 
-def find_leak(model: WatchedModel, targets: Tensor | None) -> str | None:
+def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | None:
     """Say what leaks into an output, from a changed forward pass of a copy in evaluation mode; None where nothing.
+
+    Or that dropout is active there. The first word is the kind of event.
 
     The samples of a batch must not depend on each other where there is one vector for each; an output at a place
     must not depend on later places where its target is the next place of an input.
@@ -90,7 +94,7 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> str | None:
     except Exception:
         return None
     place = f" ({model.called})" if model.called else ""
-    return f"{model.label}: {leak}{place}" if leak else None
+    return (leak[0], f"{model.label}: {leak[1]}{place}") if leak else None
 
 
 @contextlib.contextmanager
@@ -112,15 +116,19 @@ def _untouched(device: torch.device) -> Iterator[None]:
             numpy.set_state(numpys)
 
 
-def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) -> str | None:
+def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
     def run(given: tuple[Any, ...]) -> Tensor:
         made = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in given)))
         return next(out for _, out in made if out.is_floating_point())
 
     batch = [(place, x) for place, x in enumerate(given) if isinstance(x, Tensor)]
     plain, rows = run(given), len(batch[0][1])
-    if not torch.equal(plain, run(given)) or len(plain) != rows:
-        return None  # it is random, or remembers
+    if not torch.equal(plain, run(given)) or len(plain) != rows:  # it is random, or remembers
+        ran: set[Any] = set()
+        with operators_shown_to(lambda operator, *_: ran.add(operator)):
+            run(given)
+        words = "dropout is active in evaluation mode too, so that what is validated is random"
+        return (ACTIVE, words) if ran & set(_DROPOUT) else None
     limit = _CHANGED * float(plain.std())
     told = [(place, x, *found) for place, x in batch if (found := _foretold(x, plain, targets)) is not None]
     if any(behind for *_, behind in told):
@@ -133,7 +141,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
         seen = (changed - plain).transpose(0, time)
         if float(seen[: len(seen) - behind].abs().max()) > limit:
             what = "what comes behind it, which is" if behind else "the target that it is given, which is"
-            return f"its output at one place depends on {what} what it is to predict"
+            return LEAKS, f"its output at one place depends on {what} what it is to predict"
     is_in_rows = any(time == 1 for *_, time, _ in told)
     if is_in_rows or (not told and plain.ndim == 2 and _runs_over_rows(twin, given, rows)):
         for kept, like in ((slice(2), 1), (slice(-2, None), -2)):
@@ -141,7 +149,8 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
             for place, x in batch:
                 others[place][kept] = x[kept]
             if float((run(tuple(others)) - plain)[kept].abs().max()) > limit:
-                return "its output for one sample depends on the other samples of the batch, in evaluation mode too"
+                words = "its output for one sample depends on the other samples of the batch"
+                return LEAKS, f"{words}, in evaluation mode too"
     return None
 
 

@@ -40,8 +40,12 @@ class WorkerWatch:
         self._states: dict[str, dict[tuple[int, int], list[int | None]]] = {}
 
     @contextmanager
-    def installed(self, is_ours: Callable[[], bool]) -> Iterator[None]:
-        """Let every worker that is forked while open report; one that is spawned runs as ever."""
+    def installed(self, is_ours: Callable[[], bool], is_validating: Callable[[], bool]) -> Iterator[None]:
+        """Let every worker that is forked while open report; one that is spawned runs as ever.
+
+        Args:
+            is_ours, is_validating: whether it is the program itself, or the script's validation, that forks it.
+        """
         self._pipe = read, write = os.pipe()
         for end in (read, write):
             os.set_blocking(end, False)
@@ -51,8 +55,9 @@ class WorkerWatch:
         def watched(*args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
                 given = inspect.signature(original).bind(*args, **kwargs).arguments
-                if not is_ours():
-                    _report_batches((given["base_seed"], given["worker_id"]), write)
+                if not is_ours():  # forked, it knows what the script was about to do
+                    is_training = torch.is_grad_enabled() and not is_validating()
+                    _report_batches((given["base_seed"], given["worker_id"]), write, is_training)
             return original(*args, **kwargs)
 
         try:
@@ -73,18 +78,21 @@ class WorkerWatch:
             self._text += found
         *lines, self._text = self._text.split(b"\n")
         for line in lines:
-            seed, number, is_ordered, states = json.loads(line)
+            seed, number, is_training, is_ordered, states = json.loads(line)
             for name, state in states.items():
                 courses = self._states.setdefault(name, {})
                 if len(courses) < _MOST_WORKERS:
                     course = courses.setdefault((seed, number), [])
-                    course.append(None if is_ordered and len(course) == _BATCHES else state)
+                    course.append(state)
+                    if is_ordered and len(course) > _BATCHES:  # the same each time, as for validation
+                        course.append(seed if is_training else None)
         return next((words for name in self._states if (words := self._repeats(name)) is not None), None)
 
     def _repeats(self, name: str) -> str | None:
         known: dict[tuple[int | None, ...], tuple[int, int]] = {}
         for worker, states in self._states[name].items():
-            is_used = len(states) > _BATCHES and all(before != after for before, after in pairwise(states))
+            drawn = states[: _BATCHES + 1]
+            is_used = len(drawn) > _BATCHES and all(before != after for before, after in pairwise(drawn))
             if (
                 is_used
                 and None not in states
@@ -97,7 +105,7 @@ class WorkerWatch:
         return None
 
 
-def _report_batches(worker: tuple[int, int], pipe: int) -> None:
+def _report_batches(worker: tuple[int, int], pipe: int, is_training: bool) -> None:
     """Write the states of all generators before the first batch, and behind each of the first few.
 
     Runs in a worker, whose own copy of torch's class is changed.
@@ -114,7 +122,7 @@ def _report_batches(worker: tuple[int, int], pipe: int) -> None:
             last = indices[-1]
         generators.update({} if generators else _find_generators(dataset))
         states = {name: _state_of(one) for name, one in generators.items()}
-        os.write(pipe, json.dumps([*worker, is_ordered, states]).encode() + b"\n")
+        os.write(pipe, json.dumps([*worker, is_training, is_ordered, states]).encode() + b"\n")
 
     @functools.wraps(original)
     def fetch(self: Any, index: Any) -> Any:

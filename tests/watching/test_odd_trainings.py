@@ -1,5 +1,7 @@
 """Models of every dtype, layout and size: they are recorded to the end, and trained to the same bits."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -104,3 +106,96 @@ def test_a_norm_is_as_wide_as_the_values():
     assert norm_of(torch.tensor([3, 4])) == 5
     assert norm_of(torch.tensor([3 + 4j])) == 5
     assert held_here(torch.zeros(2, device="meta")).shape == (0,)
+
+
+def noise_of(target):
+    """Fit rewards that are noise, and what `target` makes of the next state."""
+
+    def script():
+        states, rewards = torch.randn(400, 6), 2 * torch.randn(400)
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for i in range(250):
+            batch = torch.randint(400, (32,))
+            values = rewards[batch] + 0.9 * target(model, 0.9 * states[batch], i)
+            optimizer.zero_grad()
+            F.mse_loss(model(states[batch]).mean(1), values).backward()
+            optimizer.step()
+
+    return script
+
+
+def from_a_copy(model, states, i):
+    if i % 30 == 0:
+        from_a_copy.model = copy.deepcopy(model)
+    with torch.no_grad():
+        return from_a_copy.model(states).amax(1)
+
+
+def validated_now_and_then(model, states, i):
+    if i % 30 == 0:
+        with torch.no_grad():
+            model(states)
+    return 0.0
+
+
+@pytest.mark.parametrize(
+    ("target", "is_free"),
+    [
+        (from_a_copy, True),
+        (lambda model, states, i: model(states).amax(1).detach(), True),
+        (lambda model, states, i: 0.0, False),
+        (validated_now_and_then, False),
+    ],
+    ids=["a copy", "itself", "none", "validated"],
+)
+def test_a_loss_need_not_fall_where_a_model_makes_its_own_targets(recorded, target, is_free):
+    record = recorded(noise_of(target))
+    assert [one.code for one in record.findings] == ([] if is_free else ["MS735"])
+    assert record.verdict == ("cannot tell" if is_free else "fault")
+    assert ("made by the model itself" in (record.reason or "")) is is_free
+
+
+def test_values_that_are_not_numbers_are_not_called_averages_that_stay(recorded):
+    def script():
+        model = mlp()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(30):
+            optimizer.zero_grad()
+            (model(torch.randn(8, 6)).mean() * float("nan")).backward()
+            optimizer.step()
+
+    assert "MS761" not in [one.code for one in recorded(script).findings]
+
+
+class Dropping(nn.Module):
+    def __init__(self, is_always):
+        super().__init__()
+        self.body, self.is_always = mlp(), is_always
+
+    def forward(self, x):
+        return self.body(F.dropout(x, 0.3, training=self.is_always or self.training))
+
+
+@pytest.mark.parametrize(
+    ("is_always", "draws", "is_told"),
+    [(True, 1, True), (False, 1, False), (True, 5, False), (True, 0, False)],
+)
+def test_dropout_that_stays_active_in_validation_is_named(recorded, is_always, draws, is_told):
+    """Not where the same samples are drawn for several times, nor where nothing is validated."""
+
+    def script():
+        model = Dropping(is_always)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        x, labels = torch.randn(32, 6), torch.randint(3, (32,))
+        for _ in range(30):
+            optimizer.zero_grad()
+            F.cross_entropy(model.train()(x), labels).backward()
+            optimizer.step()
+            with torch.no_grad():
+                for _ in range(draws):
+                    model.eval()(x)
+
+    found = [one for one in recorded(script).findings if one.code == "MS743"]
+    assert bool(found) is is_told
+    assert all("dropout is active in evaluation mode" in one.message for one in found)

@@ -1,5 +1,6 @@
 """Several ranks: their sums, and who disagrees."""
 
+import gc
 import json
 import os
 import socket
@@ -197,6 +198,10 @@ CAUSES = {
     "no sync": ({"passes": (0, 2)}, "every backward pass of rank 1 runs inside no_sync()"),
     "moved": ({"lost": True}, "moved or cast behind DistributedDataParallel"),
     "left out": ({"origin": {"1.weight": {"averaged": False}}}, "1.weight was frozen, or not there"),
+    "replaced": (
+        {"origin": {key: {"averaged": False, "replaced": True} for key in LAYERS[:2]}},
+        "0.weight, 0.bias were replaced by others once DistributedDataParallel was made",
+    ),
     "skipped": ({"end": {"steps": N - 1}}, "rank 0 8 steps and rank 1 7 steps were taken"),
     "rate": ({"lr": 0.2}, "the learning rate is 0.1 on rank 0 and 0.2 on rank 1"),
     "clipped": ({"gradient": HALF}, "every gradient of rank 1 is 0.5 times that of rank 0"),
@@ -265,6 +270,17 @@ def test_weights_that_are_the_same_again_are_averaged_from_time_to_time():
     assert (found.is_averaged_rarely, found.averaged_at, found.disagreement) == (True, 6, None)
 
 
+def test_a_weight_that_hardly_moves_and_is_the_same_again_is_not_averaged_from_time_to_time():
+    ranks = logs(differs_from=1, passes=(0, 0))
+    ranks[1].weights["Net", "0.bias"] = {
+        step: (value + step % 2, 0.5 + 1e-10 * (step % 2), 1.0)
+        for step, (value, *_) in ranks[0].weights["Net", "0.bias"].items()
+    }
+    found = compare_weights(ranks)
+    assert not found.is_averaged_rarely
+    assert "the forward pass of rank 1 goes past DistributedDataParallel" in found.disagreement.message
+
+
 def test_a_difference_by_rounding_is_no_disagreement():
     ranks = logs(differs_from=2)
     for rows in ranks[1].weights.values():
@@ -319,6 +335,39 @@ def test_gradients_that_a_script_reduces_by_itself_are_meant_to_be_the_same():
     origin = watch.origin(model.weight)
     assert (origin["by_hand"], origin["group"]) == (True, [0])
     assert watch.origin(model.bias) == {}
+
+
+@pytest.mark.usefixtures("one_process")
+def test_what_is_handed_to_distributed_data_parallel_is_meant_to_be_the_same():
+    watch, model = ReplicaWatch(), torch.nn.Linear(3, 2)
+    with watch.installed(lambda look, *args: look(*args)):
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    assert watch.origin(model.weight)["averaged"]
+    model.weight = torch.nn.Parameter(model.weight.detach().clone())
+    origin = watch.origin(model.weight)
+    assert (origin["averaged"], origin["replaced"]) == (False, True)
+    del wrapped  # before it was used
+    gc.collect()
+    assert watch.origin(model.bias)["averaged"]
+    with watch.installed(lambda look, *args: look(*args)):
+        wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    watch.see_pass(wrapped)
+    assert watch.origin(model.weight)["averaged"]
+    del wrapped  # once it was: each rank may go on alone
+    gc.collect()
+    assert watch.origin(model.weight) == {}
+
+
+@pytest.mark.usefixtures("one_process")
+def test_passes_are_counted_for_the_optimizer_whose_parameters_they_average():
+    watch, models = ReplicaWatch(), [torch.nn.Linear(3, 2) for _ in range(2)]
+    with watch.installed(lambda look, *args: look(*args)):
+        wrapped = [torch.nn.parallel.DistributedDataParallel(model) for model in models]
+    optimizers = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
+    watch.see_pass(wrapped[0])  # the other model is called past its own
+    for optimizer, n in zip(optimizers, (1, 0), strict=True):
+        watch.before_step(optimizer, True)
+        assert watch.after_step(optimizer, f"SGD {n}").passes == (n, 0, False)
 
 
 def test_many_small_steps_are_looked_at_ever_more_rarely():

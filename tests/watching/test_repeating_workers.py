@@ -40,10 +40,12 @@ class Noisy(Dataset):
         return self.x[i] + draw[self.how]()
 
 
-def said_of(how: str, shuffle: bool = True, workers: int = 2, epochs: int = 1, init=None, batch: int = 4):
+def said_of(
+    how: str, shuffle: bool = True, workers: int = 2, epochs: int = 1, init=None, batch: int = 4, **more
+):
     torch.manual_seed(0)
     watch = WorkerWatch()
-    with watch.installed(lambda: False):  # it is asked in the worker
+    with watch.installed(lambda: False, lambda: more.get("validates", False)):  # asked in the worker
         loader = DataLoader(Noisy(how), batch, shuffle=shuffle, num_workers=workers, worker_init_fn=init)
         seen = [batch for _ in range(epochs) for batch in loader]
         return watch.take(), seen
@@ -63,8 +65,15 @@ def test_numbers_that_are_seeded_for_each_worker_or_sample(how) -> None:
 
 
 def test_validation_in_order_may_have_the_same_noise_each_time() -> None:
-    assert said_of("kept", shuffle=False)[0] is None
-    assert said_of("kept", shuffle=False, batch=1)[0] is None
+    assert said_of("kept", shuffle=False, validates=True)[0] is None
+    assert said_of("kept", shuffle=False, batch=1, validates=True)[0] is None
+    assert said_of("kept", shuffle=False, workers=1, epochs=2)[0] is None
+    with torch.no_grad():
+        assert said_of("kept", shuffle=False)[0] is None
+
+
+def test_a_training_in_order_must_not_give_two_workers_the_same_noise() -> None:
+    assert "workers of a DataLoader" in (said_of("kept", shuffle=False)[0] or "")
 
 
 def test_one_worker_that_begins_anew_in_each_epoch() -> None:
@@ -89,7 +98,7 @@ def test_batches_are_the_same_to_the_last_bit_and_nothing_is_left_behind() -> No
 
 
 def test_a_worker_that_is_spawned_gets_the_loop_of_torch() -> None:
-    with WorkerWatch().installed(lambda: False):
+    with WorkerWatch().installed(lambda: False, lambda: False):
         text = pickle.dumps(worker._worker_loop)
     assert pickle.loads(text) is worker._worker_loop
 

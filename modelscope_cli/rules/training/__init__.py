@@ -16,7 +16,7 @@ from modelscope_cli.rules.training import (
     wiring,
 )
 from modelscope_cli.rules.training.case import Case, Course, TrainingRule
-from modelscope_cli.rules.training.progress import MIN_STEPS, follow
+from modelscope_cli.rules.training.progress import MIN_STEPS, follow, has_moving_targets
 from modelscope_cli.rules.training.story import tell
 
 RULES: tuple[TrainingRule, ...] = tuple(
@@ -111,6 +111,8 @@ def _why_unknown(case: Case) -> str | None:
             "and nothing is known to hold it against: neither what guessing costs nor how often it is right"
         )
         return None if case.progress.is_measured else f"{what}, {unmeasured}"
+    if has_moving_targets(case.facts) and main.n:
+        return f"{what}, and need not fall: the targets seem to be made by the model itself, or by its copy"
     chance = case.progress.chance
     if chance is not None and main.n:
         what += f", where guessing costs {chance:.3g}"

@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import LOSS, PARAMETER
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of, may_wander
+from modelscope_cli.rules.training.progress import (
+    MIN_STEPS,
+    LossCourse,
+    accuracy_of,
+    has_moving_targets,
+    may_wander,
+)
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
+_MOVING = 500  # times that: the loss grows with values that a model makes for itself
 _ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
 _IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
 _BETTER = 0.1  # of what guessing gets wrong
@@ -71,6 +78,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Far above what it had been; of adversaries one may win."""
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
+    threshold *= _MOVING if has_moving_targets(case.facts) else 1
     for course in case.progress.losses:
         if course.n < MIN_STEPS or not math.isfinite(course.end):
             continue

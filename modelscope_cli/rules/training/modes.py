@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
+from modelscope_cli.records.watch import ACTIVE
 from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 
@@ -35,8 +36,16 @@ def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSigh
                 f"{' and '.join(one.loose_modes)} layers act as in training"
             )
             yield TrainingSighting(None, 0, in_training, words, one.called)
+        for event in case.course.events:
+            is_own = event.kind == ACTIVE and event.message.startswith(f"{one.model}: ")
+            if is_own and one.validated and not one.is_sampled:
+                yield TrainingSighting(None, event.step or 0, None, event.message, hint=_SWITCH_OFF)
 
 
+_SWITCH_OFF = (
+    "give training=self.training to functional.dropout, and to scaled_dot_product_attention a dropout_p of 0 "
+    "unless self.training"
+)
 RULES = (
     TrainingRule(
         code="MS718",

@@ -125,7 +125,8 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
     if learns is False and not is_adversarial:
         (course,) = courses
-        learns = None if _is_too_soon(course) or (may_wander(facts) and not course.has_broken) else False
+        is_free = may_wander(facts) or has_moving_targets(facts)
+        learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
     return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
 
 
@@ -138,6 +139,12 @@ def may_wander(facts: TrainingFacts) -> bool:
     """Tell whether the loss may be an energy that is sampled: of tensors of no module, by no known criterion."""
     is_bare = {one.model for one in facts.models} == {"Tensors"}
     return is_bare and not any(one.is_training for one in facts.criteria)
+
+
+def has_moving_targets(facts: TrainingFacts) -> bool:
+    """Tell whether a model makes the numbers that it is trained on, as values of states: its loss need not fall."""
+    has_labels = any(one.is_training and one.classes for one in facts.criteria)
+    return not has_labels and any(one.makes_targets for one in facts.models)
 
 
 def _learns(
