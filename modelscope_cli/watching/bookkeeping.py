@@ -363,7 +363,7 @@ class Bookkeeper:
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
                     has_gradient=known.has_gradient,
-                    has_run=_runs_as(model, owner) in model.ran or not model.has_been_trained,
+                    has_run=not model.has_been_trained or _runs_as(model, owner) in model.ran,
                     is_severed=owner in model.severed or not model.has_been_trained,
                     has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
                     start_rms=known.rms,

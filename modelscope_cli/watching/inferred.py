@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.model_registry import WatchedModel
+from modelscope_cli.watching.owners import find_owners
 from modelscope_cli.watching.parameters import StepWatch, norm_of, sample_of
 from modelscope_cli.watching.place import walk_named
 
@@ -36,6 +37,11 @@ class Tensors(nn.Module):
         ):  # what variables hold may do anything when it is asked for its parts
             names = _names_in(frame, leaves)
         self.replace({names.get(id(leaf), f"tensor{i}"): leaf for i, leaf in enumerate(leaves)})
+
+    def rename(self, owners: Sequence[nn.Module]) -> None:
+        """Call what these modules hold by the names that it has there."""
+        own = {id(p): name for owner in owners for name, p in owner.named_parameters()}
+        self.replace({own.get(id(leaf), name): leaf for name, leaf in self._parameters.items() if leaf is not None})
 
     def replace(self, leaves: dict[str, Tensor]) -> None:
         """Hold these; torch's own way takes an `nn.Parameter` only."""
@@ -74,6 +80,22 @@ def graph_leaves(loss: Any) -> list[Tensor]:
             found[id(leaf)] = leaf
         waiting += [other for other, _ in node.next_functions if other is not None]
     return list(found.values())
+
+
+def loose_leaves(loss: Any, known: set[int]) -> tuple[list[Tensor], list[nn.Module]]:
+    """Return the leaves of a loss that are meant to be trained and are not known, and the modules that hold them.
+
+    Those that are: parameters, and lone numbers; other tensors may be inputs. What a module in evaluation holds may
+    be meant to stay.
+    """
+    found = [
+        leaf
+        for leaf in graph_leaves(loss)
+        if id(leaf) not in known and (type(leaf) is nn.Parameter or (type(leaf) is Tensor and not leaf.ndim))
+    ]
+    owners = find_owners(found)
+    kept = {id(p) for owner in owners for part in owner.modules() if not part.training for p in part.parameters()}
+    return [leaf for leaf in found if id(leaf) not in kept], owners
 
 
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:

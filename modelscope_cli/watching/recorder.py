@@ -27,7 +27,13 @@ from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
-from modelscope_cli.watching.inferred import InferredSteps, Tensors, graph_leaves, inferred
+from modelscope_cli.watching.inferred import (
+    InferredSteps,
+    Tensors,
+    graph_leaves,
+    inferred,
+    loose_leaves,
+)
 from modelscope_cli.watching.loss_graph import faults_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
@@ -41,6 +47,7 @@ from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
+_LOOSE = 8  # backward passes, in the first of which a loss is searched for parameters of no model
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -125,6 +132,7 @@ class Recorder:
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
+        self._loose: list[Tensors] = []
         self._workers = WorkerWatch()
         self._is_told = False  # of steps, by an optimizer of torch's
 
@@ -337,6 +345,8 @@ class Recorder:
         self._guard(self._look_for_tensors, tensors)
         self.settle()
         self._guard(self._look_at_loss, tensors)
+        if self._is_told and self.losses.n_backward < _LOOSE and not self.registry.is_closed:
+            self._guard(self._look_for_loose, tensors)
         self._guard(self.bookkeeper.before_backward)
         self._guard(self.losses.see, tensors)
 
@@ -377,6 +387,17 @@ class Recorder:
             self._inferred.replaced = held.follow(leaves)
         model = next(model for model in models if model.root() is held)
         model.has_run, model.passes[0] = True, 1
+
+    def _look_for_loose(self, loss: Any) -> None:
+        """Know the parameters that a loss is made of, and that neither a model nor an optimizer has."""
+        models = (*self.registry.models, *self.registry.hidden)
+        roots = [root for model in models if (root := model.root()) is not None]
+        known = {id(p) for root in roots for p in root.parameters()} | set(map(id, self.bookkeeper.held()))
+        leaves, owners = loose_leaves(loss, known)
+        if leaves:
+            self._loose.append(Tensors(leaves, frame_of_caller()))
+            self._loose[-1].rename(owners)
+            self.registry.take_in(self._loose[-1], "Parameters")
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Tell of a loss that was computed by hand in a way that may well be a mistake."""
