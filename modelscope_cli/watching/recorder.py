@@ -148,6 +148,7 @@ class Recorder:
                     self.losses,
                     lambda: self._guard.is_open,
                     self._step_skipped,
+                    lambda one: self._guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
                     begin=self._before_backward,
                     end=self._after_backward,
