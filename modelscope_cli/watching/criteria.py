@@ -261,7 +261,12 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
             variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
-            cost = (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0)) / 2 * (n - 1) / n
+            cost = (
+                (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0))
+                / 2
+                * (n - 1)
+                / n
+            )
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
             off = (t - t.median()).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0

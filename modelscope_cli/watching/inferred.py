@@ -41,7 +41,9 @@ class Tensors(nn.Module):
     def rename(self, owners: Sequence[nn.Module]) -> None:
         """Call what these modules hold by the names that it has there."""
         own = {id(p): name for owner in owners for name, p in owner.named_parameters()}
-        self.replace({own.get(id(leaf), name): leaf for name, leaf in self._parameters.items() if leaf is not None})
+        self.replace(
+            {own.get(id(leaf), name): leaf for name, leaf in self._parameters.items() if leaf is not None}
+        )
 
     def replace(self, leaves: dict[str, Tensor]) -> None:
         """Hold these; torch's own way takes an `nn.Parameter` only."""
@@ -94,7 +96,9 @@ def loose_leaves(loss: Any, known: set[int]) -> tuple[list[Tensor], list[nn.Modu
         if id(leaf) not in known and (type(leaf) is nn.Parameter or (type(leaf) is Tensor and not leaf.ndim))
     ]
     owners = find_owners(found)
-    kept = {id(p) for owner in owners for part in owner.modules() if not part.training for p in part.parameters()}
+    kept = {
+        id(p) for owner in owners for part in owner.modules() if not part.training for p in part.parameters()
+    }
     return [leaf for leaf in found if id(leaf) not in kept], owners
 
 

@@ -34,7 +34,7 @@ from modelscope_cli.watching.inferred import (
     inferred,
     loose_leaves,
 )
-from modelscope_cli.watching.loss_graph import faults_of
+from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_optimizers, find_owners
@@ -47,7 +47,7 @@ from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
-_LOOSE = 8  # backward passes, in the first of which a loss is searched for parameters of no model
+_SEARCHED = 8  # backward passes, before which the graph of a loss is searched
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -346,8 +346,8 @@ class Recorder:
         self._guard(self._look_for_tensors, tensors)
         self.settle()
         self._guard(self._look_at_loss, tensors)
-        if self._is_told and self.losses.n_backward < _LOOSE and not self.registry.is_closed:
-            self._guard(self._look_for_loose, tensors)
+        if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
+            self._guard(self._search_graph, tensors)
         self._guard(self.bookkeeper.before_backward)
         self._guard(self.losses.see, tensors)
 
@@ -389,8 +389,11 @@ class Recorder:
         model = next(model for model in models if model.root() is held)
         model.has_run, model.passes[0] = True, 1
 
-    def _look_for_loose(self, loss: Any) -> None:
+    def _search_graph(self, loss: Any) -> None:
         """Know the parameters that a loss is made of, and that neither a model nor an optimizer has."""
+        if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
+            place = place_of_caller()
+            self._guard.tell_once(LEAKS, f"{leak} ({place})" if place else leak)
         models = (*self.registry.models, *self.registry.hidden)
         roots = [root for model in models if (root := model.root()) is not None]
         known = {id(p) for root in roots for p in root.parameters()} | set(map(id, self.bookkeeper.held()))

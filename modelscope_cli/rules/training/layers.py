@@ -101,7 +101,9 @@ def _is_decided(layer: WatchedLayer) -> bool:
 
     The sign of a channel is then that of the mean, and half of them are off by chance.
     """
-    dead, zero = (shares[0] if shares else None for shares in (layer.series.dead_fraction, layer.series.zero_fraction))
+    dead, zero = (
+        shares[0] if shares else None for shares in (layer.series.dead_fraction, layer.series.zero_fraction)
+    )
     return dead is not None and zero is not None and zero - dead < _HARDLY_EVER * (1 - dead)
 
 
