@@ -117,7 +117,7 @@ class CriterionSums:
             shared: what prediction and target have in common; see `_shared`.
         """
         with torch.no_grad():
-            is_given = target.requires_grad  # by a model, as of another view
+            has_no_labels = self.kind == ALIGNMENT or target.requires_grad
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
             if self.kind == BINARY:
@@ -131,7 +131,7 @@ class CriterionSums:
                 right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
                 known = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
-            if self.kind == ALIGNMENT or is_given:
+            if has_no_labels:
                 variance = nothing + math.nan
             figures = [
                 value * rows,
@@ -361,7 +361,6 @@ class CriterionWatch:
         is_training = torch.is_grad_enabled() and value.requires_grad
         if is_training and not self._is_looking():
             return
-        is_fixed = not target.requires_grad  # else a model gives it: no constant is held against that
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
@@ -389,9 +388,10 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        is_told = is_training and is_fixed and target.is_floating_point()
-        shared = _shared(kind, name, x, target) if is_told else None
-        guess = _best_constant(name, target, options) if is_fixed else None
+        shared = guess = None
+        if not target.requires_grad:  # else a model gives it, as of another view
+            shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
+            guess = _best_constant(name, target, options)
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:

@@ -32,7 +32,6 @@ from modelscope_cli.watching.inferred import (
     Tensors,
     graph_leaves,
     inferred,
-    loose_leaves,
 )
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
@@ -132,7 +131,6 @@ class Recorder:
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
-        self._loose: list[Tensors] = []
         self._workers = WorkerWatch()
         self._is_told = False  # of steps, by an optimizer of torch's
 
@@ -390,18 +388,10 @@ class Recorder:
         model.has_run, model.passes[0] = True, 1
 
     def _search_graph(self, loss: Any) -> None:
-        """Know the parameters that a loss is made of, and that neither a model nor an optimizer has."""
+        """Look in the graph of one of the first losses for what it is made of."""
+        self._inferred.take_loose(loss, self.registry, self.bookkeeper.held())
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
-            place = place_of_caller()
-            self._guard.tell_once(LEAKS, f"{leak} ({place})" if place else leak)
-        models = (*self.registry.models, *self.registry.hidden)
-        roots = [root for model in models if (root := model.root()) is not None]
-        known = {id(p) for root in roots for p in root.parameters()} | set(map(id, self.bookkeeper.held()))
-        leaves, owners = loose_leaves(loss, known)
-        if leaves:
-            self._loose.append(Tensors(leaves, frame_of_caller()))
-            self._loose[-1].rename(owners)
-            self.registry.take_in(self._loose[-1], "Parameters")
+            self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Tell of a loss that was computed by hand in a way that may well be a mistake."""

@@ -326,8 +326,8 @@ RULES = (
         severity=WARNING,
         sentence="many channels of a ReLU are zero for every sample",
         threshold=0.4,
-        measure="share of its channels, from the first step to the end, where a quarter of the values of the others "
-        "are zero as well; or to the end of a training that fails",
+        measure="share of its channels, from the first step to the end, where a quarter of the values of the "
+        "others is zero as well; or to the end of a training that fails",
         source="own measurement, tests/bench/verdict: a third at the first step at most in healthy runs",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,

@@ -113,9 +113,9 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
             )
             if is_early:
                 words = (
-                    f"the gradients of {label} are clipped before the gradient scaler unscales them, which leaves a "
-                    f"norm of {norms[-1]:.2g} in every step"
+                    f"the gradients of {label} are clipped before the gradient scaler unscales them, which"
                 )
+                words += f" leaves a norm of {norms[-1]:.2g} in every step"
             place, hint = optimizer.made if optimizer else None, _UNSCALED if is_early else None
             yield TrainingSighting(None, 0, norms[-1], words, place, hint=hint)
 
