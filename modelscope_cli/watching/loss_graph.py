@@ -139,7 +139,7 @@ def _dim_of(node: Any) -> int | None:
 
 
 def _kind_of(node: Any) -> str:
-    return node.name().lstrip("_").partition("Backward")[0]  # type: ignore[no-any-return]
+    return node.name().lstrip("_").partition("Backward")[0]
 
 
 def has_wrong_sign(loss: Tensor) -> bool:
