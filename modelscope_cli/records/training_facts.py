@@ -46,7 +46,8 @@ class OptimizerFacts:
     Attributes:
         made: the line that made it; None where it was made before anybody looked.
         cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
-            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss.
+            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss;
+            `shrunk`: became smaller before a gradient scaler unscaled them.
         held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
         weight_decay: the highest of its groups.
         stale: the last recorded steps before which its averages and counters were the same, though it stepped.
@@ -67,6 +68,7 @@ class OptimizerFacts:
     stale: int = 0
     remade: int = 0
     repeated: int = 0
+    shrunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

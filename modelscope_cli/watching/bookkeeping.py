@@ -5,6 +5,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import lt
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ _LENGTHS = "total_steps", "T_max", "total_iters"  # of a schedule, as torch's ca
 _PROBES = 4  # parameters of an optimizer that stand for all of them
 _SAMPLE = 64  # elements of a parameter that show whether anybody changes it
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
-COUNTED = "uncleared", "emptied", "scaled", "stale", "remade", "repeated"
+COUNTED = "uncleared", "emptied", "scaled", "shrunk", "stale", "remade", "repeated"
 _MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows
 
 
@@ -40,6 +41,7 @@ class Cycle:
             closure several times, those of the evaluation before.
         emptied: those in which there were gradients after the backward pass, and none at the step.
         scaled: those whose loss a gradient scaler had enlarged, and whose gradients nobody has touched since.
+        shrunk: those in which gradients became smaller before a gradient scaler unscaled them.
         stale: the last recorded steps before which its averages and counters were the same, though it stepped.
         remade: steps by an optimizer with averages that was made for them, behind another that took only one.
         repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
@@ -51,6 +53,7 @@ class Cycle:
     uncleared: int = 0
     emptied: int = 0
     scaled: int = 0
+    shrunk: int = 0
     stale: int = 0
     remade: int = 0
     repeated: int = 0
@@ -84,6 +87,12 @@ class Cycle:
             if norms != self._before:  # else it was that of another model
                 self._n_backward += 1
                 self._left, self._scale, self._has_gradient = norms, scale, any(norms)
+
+    def before_unscaling(self) -> None:
+        if self._is_looking() and self._n_backward:
+            norms = self._norms()
+            is_same_set = len(norms) == len(self._left)
+            self.shrunk += is_same_set and all(map(lt, norms, self._left))
 
     def before_step(self, is_recorded: bool = False) -> None:
         self._has_closure = not self._n_backward
@@ -318,6 +327,9 @@ class Bookkeeper:
         for cycle in self._cycles.values():
             cycle.before_backward()
 
+    def before_unscaling(self, optimizer: Stepper) -> None:
+        self.cycle(optimizer).before_unscaling()
+
     def after_backward(self, is_looking: bool, scale: float) -> None:
         """Note which parameters have a gradient, where the step that is being prepared is recorded.
 
@@ -364,7 +376,7 @@ class Bookkeeper:
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
                     has_gradient=known.has_gradient,
-                    has_run=_runs_as(model, owner) in model.ran or not model.has_been_trained,
+                    has_run=not model.has_been_trained or _runs_as(model, owner) in model.ran,
                     is_severed=owner in model.severed or not model.has_been_trained,
                     has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
                     start_rms=known.rms,

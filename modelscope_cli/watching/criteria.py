@@ -37,6 +37,7 @@ _KINDS = {
     "l1_loss": NUMBERS,
     "smooth_l1_loss": NUMBERS,
     "huber_loss": NUMBERS,
+    "gaussian_nll_loss": NUMBERS,
     "kl_div": DIVERGENCE,
     "ctc_loss": ALIGNMENT,
 }
@@ -53,6 +54,8 @@ _MADE_BY = {
     "Tanh": "tanh",
     "Sigmoid": "sigmoid",
     "Hardtanh": "hardtanh",
+    "Add": "sum",
+    "Sub": "sum",
 }
 JOINED = "cat"
 _MOST_NODES = 8  # of views and casts between the criterion and what made its input
@@ -114,6 +117,7 @@ class CriterionSums:
             shared: what prediction and target have in common; see `_shared`.
         """
         with torch.no_grad():
+            has_no_labels = self.kind == ALIGNMENT or target.requires_grad
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
             if self.kind == BINARY:
@@ -127,7 +131,7 @@ class CriterionSums:
                 right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
                 known = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
-            if self.kind == ALIGNMENT:
+            if has_no_labels:
                 variance = nothing + math.nan
             figures = [
                 value * rows,
@@ -255,6 +259,14 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
         elif name == "mse_loss":
             cost = t.var(correction=0)
+        elif name == "gaussian_nll_loss":  # the best variance is that of the targets
+            variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
+            cost = (
+                (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0))
+                / 2
+                * (n - 1)
+                / n
+            )
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
             off = (t - t.median()).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
@@ -376,10 +388,11 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
-        sums.add(
-            mean, x, target, options.get("ignore_index", -100), _best_constant(name, target, options), shared
-        )
+        shared = guess = None
+        if not target.requires_grad:  # else a model gives it, as of another view
+            shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
+            guess = _best_constant(name, target, options)
+        sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:
         if key not in self._misplaced:  # once is enough

@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.watching.model_registry import WatchedModel
-from modelscope_cli.watching.parameters import StepWatch, norm_of, sample_of
-from modelscope_cli.watching.place import walk_named
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
+from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.watching.parameters import StepWatch, is_sharded, norm_of, sample_of
+from modelscope_cli.watching.place import frame_of_caller, walk_named
 
 INFERRED = "inferred"
 _MOST_NODES = 4096  # of a graph whose leaves are looked for
@@ -148,6 +149,30 @@ class InferredSteps:
         self._by_root: dict[int, inferred] = {}
         self.tensors: Tensors | None = None
         self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
+        self._loose: list[Tensors] = []
+
+    def take_loose(self, loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> None:
+        """Let the registry know what a loss is to train, and neither a model nor an optimizer holds.
+
+        Parameters and lone numbers: other leaves may be inputs, and what a module in evaluation holds may be meant
+        to stay.
+        """
+        roots = [root for one in (*registry.models, *registry.hidden) if (root := one.root()) is not None]
+        known = {id(p) for root in roots for p in root.parameters()} | set(map(id, held))
+        leaves = [leaf for leaf in graph_leaves(loss) if id(leaf) not in known]
+        leaves = [
+            leaf for leaf in leaves if type(leaf) is nn.Parameter or not (leaf.ndim or is_sharded(leaf))
+        ]
+        owners = find_owners(leaves)
+        kept = {
+            id(p) for one in owners for part in one.modules() if not part.training for p in part.parameters()
+        }
+        if leaves := [leaf for leaf in leaves if id(leaf) not in kept]:
+            loose = Tensors(leaves, frame_of_caller())
+            own = {id(p): name for owner in owners for name, p in owner.named_parameters()}
+            loose.replace({own.get(id(p), name): p for name, p in loose.named_parameters()})
+            self._loose.append(loose)
+            registry.take_in(loose, "Parameters")
 
     def remember(
         self, models: list[WatchedModel], scale: float, is_recorded: Callable[[inferred], bool]

@@ -11,6 +11,11 @@ from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
 from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
 
 _NEAR = 16  # nodes of the graph behind the loss
+_MANY = 64  # of those searched for a sum of shares
+_BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
+_ROWS_KEPT = {"Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
+_OF_ROWS = {"Addmm", "Mm"}  # a linear layer: a row each
+_SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {
     "NllLoss",
     "NllLoss2D",
@@ -77,6 +82,66 @@ def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None
     return None
 
 
+def shares_of_rows_in(loss: Tensor) -> str | None:
+    """Say that a softmax over the rows of a batch weights what is summed over the columns; None where none does.
+
+    Rows are those of a linear layer's output. Attention over rows ends in a sum over rows, and a mixture has its
+    components in the columns.
+    """
+    waiting: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
+    for _ in range(_MANY):
+        if not waiting:
+            return None
+        node, is_summed = waiting.popleft()
+        kind, shape, dim = _kind_of(node), output_shape_of(node) or (), _dim_of(node)
+        inputs = [other for other, _ in node.next_functions if other is not None]
+        given = (output_shape_of(inputs[0]) if inputs else None) or ()
+        if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
+            if _is_of_rows(inputs[0], shape[0]):
+                return (
+                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, and what it "
+                    "weights is summed over dimension 1"
+                )
+        elif kind in _SUMS:
+            if len(given) != 2 or dim != 1:
+                continue
+            is_summed = True
+        elif kind not in _BY_PLACE:
+            is_summed = False
+        waiting += [(other, is_summed) for other in inputs]
+    return None
+
+
+def _is_of_rows(node: Any, rows: int) -> bool:
+    """Tell whether a tensor comes from a linear layer with as many rows, by nothing that moves them."""
+    for _ in range(_NEAR):
+        shape = output_shape_of(node)
+        if node is None or shape is None or shape[0] != rows:
+            return False
+        kind = _kind_of(node)
+        if kind in _OF_ROWS:
+            return any(_is_weight(other) for other, _ in node.next_functions)
+        if kind not in _ROWS_KEPT:
+            return False
+        node = next((other for other, _ in node.next_functions if other is not None), None)
+    return False
+
+
+def _is_weight(node: Any) -> bool:
+    return node is not None and _kind_of(node) == "T" and hasattr(node.next_functions[0][0], "variable")
+
+
+def _dim_of(node: Any) -> int | None:
+    """Return the only one of two dimensions that a node was told of; -1 is saved as 2**64 - 1."""
+    saved = getattr(node, "_saved_dim", None)
+    found = saved if isinstance(saved, tuple | list) else [saved]
+    return found[0] % 2 if len(found) == 1 and isinstance(found[0], int) else None
+
+
+def _kind_of(node: Any) -> str:
+    return node.name().lstrip("_").partition("Backward")[0]
+
+
 def has_wrong_sign(loss: Tensor) -> bool:
     """Tell whether a loss is minus something that is to be small, or a logarithm of probabilities without a minus.
 
@@ -86,7 +151,7 @@ def has_wrong_sign(loss: Tensor) -> bool:
     for _ in range(_NEAR):
         if node is None:
             return False
-        kind = node.name().lstrip("_").partition("Backward")[0]
+        kind = _kind_of(node)
         if kind in _TO_BE_SMALL:
             return is_negated
         if kind in _TO_BE_LARGE:

@@ -109,6 +109,7 @@ def watched_losses(
     watch: LossWatch,
     is_ours: Callable[[], bool],
     skipped: Callable[[Any], object],
+    unscaling: Callable[[Any], object],
     count_steps: Callable[[], int],
     begin: Callable[[Any], object],
     end: Callable[[], object],
@@ -118,10 +119,12 @@ def watched_losses(
     Args:
         is_ours: False in a process that was forked off.
         skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
+        unscaling: called with the optimizer before a scaler unscales its gradients.
         count_steps: how many steps there were so far.
         begin, end: called before every backward pass, with what it is called on, and after it.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
+    unscale = torch.amp.GradScaler.unscale_
 
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,6 +151,12 @@ def watched_losses(
                 watch.remember_scaled(made, plain, self.get_scale())
         return scaled
 
+    @functools.wraps(unscale)
+    def watched_unscale(self: Any, optimizer: Any) -> Any:
+        if not torch.compiler.is_compiling() and is_ours() and self.is_enabled():
+            unscaling(optimizer)
+        return unscale(self, optimizer)
+
     @functools.wraps(step)
     def watched_step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling():
@@ -160,11 +169,12 @@ def watched_losses(
 
     for ours in (is_ours, count_steps):
         left_alone_by_compiler(ours)
-    for watched in (watched_backward, watched_scale, watched_step):
+    for watched in (watched_backward, watched_scale, watched_unscale, watched_step):
         left_alone_by_compiler(watched, with_callees=False)
     with replaced(
         (torch.autograd, "backward", watched_backward),
         (torch.amp.GradScaler, "scale", watched_scale),
+        (torch.amp.GradScaler, "unscale_", watched_unscale),
         (torch.amp.GradScaler, "step", watched_step),
     ):
         yield

@@ -358,12 +358,12 @@ class ModelRegistry:
             if self.find(module) is None:
                 self._strangers.update(module.modules())
                 if module.training and any(p.requires_grad for p in module.parameters()):
-                    self._take_in(module)
+                    self.take_in(module)
         return self.find(module)
 
-    def _take_in(self, module: nn.Module) -> None:
-        """Know a module that runs inside a model and is not registered there, as in a Python list."""
-        label = self._label(module)
+    def take_in(self, module: nn.Module, kind: str | None = None) -> None:
+        """Know a module that is trained with a model and is not registered there, as in a Python list."""
+        label = self._label(module, kind)
         hidden = WatchedModel(label, weakref.ref(module), has_run_without_gradients=True, has_trained=True)
         self.hidden.append(hidden)
 
@@ -401,8 +401,8 @@ class ModelRegistry:
         self.models.append(model)
         return model
 
-    def _label(self, root: nn.Module) -> str:
-        kind = kind_of(root)
+    def _label(self, root: nn.Module, kind: str | None = None) -> str:
+        kind = kind or kind_of(root)
         others = (
             model.label for model in (*self.models, *self.hidden, *self._named) if model.root() is not root
         )

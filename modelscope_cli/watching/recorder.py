@@ -27,8 +27,13 @@ from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
 from modelscope_cli.watching.guard import Guard
-from modelscope_cli.watching.inferred import InferredSteps, Tensors, graph_leaves, inferred
-from modelscope_cli.watching.loss_graph import faults_of
+from modelscope_cli.watching.inferred import (
+    InferredSteps,
+    Tensors,
+    graph_leaves,
+    inferred,
+)
+from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_optimizers, find_owners
@@ -41,6 +46,7 @@ from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
+_SEARCHED = 8  # backward passes, before which the graph of a loss is searched
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
 _SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
@@ -136,6 +142,7 @@ class Recorder:
                     self.losses,
                     lambda: self._guard.is_open,
                     self._step_skipped,
+                    lambda one: self._guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
                     begin=self._before_backward,
                     end=self._after_backward,
@@ -335,6 +342,8 @@ class Recorder:
         self._guard(self._look_for_tensors, tensors)
         self.settle()
         self._guard(self._look_at_loss, tensors)
+        if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
+            self._guard(self._search_graph, tensors)
         self._guard(self.bookkeeper.before_backward)
         self._guard(self.losses.see, tensors)
 
@@ -376,6 +385,12 @@ class Recorder:
             self._inferred.replaced = held.follow(leaves)
         model = next(model for model in models if model.root() is held)
         model.has_run, model.passes[0] = True, 1
+
+    def _search_graph(self, loss: Any) -> None:
+        """Look in the graph of one of the first losses for what it is made of."""
+        self._inferred.take_loose(loss, self.registry, self.bookkeeper.held())
+        if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
+            self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 
     def _look_at_loss(self, tensors: Any) -> None:
         """Tell of a loss that was computed by hand in a way that may well be a mistake."""

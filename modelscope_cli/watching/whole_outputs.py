@@ -61,7 +61,8 @@ def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
     """Return a few rows of the tensors that a model was given, None where there is anything else or too much."""
     given = [x for x in args if isinstance(x, Tensor)]
     others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
-    if len(made) != 1 or not given or others or any(x.ndim < 2 or is_sharded(x) for x in given):
+    is_one = len(made) == 1 or all(x.ndim == 2 for x in made)
+    if not is_one or not given or others or any(x.ndim < 2 or is_sharded(x) for x in given):
         return None
     is_small = len(given[0]) > 2 and sum(x[:_ROWS].numel() for x in given) <= _MOST_VALUES
     if not is_small or len({len(x) for x in given}) > 1:
@@ -119,7 +120,8 @@ def _untouched(device: torch.device) -> Iterator[None]:
 def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
     def run(given: tuple[Any, ...]) -> Tensor:
         made = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in given)))
-        return next(out for _, out in made if out.is_floating_point())
+        outs = [out for _, out in made if out.is_floating_point() and out.ndim > 1]
+        return outs[0] if len(outs) == 1 else torch.cat([out / out.std() for out in outs], 1)
 
     batch = [(place, x) for place, x in enumerate(given) if isinstance(x, Tensor)]
     plain, rows = run(given), len(batch[0][1])

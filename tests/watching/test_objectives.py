@@ -523,3 +523,36 @@ def test_a_rate_of_zero_long_before_the_end(recorded, ends) -> None:
             schedule.step()
 
     assert ("MS719" in codes(recorded(script))) == (ends == "zero")
+
+
+@pytest.mark.parametrize("kind", ["held", "left out", "by hand", "in evaluation"])
+def test_a_parameter_of_the_loss_alone(recorded, kind) -> None:
+    def script():
+        model, scale = nn.Linear(6, 3), nn.ParameterDict({"log": torch.zeros(())})
+        if kind == "in evaluation":
+            scale.eval()
+        x, y, held = torch.randn(16, 6), torch.randint(3, (16,)), [*model.parameters()]
+        optimizer = torch.optim.SGD([*held, *scale.parameters()] if kind == "held" else held, lr=0.1)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            loss = functional.cross_entropy(model(x), y) * (-scale["log"]).exp() + scale["log"]
+            loss.backward()
+            optimizer.step()
+            if kind == "by hand":
+                scale["log"].data -= 0.1 * scale["log"].grad
+
+    assert ("MS712" in codes(recorded(script))) == (kind == "left out")
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_mixture_whose_weights_sum_to_one_over_the_samples(recorded, dim) -> None:
+    def script():
+        model, x, y = nn.Linear(6, 8), torch.randn(16, 6), torch.randn(16, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            scores, mean = model(x).chunk(2, 1)
+            (-torch.logsumexp(scores.log_softmax(dim) - (y - mean).square(), 1).mean()).backward()
+            optimizer.step()
+
+    assert ("MS759" in codes(recorded(script))) == (dim == 0)

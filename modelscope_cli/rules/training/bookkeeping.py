@@ -88,7 +88,8 @@ def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
     """Return the models in training mode of which no parameter changes, and which belong to what is trained.
 
     One that judges what another gives is run on something else as well, such as what the other is to give; and
-    one whose input is what is optimised may be meant to stay. A head is run on what a trained part gives only.
+    one whose input is what is optimised may be meant to stay. A head is run on what a trained part gives only. Of
+    two that are built alike and fed alike, as in a cycle, both are trained or none.
     """
     kept = {id(one) for one in left}
     changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}
@@ -97,7 +98,10 @@ def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
         for one in case.facts.models
         if one.has_trained and (not one.is_fed or (one.is_only_fed and changing - {one.model}))
     }
-    return belonging - changing
+    fed = [one.model for one in case.facts.models if one.has_trained and one.is_fed]
+    shapes = {model: [one.shape for one in case.course.parameters if one.model == model] for model in fed}
+    twins = {one for one in fed for other in fed if other in changing and shapes[one] == shapes[other]}
+    return (belonging | twins) - changing
 
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:

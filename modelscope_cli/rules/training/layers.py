@@ -18,6 +18,7 @@ from modelscope_cli.rules.training.case import (
 )
 
 _ENTIRELY = 0.9999  # of the values
+_HARDLY_EVER = 0.25  # of the values, that are zero; of inputs around zero a half is
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 
 
@@ -83,7 +84,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         start = lasting(shares, lambda share: share > threshold)
         last = shares[-1]
         # Once there is nothing more to learn, channels fall silent in healthy runs too.
-        is_meant = start is not None and (case.fails or start == 0)
+        is_meant = start is not None and (case.fails or (start == 0 and not _is_decided(layer)))
         if start is not None and is_meant and last is not None and last < _ENTIRELY:
             found.append((layer.series.step[start], layer.order, layer, last))
     if found:
@@ -93,6 +94,17 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             f"{last:.0%} of its channels are zero for every sample, since step {step}{case.beside(others)}"
         )
         yield TrainingSighting(layer, step, last, words)
+
+
+def _is_decided(layer: WatchedLayer) -> bool:
+    """Tell whether at first the other channels are hardly ever zero: of inputs that are much alike, such as maxima.
+
+    The sign of a channel is then that of the mean, and half of them are off by chance.
+    """
+    dead, zero = (
+        shares[0] if shares else None for shares in (layer.series.dead_fraction, layer.series.zero_fraction)
+    )
+    return dead is not None and zero is not None and zero - dead < _HARDLY_EVER * (1 - dead)
 
 
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -314,7 +326,8 @@ RULES = (
         severity=WARNING,
         sentence="many channels of a ReLU are zero for every sample",
         threshold=0.4,
-        measure="share of its channels, from the first step to the end; or to the end of a training that fails",
+        measure="share of its channels, from the first step to the end, where a quarter of the values of the "
+        "others is zero as well; or to the end of a training that fails",
         source="own measurement, tests/bench/verdict: a third at the first step at most in healthy runs",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,

@@ -14,6 +14,10 @@ from modelscope_cli.rules.training.progress import (
     has_moving_targets,
     may_wander,
 )
+from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
+from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of, may_wander
+from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
@@ -212,6 +216,8 @@ def _error(right: float, least: float, rows: int) -> float:
 
 def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """What is predicted for a sample has nothing to do with its target, and does not come to have."""
+    if any(small_updates(case, SMALL)):
+        return  # the weights are what they were: another rule says why
     for one in case.facts.criteria:
         shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
         third = len(shares) // 3
@@ -231,10 +237,18 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             return
 
 
+def _has_labels(one: WatchedCriterion) -> bool:
+    """Tell whether a criterion is given targets of data, rather than what a model gives, as of another view."""
+    if one.name == "cross_entropy":
+        return False  # its labels may be the places of the positives
+    is_given = one.classes is None and one.name != "ctc_loss"
+    return not is_given or any(map(math.isfinite, known(one.series.target_variance)))
+
+
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """What a model gives for different samples becomes one point, and the loss falls with it."""
     main = case.progress.main
-    judged = {one.name for one in case.facts.criteria if one.is_training} - {"cross_entropy"}
+    judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return
     # A sum of cosines that is to be large ends at -1.

@@ -309,4 +309,7 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
     if one.classes and one.label_entropy is not None:
         return scale * one.label_entropy
     known = [value for value in one.series.guessing if value is not None]
-    return scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else None
+    cost = scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else 0.0
+    return (
+        cost if cost > 0 else None
+    )  # a likelihood has no zero, and of equal targets there is nothing to guess

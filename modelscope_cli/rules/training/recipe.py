@@ -22,6 +22,8 @@ from modelscope_cli.rules.training.updates import SMALL, small_updates
 _GONE = 1.001e-2  # share of the highest learning rate, below which next to nothing is learnt; tenths are not exact
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
+_MOSTLY = 0.9  # of the cycles
+_UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _TAKEN = 1e-2  # of a weight, by the decay of one step: ten times a usual step
 
 
@@ -93,20 +95,29 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """All gradients together have the same norm in every step, and it moves nothing."""
-    if not any(small_updates(case, SMALL)):
-        return
+    """All gradients together have the same norm in every step, and it moves nothing, or is that of scaled ones."""
+    is_still = any(small_updates(case, SMALL))
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
+        optimizer = case.optimizer(label)
+        is_early = optimizer is not None and optimizer.shrunk >= max(_MOSTLY * optimizer.cycles, FEW_STEPS)
+        if not is_still and not is_early:
+            continue
         norms = _norms_together(own)
+        norms = norms[len(norms) // 2 :] if is_early else norms  # a scaler finds its scale first
         is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
         if is_even and any(_varies(one.series.grad_norm) for one in own):
-            optimizer = case.optimizer(label)
             words = (
                 f"the gradients of {label} have a norm of {norms[-1]:.2g} in every recorded step, so they are "
                 "clipped to it, and no step changes a weight noticeably"
             )
-            yield TrainingSighting(None, 0, norms[-1], words, optimizer.made if optimizer else None)
+            if is_early:
+                words = (
+                    f"the gradients of {label} are clipped before the gradient scaler unscales them, which"
+                )
+                words += f" leaves a norm of {norms[-1]:.2g} in every step"
+            place, hint = optimizer.made if optimizer else None, _UNSCALED if is_early else None
+            yield TrainingSighting(None, 0, norms[-1], words, place, hint=hint)
 
 
 def _varies(norms: Sequence[float | None]) -> bool:

@@ -198,6 +198,8 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         what = f"of {one.classes}" if one.classes else "whatever the image"
         words = f"every label is of the same class, {what}: there is nothing to tell apart"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
+    if one.made_by == "sum":
+        return  # a difference that is to be zero, as of the sides of an equation
     variances = known(one.series.target_variance)
     if variances and max(variances) < _NO_VARIANCE and len(variances) == len(one.series.step):
         words = f"all the targets of {one.name} are the same number: there is nothing to tell apart"
