@@ -22,7 +22,7 @@ class Guard:
     """
 
     def __init__(
-        self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.perf_counter
+        self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.process_time
     ) -> None:
         self._tell, self._clock = tell, clock
         self.spent = 0.0

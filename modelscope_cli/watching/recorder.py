@@ -32,7 +32,7 @@ from modelscope_cli.watching.loss_graph import faults_of
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_optimizers, find_owners
-from modelscope_cli.watching.parameters import Stepper, StepWatch
+from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
@@ -89,7 +89,7 @@ class Recorder:
         models: look at these only; None at every one that runs.
         optimizers: look at the steps of these only; none: at those of every one that trains a model.
         has_ranks: other processes train the same model.
-        clock: gives the seconds by which recording is kept cheap; None for the time that passes.
+        clock: gives the seconds by which recording is kept cheap; None for those of the processor.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Recorder:
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
-        clock = clock or time.perf_counter
+        clock = clock or time.process_time
         self._budget = Budget(clock)
         self._spent = 0.0  # by the guard, before the step that is being prepared
         self.guard = self._guard = Guard(
@@ -122,6 +122,7 @@ class Recorder:
         )
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
+        self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
@@ -206,6 +207,7 @@ class Recorder:
         clock.cycle.before_step(is_due)
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
+            self._trained.clear()
         if self.replicas is not None:
             self.replicas.before_step(optimizer, is_due)
         if clock.step == _PROBED:
@@ -285,20 +287,25 @@ class Recorder:
             model.flags.spoilt = []  # they are scaled, and often too large: that is why
         self._tell_birth(clock, models, loss)
         for model in models:
-            model.begin_step(model.step, model.is_recording or clock.is_due)
+            model.begin_step(model.step, model.is_recording or clock.is_due, model.is_followed)
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
             self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
 
     def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
-        """Return the models some of whose weights an optimizer holds."""
-        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return [
-            model
-            for model in self.registry.models
-            if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
-        ]
+        """Return the models some of whose weights an optimizer holds, found anew before each recorded step."""
+        known = self._trained.get(id(optimizer))
+        size = [len(group["params"]) for group in optimizer.param_groups] + [len(self.registry.models)]
+        if known is None or known[0]() is not optimizer or known[1] != size:
+            owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            found = [
+                model
+                for model in self.registry.models
+                if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
+            ]
+            known = self._trained[id(optimizer)] = weakref.ref(optimizer), size, found
+        return known[2]
 
     @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -414,11 +421,12 @@ class Recorder:
         is_loss_finite = self.losses.is_finite
         for model in self.registry.models:
             root = model.root()
-            if (
-                root is not None
-                and model.flags.trace
-                and not (model.flags.see_gradients(root) and is_loss_finite)
-            ):
+            if root is None or (model.is_followed and not model.flags.trace):
+                continue
+            is_finite = not model.is_followed or model.flags.see_gradients(
+                root
+            )  # else behind the step, at once
+            if not (is_finite and is_loss_finite):
                 look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
@@ -443,6 +451,11 @@ class Recorder:
             report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
+        is_followed = any(model.is_followed for model in models)
+        if not is_followed and not has_finite_gradients(optimizer):
+            for model in models:
+                if (root := model.root()) is not None:
+                    model.flags.see_gradients(root)
         self._tell_birth(clock, models, report.loss)
         if watch is not None:
             self._look_at_workers()
@@ -457,7 +470,10 @@ class Recorder:
                     for (name, call), sums in model.layer_sums().items()
                 ]
                 report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
-            model.begin_step(clock.step, self._is_due(clock))
+            is_next = self._is_due(clock)
+            model.begin_step(
+                clock.step, is_next, is_next or self._budget.allows(clock.step, is_recorded=False)
+            )
             model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             figures = watch.finish(has_closure)
@@ -468,7 +484,7 @@ class Recorder:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
                 self._guard.tell_once("unseen", f"{what} ({why})")
-        if watch is not None:
+        if watch is not None or is_followed:
             own = self._budget.clock() - begun
             self._budget.take(clock.step, self._guard.spent - self._spent + own)
         self._spent = self._guard.spent

@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.training_facts import LOSS, PARAMETER
+from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
 from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of, may_wander
 
@@ -46,12 +46,14 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_over = any(map(math.isfinite, values[at:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
             words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
-            yield TrainingSighting(None, step, None, words, _place(case), link=case.link_of_break(LOSS))
+            yield TrainingSighting(
+                None, step, None, words, _place(case), link=case.link_of_break(LOSS, UNSEEN)
+            )
             return
     for event in case.course.events:
         if event.kind == "loss":
             words = event.message + _origin(case, event.step or 0)
-            place, link = _place(case), case.link_of_break(LOSS)
+            place, link = _place(case), case.link_of_break(LOSS, UNSEEN)
             yield TrainingSighting(None, event.step or 0, None, words, place, link=link)
             return
 
