@@ -7,8 +7,8 @@ from modelscope_cli.records.naming import label
 LOSS, INPUT, OUTPUT = "loss", "input", "output"
 BETWEEN, GRADIENT, PARAMETER = "between", "gradient", "parameter"
 UNSEEN = "unseen"
-"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers, `UNSEEN` that the layers
-were not looked at in that step."""
+"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers, `UNSEEN` is
+anywhere in a step whose layers were not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +16,8 @@ class Birth:
     """The first non-finite value of a run.
 
     Attributes:
-        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, `UNSEEN`, and `PARAMETER`: the step has made it so.
+        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, `UNSEEN`, and `PARAMETER`: the step has
+            made it so.
         name: of the layer or the parameter in the model; empty for the model itself, and for the loss.
         call: which call of the layer.
     """

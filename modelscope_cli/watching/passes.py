@@ -114,7 +114,7 @@ class PassWatch:
     @left_alone_by_compiler
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
         self._hook()
-        self._leave(module, args, output)
+        self._pass.leave(module)
 
     def count_evaluation(self) -> None:
         """Note that a criterion judged what the last pass without gradients gave."""

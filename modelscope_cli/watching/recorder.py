@@ -231,7 +231,7 @@ class Recorder:
         """Tell whether the step that is being prepared is recorded, which is decided once."""
         if clock.decided[0] != clock.step:
             clock.is_owed |= is_recorded(clock.step, self._every)
-            is_afforded = self._every is not None or self._budget.allows(clock.step)
+            is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
             if clock.is_owed and not is_afforded:
                 self._guard.tell_once(SPARSE, _SPARSE)
             clock.decided = clock.step, clock.is_owed and is_afforded
@@ -333,7 +333,7 @@ class Recorder:
     def settle(self) -> None:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
-        if self._guard.is_open and not self._stepping:
+        if self._inferred.is_open and self._guard.is_open and not self._stepping:
             steps = self._inferred.stepped()
             self._guard(lambda: reports.extend(self._end_step(one, one.watch, False) for one in steps))
         for report in reports:
@@ -341,22 +341,28 @@ class Recorder:
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
-        self._guard(self._look_for_tensors, tensors)
+        self._guard(self._prepare_backward, tensors)
+
+    def _prepare_backward(self, tensors: Any) -> None:
+        self._look_for_tensors(tensors)
         self.settle()
-        self._guard(self._look_at_loss, tensors)
-        self._guard(self.bookkeeper.before_backward)
-        self._guard(self.losses.see, tensors)
+        self._look_at_loss(tensors)
+        self.bookkeeper.before_backward()
+        self.losses.see(tensors)
 
     @left_alone_by_compiler
     def _after_backward(self) -> None:
+        self._guard(self._finish_backward)
+
+    def _finish_backward(self) -> None:
         self.settle()  # it may have stepped by itself, as it went
-        self._guard(self._look_at_gradients)
+        self._look_at_gradients()
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
-            self._guard(self._listener.on_unstepped)
+            self._listener.on_unstepped()
         if not self._stepping and not self._only:
-            self._guard(self._take_up_hidden)
-            self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
+            self._take_up_hidden()
+            self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_for_tensors(self, loss: Any) -> None:
         """Take the leaves of a loss for what is trained, where no module runs and no optimizer holds them."""
@@ -488,6 +494,7 @@ class Recorder:
             own = self._budget.clock() - begun
             self._budget.take(clock.step, self._guard.spent - self._spent + own)
         self._spent = self._guard.spent
+        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1
