@@ -133,17 +133,23 @@ class PassWatch:
 
     @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if torch.compiler.is_compiling() or (self._replicas is None and self._pass.is_aside(module)):
+        if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if torch.compiler.is_compiling() or (self._replicas is None and self._pass.is_aside(module)):
+        if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
+
+    def _is_aside(self, module: nn.Module) -> bool:
+        """Tell at once what is not looked at: a transform of one image, the inside of a pass not followed."""
+        if self._replicas is not None:
+            return False
+        return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass

@@ -370,6 +370,7 @@ class Recorder:
         if (
             self._is_told
             or self._only
+            or self.registry.is_closed
             or any(model.has_been_trained and model.root() is not held for model in models)
         ):
             return

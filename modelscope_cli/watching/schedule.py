@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _OPENING = 20  # steps that are recorded whatever it takes
 _SHARE = 0.05  # of the time of the steps, that looking at them may take from then on
-_ALLOWANCE_S = 0.1  # that it may take beside: of a short run nothing is left out
+_ALLOWANCE_S = 0.05  # that it may take beside
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not looked into either
 
 
@@ -57,5 +57,6 @@ class Budget:
         now = self.clock()
         if step < _OPENING or self._begun is None:
             self._begun = now
+            return True
         most = _ALLOWANCE_S + _SHARE * (now - self._begun - self._spent)
         return self._spent <= (most if is_recorded else _FOLLOWED * most)
