@@ -334,8 +334,8 @@ class Recorder:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
         if self._inferred.is_open and self._guard.is_open and not self._stepping:
-            steps = self._inferred.stepped()
-            self._guard(lambda: reports.extend(self._end_step(one, one.watch, False) for one in steps))
+            ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
+            self._guard(reports.extend, ended)
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
