@@ -367,12 +367,8 @@ class Recorder:
     def _look_for_tensors(self, loss: Any) -> None:
         """Take the leaves of a loss for what is trained, where no module runs and no optimizer holds them."""
         held, models = self._inferred.tensors, self.registry.models
-        if (
-            self._is_told
-            or self._only
-            or self.registry.is_closed
-            or any(model.has_been_trained and model.root() is not held for model in models)
-        ):
+        is_other = self._is_told or self._only or self.registry.is_closed
+        if is_other or any(model.has_been_trained and model.root() is not held for model in models):
             return
         waiting = set(map(id, self.bookkeeper.waiting()))
         leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]

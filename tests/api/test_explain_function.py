@@ -58,7 +58,6 @@ def test_the_model_is_left_as_it_was(unchanged):
     assert planted["hirescam"] == pytest.approx(1.0, abs=1e-5)
     assert all(row.receipt.insertion_chance is not None for row in record.rows)
     assert all(len(row.receipt.tests) >= 7 for row in record.rows)
-    assert all(len(row.receipt.tests) >= 7 for row in record.rows)
     assert str(record)
 
 
@@ -107,10 +106,6 @@ def test_the_figures_of_several_images_are_means():
     assert together.rows[0].receipt.verdict.passed == sum(
         record.rows[0].receipt.verdict.passed for record in single
     )
-    assert together.passes == sum(record.passes for record in single)
-    assert together.rows[0].receipt.verdict.passed == sum(
-        record.rows[0].receipt.verdict.passed for record in single
-    )
     assert together.logit == pytest.approx(sum(record.logit for record in single) / 2, rel=1e-5)
 
 
@@ -152,8 +147,6 @@ def test_a_model_with_one_logit_can_be_explained():
         ({"box": "0,0,9,9", "mask": STAR}, "both say"),
         ({"require": "insertion"}, "FIELD>VALUE"),
         ({"require": "road>0", "receipt": False}, "about the receipt"),
-        ({"require": "road>0"}, "needs the full receipt"),
-        ({"receipt": "ful"}, "did you mean full"),
         ({"require": "road>0"}, "needs the full receipt"),
         ({"receipt": "ful"}, "did you mean full"),
     ],

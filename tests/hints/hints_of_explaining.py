@@ -5,9 +5,6 @@ explain dot.png {T} --require 'covering>0' --no-receipt --method hirescam
 explain dot.png {T} --require qqqq
 explain dot.png {T} --require 'road>0.1' --method hirescam
 explain dot.png {T} --receipt qqqq
-explain dot.png {T} --receipt full --no-receipt --method hirescam
-explain dot.png {T} --require 'road>0.1' --method hirescam
-explain dot.png {T} --receipt qqqq
 explain dot.png {T} --require 'qqqq>1'
 explain dot.png {T} --require 'deletion<x'
 explain dot.png {T} --require 'deletion<1e400'

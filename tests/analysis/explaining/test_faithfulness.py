@@ -191,69 +191,6 @@ def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generat
     assert exam.covering(torch.ones(24, 24))["covering"] is None
 
 
-def test_curves_stay_between_the_blank_and_the_image():
-    """A model that says more of a half than of the whole, and less than of the blank image of the other."""
-    image = torch.rand(1, 1, 12, 12) + 1
-    half = torch.zeros(1, 12, 12)
-    half[:, :6], half[:, 6:] = 2, -1
-    found = Faithfulness(additive(half), image).of(half[0])
-    values = [value for curve in found["curves"] for value in (*curve.inserted, *curve.deleted)]
-    assert values
-    assert min(values) >= 0
-    assert max(values) <= 1
-    assert 0 <= found["deletion"] < found["insertion"] <= 1
-
-
-def test_covering_is_the_correlation_of_what_is_left_with_what_is_said(generator):
-    image, weights, truth = gray_image(generator, side=24)
-    shown = []
-
-    def watched(images):
-        shown.append(images)
-        return additive(weights)(images)
-
-    exam = Faithfulness(watched, image, batch=7)
-    found = exam.covering(truth)
-    assert sum(map(len, shown)) == faithfulness.COVERED + 3
-    halves, said = exam._covered
-    assert torch.equal(halves[0::2], ~halves[1::2])
-    expected, seen = [], []
-    for first in range(0, len(halves), len(halves) // 4):  # a size of patches
-        for blank in (0, 1):
-            group = halves[first : first + len(halves) // 4]
-            left = np.array([truth[half].sum().item() for half in group])
-            values = np.array(said[2 * first + blank : 2 * (first + len(group)) : 2])
-            expected += list(left - left.mean())
-            seen += list(values - values.mean())
-    assert found["covering"] == pytest.approx(np.corrcoef(expected, seen)[0, 1], abs=1e-4)
-    again = exam.covering(-truth)
-    assert again["covering"] == pytest.approx(-found["covering"], abs=1e-4)
-    assert sum(map(len, shown)) == faithfulness.COVERED + 3  # no pass for another map
-
-
-def spot(row, column, side=24):
-    scores = torch.zeros(side, side)
-    scores[row : row + 7, column : column + 7] = 1
-    return scores
-
-
-def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generator):
-    image = torch.rand(1, 3, 24, 24, generator=generator) + 0.5
-    exam = Faithfulness(lambda images: (images * spot(3, 12)).mean((1, 2, 3)).sigmoid(), image)
-
-    def passes(scores):
-        found = exam.covering(scores)
-        return found["covering"] > found["covering_chance"]
-
-    assert exam.unmade == "the model says nearly the same, or more, of the image half covered"
-    exam = Faithfulness(lambda images: (images * spot(3, 12)).mean((1, 2, 3)), image)
-    assert passes(spot(3, 12))
-    assert not passes(spot(15, 2))
-    noise = [passes(torch.rand(24, 24, generator=generator)) for _ in range(40)]
-    assert sum(noise) <= 6  # 5 % of them, and the luck of forty
-    assert exam.covering(torch.ones(24, 24))["covering"] is None
-
-
 def test_without_a_preset_the_mean_colour_is_the_images_own():
     image = torch.rand(1, 3, 8, 8) + 5
     own = Faithfulness(additive(torch.ones(3, 8, 8)), image, is_normalised=False)._baselines["mean colour"]
