@@ -1,6 +1,7 @@
 """Settings for the whole suite, and seeing everything about a model that a command might change."""
 
 import gc
+import math
 import os
 import signal
 import sys
@@ -37,6 +38,12 @@ def pytest_configure() -> None:
     """Let Ctrl-C work in what the tests start: a shell that runs us in the background has it ignored, for all."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let `watch` look into all steps that are due in this process, however busy the machine is."""
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", math.inf)
 
 
 gc.disable()  # until all is imported: most of that stays

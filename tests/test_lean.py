@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 import warm
+from samples_of_results import SAMPLES
 
 from modelscope_cli.lean import lean_imports, without_dynamo
 from modelscope_cli.models.architecture import on_meta, skip_random_fills

@@ -6,7 +6,9 @@ from modelscope_cli.records.naming import label
 
 LOSS, INPUT, OUTPUT = "loss", "input", "output"
 BETWEEN, GRADIENT, PARAMETER = "between", "gradient", "parameter"
-"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers."""
+UNSEEN = "unseen"
+"""Where NaN and infinite values begin; `BETWEEN` is what a module computes between its layers, `UNSEEN` is
+anywhere in a step whose layers were not looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,8 @@ class Birth:
     """The first non-finite value of a run.
 
     Attributes:
-        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, and `PARAMETER`: the step has made it so.
+        what: one of `LOSS`, `INPUT`, `OUTPUT`, `BETWEEN`, `GRADIENT`, `UNSEEN`, and `PARAMETER`: the step has
+            made it so.
         name: of the layer or the parameter in the model; empty for the model itself, and for the loss.
         call: which call of the layer.
     """
@@ -35,6 +38,7 @@ class Birth:
             OUTPUT: f"{name} is not finite",
             BETWEEN: f"what {name} computes between its layers is not finite",
             GRADIENT: f"the gradient of {name} is not finite",
+            UNSEEN: f"the loss or a gradient of {name}, whose layers were not looked at in step {self.step}",
             PARAMETER: f"{name} is not finite after step {self.step}, whose gradients were",
         }[self.what]
 

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 import torch
 
-from modelscope_cli.records.training_facts import BETWEEN, GRADIENT, INPUT, LOSS, OUTPUT, PARAMETER, Birth
+from modelscope_cli.records.training_facts import (
+    BETWEEN,
+    GRADIENT,
+    INPUT,
+    LOSS,
+    OUTPUT,
+    PARAMETER,
+    UNSEEN,
+    Birth,
+)
 from modelscope_cli.watching.finite_flags import (
     BEGUN,
     CALLED,
@@ -100,6 +109,8 @@ def find_birth(
         if model.suspects is not None and model.suspects.first is not None:
             what, name, call = model.suspects.first
             return Birth(what, max(step - 1, 0) if what == PARAMETER else step, model.label, name, call)
+    if any(not model.is_followed for model in own):
+        return Birth(UNSEEN, step, own[0].label, "", 0)
     if not is_loss_finite:
         seen = [model for model in (*own, *others) if model.flags.trace]
         return Birth(LOSS, step, seen[0].label, "", 0) if seen else None

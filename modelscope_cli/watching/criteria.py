@@ -352,6 +352,11 @@ class CriterionWatch:
             found, self._evaluation = self._evaluation, {}
         return found
 
+    def is_looking(self, value: Any) -> bool:
+        """Tell whether what a criterion gave is looked at."""
+        is_training = torch.is_grad_enabled() and isinstance(value, Tensor) and value.requires_grad
+        return not is_training or self._is_looking()
+
     def see(self, name: str, x: Any, target: Any, value: Any, options: dict[str, Any]) -> None:
         """Take in one call of a criterion, of which `value` is what it gave."""
         if not (isinstance(x, Tensor) and isinstance(target, Tensor) and isinstance(value, Tensor)):
@@ -359,8 +364,6 @@ class CriterionWatch:
         if not x.is_floating_point() or not x.numel() or x.is_meta or is_sharded(x) or is_transformed():
             return
         is_training = torch.is_grad_enabled() and value.requires_grad
-        if is_training and not self._is_looking():
-            return
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
@@ -429,12 +432,15 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
     def see(*seen: Any) -> None:
         guard(watch.see, *seen)
 
-    watched = [(functional, name, _watched(name, getattr(functional, name), see)) for name in _KINDS]
+    watched = [
+        (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking))
+        for name in _KINDS
+    ]
     with replaced(*watched):
         yield
 
 
-def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
+def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Callable[[Any], bool]) -> Any:
     """Return a function that does what `original` does, and shows what it was given.
 
     TorchScript compiles the source that it finds behind a wrapper, by the names that the wrapper knows: hence it is
@@ -444,7 +450,7 @@ def _watched(name: str, original: Any, see: Callable[..., None]) -> Any:
 
     @left_alone_by_compiler
     def look(value: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not torch.compiler.is_compiling() and is_looking(value):
             given = signature.bind(*args, **kwargs).arguments
             x, target = (given.get(one, given.get(other)) for one, other in _ARGUMENTS)
             see(name, x, target, value, given)

@@ -94,6 +94,10 @@ class ForwardPass(threading.local):
             pass
         return True
 
+    def is_aside(self, module: nn.Module) -> bool:
+        """Tell whether a module runs inside a root whose pass is neither recorded nor followed."""
+        return self.flagged is None and self.open[0].module is not module
+
     def forget_broken(self) -> None:
         """Close what an exception ended that torch tells no hook of: it is asked for by no `except Exception`."""
         if self._frame is not None and not is_running(self._frame):

@@ -18,14 +18,14 @@ class Guard:
         clock: gives seconds.
 
     Attributes:
-        spent: seconds that the calls took.
+        spent: seconds that the calls took, while `is_timed`.
     """
 
     def __init__(
-        self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.perf_counter
+        self, tell: Callable[[str, str], object], clock: Callable[[], float] = time.process_time
     ) -> None:
         self._tell, self._clock = tell, clock
-        self.spent = 0.0
+        self.spent, self.is_timed = 0.0, True
         self._depth = 0
         self._pid = os.getpid()
         self._is_broken = False
@@ -42,7 +42,7 @@ class Guard:
         """Call `look`; after a mistake of ours say so once, and look no further."""
         if not self.is_open:
             return
-        begun = self._clock()
+        begun = self._clock() if self.is_timed and not self._depth else None
         self._depth += 1
         try:
             with unseen_by_modes():
@@ -55,7 +55,7 @@ class Guard:
             )
         finally:
             self._depth -= 1
-            if not self._depth:
+            if begun is not None:
                 self.spent += self._clock() - begun
 
     def tell_once(self, kind: str, message: str) -> None:

@@ -187,6 +187,11 @@ class InferredSteps:
                 known.open(scale, is_recorded(known))
             model.has_run = False
 
+    @property
+    def is_open(self) -> bool:
+        """Whether any waits for its step."""
+        return any(one.is_open for one in self._by_root.values())
+
     def stepped(self) -> Iterator[inferred]:
         """Give those that have taken a step since; they wait no longer when the next one is asked for."""
         for one in self._by_root.values():

@@ -44,6 +44,7 @@ class WatchedModel:
         label: its class, with `#2` for the second of that class.
         step: optimizer steps its weights have seen.
         is_recording: whether the step that is being prepared is recorded.
+        is_followed: whether its passes are looked into at all.
         sums: what they gave, in the order of calls.
         is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
         has_run: whether it ran with gradients since the last backward pass.
@@ -79,6 +80,7 @@ class WatchedModel:
     wanted: frozenset[str] | None = None
     step: int = 0
     is_recording: bool = True
+    is_followed: bool = True
     is_stepped: bool = False
     has_run: bool = False
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
@@ -120,9 +122,10 @@ class WatchedModel:
         None  # backward passes, and what it was given in evaluation mode last
     )
 
-    def begin_step(self, step: int, is_recording: bool) -> None:
+    def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:
         """Forget the passes so far: those to come belong to this step."""
         self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
+        self.is_followed = is_recording or is_followed
         self.sums, self.eval_sums, self.entering, self.flags = {}, {}, {}, FiniteFlags()
         self.suspects = None
 

@@ -7,7 +7,8 @@ from typing import TypeVar
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.watching.model_registry import peel
+from modelscope_cli.hooks.torch_private import has_compiled
+from modelscope_cli.watching.model_registry import ModelRegistry, peel
 
 _T = TypeVar("_T")
 
@@ -21,6 +22,29 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
     owners = [module for module in _all_of(nn.Module) if _holds(module, wanted)] if wanted else []
     inside = {id(part) for owner in owners for part in owner.modules() if part is not owner}
     return [peel(owner) for owner in owners if id(owner) not in inside]
+
+
+def register_hidden(registry: ModelRegistry, waiting: Iterable[Tensor], n_backward: int) -> bool:
+    """Count in the models whose passes could not be seen, as inside a function that is compiled.
+
+    Returns whether there are any. They have parameters with gradients, and an optimizer that was never seen to step.
+
+    Args:
+        waiting: parameters that no step was seen to change.
+    """
+    models = registry.models
+    if not has_compiled() or any(model.has_run for model in models):
+        return False
+    unclaimed = {id(p): p for p in waiting if p.grad is not None}
+    for model in models:
+        parameters = root.parameters() if (root := model.root()) is not None else ()
+        model.has_run = bool([p for p in parameters if unclaimed.pop(id(p), None) is not None])
+    # Ever more rarely: it goes through everything that Python keeps track of.
+    if unclaimed and n_backward & (n_backward - 1) == 0:
+        for owner in find_owners(unclaimed.values()):
+            if (made := registry.register(owner)) is not None:
+                made.has_run = True
+    return any(model.has_run for model in models)
 
 
 def find_optimizers(parameters: Iterable[Tensor]) -> list[Optimizer]:

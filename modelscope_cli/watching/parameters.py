@@ -1,5 +1,6 @@
 """What one optimizer step does to the parameters: norms before it, and the size of the change."""
 
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -113,6 +114,18 @@ def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
     held = [held_here(x) for x in tensors]
     plain = iter(norms_at_once([x for x in held if x.dtype == torch.float32]))
     return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in held]
+
+
+def has_finite_gradients(optimizer: Stepper) -> bool:
+    """Tell whether the norms of all gradients that an optimizer applies are finite."""
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    kinds = {(type(x), x.dtype, x.layout, x.device.type, x.device.index) for x in grads}
+    with torch.no_grad():
+        if len(kinds) == 1 and next(iter(kinds))[:3] == (Tensor, torch.float32, torch.strided):
+            return math.isfinite(
+                torch.stack(norms_at_once(grads)).sum().item()
+            )  # at once: most steps do only this
+        return all(map(math.isfinite, fetched(norms_of(grads))))
 
 
 def fetched(numbers: list[Tensor]) -> list[float]:

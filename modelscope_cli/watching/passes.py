@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules import module as hooks
+from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import (
@@ -79,6 +80,8 @@ class PassWatch:
         self._guard, self._settle, self._replicas = guard, settle, replicas
         self.is_blind = False  # while passes are our own
         self._pass = ForwardPass()
+        self._handles: list[RemovableHandle] = []
+        self._is_away = False  # until the root that runs now ends
         self._functional = FunctionalWatch(self._called)
         self._evaluated: tuple[WatchedModel, bool] | None = (
             None  # ran last without gradients; in training mode?
@@ -88,10 +91,30 @@ class PassWatch:
     def installed(self) -> Iterator[None]:
         """Look on while open."""
         with ExitStack() as stack:
-            stack.callback(hooks.register_module_forward_pre_hook(self._enter).remove)
-            stack.callback(hooks.register_module_forward_hook(self._leave, always_call=True).remove)
+            self._hook()
+            stack.callback(self._unhook)
             stack.callback(self._functional.switch, False)
             yield
+
+    def _hook(self) -> None:
+        """See every module."""
+        self._unhook()
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def _unhook(self, root: nn.Module | None = None) -> None:
+        """See none, but when `root` ends, which runs now: to be called by torch costs small layers much."""
+        for handle in self._handles:
+            handle.remove()
+        self._is_away = root is not None
+        self._handles = [] if root is None else [root.register_forward_hook(self._wake, always_call=True)]
+
+    @left_alone_by_compiler
+    def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._hook()
+        self._pass.leave(module)
 
     def count_evaluation(self) -> None:
         """Note that a criterion judged what the last pass without gradients gave."""
@@ -102,19 +125,31 @@ class PassWatch:
     def forget_broken(self) -> None:
         """Close what an exception has ended."""
         self._pass.forget_broken()
+        if not self._pass.open and self._is_away:
+            self._hook()
         self._functional.switch(self._pass.wants_functions)
 
     # Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
 
     @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
+        if torch.compiler.is_compiling() or self._is_aside(module):
+            return
+        if not in_backward() and not self.is_blind:
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling() and not in_backward() and not self.is_blind:
+        if torch.compiler.is_compiling() or self._is_aside(module):
+            return
+        if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
+
+    def _is_aside(self, module: nn.Module) -> bool:
+        """Tell at once what is not looked at: a transform of one image, the inside of a pass not followed."""
+        if self._replicas is not None:
+            return False
+        return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
@@ -138,6 +173,9 @@ class PassWatch:
             model = flagged if is_recorded else None
             now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
             now.is_training = peel(module).training
+            found = self._registry.find(peel(module))
+            if can_look_between and found is not None and self._is_passed_over(module, found[0]):
+                self._unhook(module)
             if model is not None:
                 self._look_at_arguments(model, args)
         name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)
@@ -147,6 +185,11 @@ class PassWatch:
         if now.model is not None and name is not None:
             self._look_at_call(now.model, name, module, args)
         self._functional.switch(now.wants_functions)
+
+    def _is_passed_over(self, root: nn.Module, model: WatchedModel) -> bool:
+        """Tell whether nothing inside a pass is looked at; what has no gradient may be refused its fast path."""
+        is_seen = self._replicas is not None and not isinstance(root, nn.parallel.DistributedDataParallel)
+        return not (model.is_followed or is_seen) and torch.is_grad_enabled()
 
     def _name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
         found = self._registry.find_in(model, module)
@@ -183,7 +226,7 @@ class PassWatch:
         model.has_trained |= root.training
         most = _MOST_PASSES if root.training else _MOST_EVALUATED
         is_recorded = model.is_recording and model.passes[not root.training] <= most
-        if not root.training and not is_recorded:
+        if not is_recorded and not (root.training and model.is_followed):
             return None, False
         if is_harmless(model, self._registry):
             model.flags = FiniteFlags()

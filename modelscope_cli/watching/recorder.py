@@ -20,9 +20,9 @@ from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
+from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.training_facts import Birth
-from modelscope_cli.records.watch import REPEATS, SPARSE
+from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
 from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -36,8 +36,8 @@ from modelscope_cli.watching.inferred import (
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_optimizers, find_owners
-from modelscope_cli.watching.parameters import Stepper, StepWatch
+from modelscope_cli.watching.owners import find_optimizers, find_owners, register_hidden
+from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
@@ -91,7 +91,7 @@ class Recorder:
         models: look at these only; None at every one that runs.
         optimizers: look at the steps of these only; none: at those of every one that trains a model.
         has_ranks: other processes train the same model.
-        clock: gives the seconds by which recording is kept cheap; None for the time that passes.
+        clock: gives the seconds by which recording is kept cheap; None for those of the processor.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Recorder:
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
-        clock = clock or time.perf_counter
+        clock = clock or time.process_time
         self._budget = Budget(clock)
         self._spent = 0.0  # by the guard, before the step that is being prepared
         self.guard = self._guard = Guard(
@@ -124,6 +124,7 @@ class Recorder:
         )
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
+        self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
@@ -211,6 +212,7 @@ class Recorder:
         clock.cycle.before_step(is_due)
         if is_due:
             self._stepping[0].watch = StepWatch(optimizer)
+            self._trained.clear()
         if self.replicas is not None:
             self.replicas.before_step(optimizer, is_due)
         if clock.step == _PROBED:
@@ -234,7 +236,7 @@ class Recorder:
         """Tell whether the step that is being prepared is recorded, which is decided once."""
         if clock.decided[0] != clock.step:
             clock.is_owed |= is_recorded(clock.step, self._every)
-            is_afforded = self._every is not None or self._budget.allows(clock.step)
+            is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
             if clock.is_owed and not is_afforded:
                 self._guard.tell_once(SPARSE, _SPARSE)
             clock.decided = clock.step, clock.is_owed and is_afforded
@@ -290,20 +292,25 @@ class Recorder:
             model.flags.spoilt = []  # they are scaled, and often too large: that is why
         self._tell_birth(clock, models, loss)
         for model in models:
-            model.begin_step(model.step, model.is_recording or clock.is_due)
+            model.begin_step(model.step, model.is_recording or clock.is_due, model.is_followed)
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
             self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
 
     def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
-        """Return the models some of whose weights an optimizer holds."""
-        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
-        return [
-            model
-            for model in self.registry.models
-            if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
-        ]
+        """Return the models some of whose weights an optimizer holds, found anew before each recorded step."""
+        known = self._trained.get(id(optimizer))
+        size = [len(group["params"]) for group in optimizer.param_groups] + [len(self.registry.models)]
+        if known is None or known[0]() is not optimizer or known[1] != size:
+            owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+            found = [
+                model
+                for model in self.registry.models
+                if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
+            ]
+            known = self._trained[id(optimizer)] = weakref.ref(optimizer), size, found
+        return known[2]
 
     @left_alone_by_compiler
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -331,42 +338,48 @@ class Recorder:
     def settle(self) -> None:
         """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
         reports: list[StepReport] = []
-        if self._guard.is_open and not self._stepping:
-            steps = self._inferred.stepped()
-            self._guard(lambda: reports.extend(self._end_step(one, one.watch, False) for one in steps))
+        if self._inferred.is_open and self._guard.is_open and not self._stepping:
+            ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
+            self._guard(reports.extend, ended)
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
-        self._guard(self._look_for_tensors, tensors)
+        self._guard(self._prepare_backward, tensors)
+
+    def _prepare_backward(self, tensors: Any) -> None:
+        self._look_for_tensors(tensors)
         self.settle()
-        self._guard(self._look_at_loss, tensors)
+        self._look_at_loss(tensors)
         if self._is_told and self.losses.n_backward < _SEARCHED and not self.registry.is_closed:
-            self._guard(self._search_graph, tensors)
-        self._guard(self.bookkeeper.before_backward)
-        self._guard(self.losses.see, tensors)
+            self._search_graph(tensors)
+        self.bookkeeper.before_backward()
+        self.losses.see(tensors)
 
     @left_alone_by_compiler
     def _after_backward(self) -> None:
+        self._guard(self._finish_backward)
+
+    def _finish_backward(self) -> None:
         self.settle()  # it may have stepped by itself, as it went
-        self._guard(self._look_at_gradients)
+        self._look_at_gradients()
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
-            self._guard(self._listener.on_unstepped)
+            self._listener.on_unstepped()
         if not self._stepping and not self._only:
-            self._guard(self._take_up_hidden)
-            self._guard(self._inferred.remember, self.registry.models, self.losses.scale, self._is_awaited)
+            if register_hidden(self.registry, self.bookkeeper.waiting(), n):
+                message = (
+                    "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
+                )
+                self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
+            self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_for_tensors(self, loss: Any) -> None:
         """Take the leaves of a loss for what is trained, where no module runs and no optimizer holds them."""
         held, models = self._inferred.tensors, self.registry.models
-        if (
-            self._is_told
-            or self._only
-            or self.registry.is_closed
-            or any(model.has_been_trained and model.root() is not held for model in models)
-        ):
+        is_other = self._is_told or self._only or self.registry.is_closed
+        if is_other or any(model.has_been_trained and model.root() is not held for model in models):
             return
         waiting = set(map(id, self.bookkeeper.waiting()))
         leaves = [leaf for leaf in graph_leaves(loss) if leaf.is_floating_point()]
@@ -400,27 +413,6 @@ class Recorder:
         for kind, message in faults_of(tensors):
             self._guard.tell_once(kind, f"{message} ({place})" if place else message)
 
-    def _take_up_hidden(self) -> None:
-        """Count in the models whose passes could not be seen, as inside a function that is compiled.
-
-        They have parameters with gradients, and an optimizer that was never seen to step.
-        """
-        models, n = self.registry.models, self.losses.n_backward
-        if not has_compiled() or any(model.has_run for model in models):
-            return
-        waiting = {id(p): p for p in self.bookkeeper.waiting() if p.grad is not None}
-        for model in models:
-            parameters = root.parameters() if (root := model.root()) is not None else ()
-            found = [id(p) for p in parameters if waiting.pop(id(p), None) is not None]
-            model.has_run = bool(found)
-        if waiting and n & (n - 1) == 0:  # ever more rarely: it goes through all that there is
-            for owner in find_owners(waiting.values()):
-                if (made := self.registry.register(owner)) is not None:
-                    made.has_run = True
-        if any(model.has_run for model in models):
-            message = "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
-            self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
-
     def _look_at_gradients(self) -> None:
         if self.replicas is not None:
             self.replicas.see_gradients(self.bookkeeper)
@@ -428,11 +420,12 @@ class Recorder:
         is_loss_finite = self.losses.is_finite
         for model in self.registry.models:
             root = model.root()
-            if (
-                root is not None
-                and model.flags.trace
-                and not (model.flags.see_gradients(root) and is_loss_finite)
-            ):
+            if root is None or (model.is_followed and not model.flags.trace):
+                continue
+            is_finite = not model.is_followed or model.flags.see_gradients(
+                root
+            )  # else behind the step, at once
+            if not (is_finite and is_loss_finite):
                 look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
@@ -457,6 +450,11 @@ class Recorder:
             report.replicas = self.replicas.after_step(optimizer, clock.label)
         report.criteria, report.evaluated = self.criteria.take(True), self.criteria.take(False)
         models = self._models_of(optimizer)
+        is_followed = any(model.is_followed for model in models)
+        if not is_followed and not has_finite_gradients(optimizer):
+            for model in models:
+                if (root := model.root()) is not None:
+                    model.flags.see_gradients(root)
         self._tell_birth(clock, models, report.loss)
         if watch is not None:
             self._look_at_workers()
@@ -471,7 +469,10 @@ class Recorder:
                     for (name, call), sums in model.layer_sums().items()
                 ]
                 report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
-            model.begin_step(clock.step, self._is_due(clock))
+            is_next = self._is_due(clock)
+            model.begin_step(
+                clock.step, is_next, is_next or self._budget.allows(clock.step, is_recorded=False)
+            )
             model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             figures = watch.finish(has_closure)
@@ -482,10 +483,11 @@ class Recorder:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
                 self._guard.tell_once("unseen", f"{what} ({why})")
-        if watch is not None:
+        if watch is not None or is_followed:
             own = self._budget.clock() - begun
             self._budget.take(clock.step, self._guard.spent - self._spent + own)
         self._spent = self._guard.spent
+        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1

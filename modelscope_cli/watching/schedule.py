@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 _OPENING = 20  # steps that are recorded whatever it takes
-_SHARE = 0.1  # of the time of the steps, that recording may take from then on
-_ALLOWANCE_S = 0.25  # that it may take beside: a short run is recorded in full, however busy the machine is
+_SHARE = 0.05  # of the time of the steps, that looking at them may take from then on
+_ALLOWANCE_S = 0.25  # that it may take beside
+_FOLLOWED = 0.5  # of both, above which steps that are not recorded are not looked into either
 
 
 def is_recorded(step: int, every: int | None) -> bool:
@@ -33,26 +34,29 @@ def _is_due(step: int, young: int, per_doubling: int) -> bool:
 
 @dataclass(slots=True)
 class Budget:
-    """Keeps the time that recording takes below a share of that of the steps.
+    """Keeps the time that it takes to look into steps below a share of theirs.
 
-    A step that is due and cannot be afforded is made up for as soon as one can.
+    A step that is due to be recorded and cannot be afforded is made up for as soon as one can. In the others what
+    layers give is followed, see `finite_flags`, while less is spent.
 
     Attributes:
-        clock: gives seconds.
+        clock: gives CPU seconds of this process, which hardly depend on what else the machine does.
     """
 
-    clock: Callable[[], float] = time.perf_counter
+    clock: Callable[[], float] = time.process_time
     _begun: float | None = None
     _spent: float = 0.0
 
     def take(self, step: int, seconds: float) -> None:
-        """Note what it took to record a step."""
+        """Note what it took to look into a step."""
         if step >= _OPENING:
             self._spent += seconds
 
-    def allows(self, step: int) -> bool:
-        """Tell whether a step may be recorded."""
+    def allows(self, step: int, is_recorded: bool = True) -> bool:
+        """Tell whether a step may be recorded, or else followed."""
         now = self.clock()
         if step < _OPENING or self._begun is None:
             self._begun = now
-        return self._spent <= _ALLOWANCE_S + _SHARE * (now - self._begun - self._spent)
+            return True
+        most = _ALLOWANCE_S + _SHARE * (now - self._begun - self._spent)
+        return self._spent <= (most if is_recorded else _FOLLOWED * most)

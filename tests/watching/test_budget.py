@@ -1,8 +1,14 @@
 """Recording stays below a share of the time of the steps, and says so; the clock is the test's."""
 
+import math
+
+import pytest
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.nn.modules import module as hooks
 
+from modelscope_cli.records.training_facts import PARAMETER, UNSEEN
 from modelscope_cli.records.watch import SPARSE
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.schedule import is_recorded
@@ -35,6 +41,11 @@ def recorded(tick, seconds, *, every=None, steps=400):
     return found, [(step, kind) for step, kind, _ in heard.events if kind == SPARSE]
 
 
+@pytest.fixture(autouse=True)
+def _little_time(monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", 0.05)
+
+
 SCHEDULE = [step for step in range(400) if is_recorded(step, None)]
 
 
@@ -57,3 +68,84 @@ def test_of_short_steps_fewer_are_recorded_which_is_said_once():
 
 def test_who_asks_for_every_step_is_given_every_step():
     assert recorded(0.01, 0.1, every=1, steps=60) == (list(range(60)), [])
+
+
+class Root(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen, self.fails = nn.Linear(4, 2), 0, False
+
+    def forward(self, x):
+        self.seen += bool(hooks._global_forward_pre_hooks)
+        if self.fails:
+            raise ZeroDivisionError
+        return self.layer(x)
+
+
+def train_without_time(monkeypatch, before=lambda step, model: None, steps=60):
+    """Watch a training whose layers nothing can be spent on from step 20 on."""
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
+    heard, model = Heard(), Root()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    recorder = Recorder(heard, None, ())
+    with recorder.installed():
+        for step in range(steps):
+            optimizer.zero_grad()
+            before(step, model)
+            model(torch.randn(3, 4)).square().mean().backward()
+            optimizer.step()
+    return heard, model, recorder.registry.models[0]
+
+
+def test_layers_run_without_hooks_in_steps_that_are_not_looked_into(monkeypatch):
+    heard, model, known = train_without_time(monkeypatch)
+    assert model.seen == 20
+    recorded = [report.step for report in heard.reports if report.is_recorded]
+    assert recorded == [step for step in SCHEDULE if step < 20]
+    assert len(heard.reports) == known.step == known.trained_steps[0] == 60  # all are counted
+    assert not model._forward_hooks
+    assert not hooks._global_forward_hooks
+
+
+def test_a_forward_pass_that_raises_leaves_no_hook(monkeypatch):
+    def fail(step, model):
+        if step == 30:
+            model.fails = True
+            with pytest.raises(ZeroDivisionError):
+                model(torch.randn(3, 4))
+            model.fails = False
+            assert not model._forward_hooks
+            assert hooks._global_forward_hooks
+
+    heard, model, _ = train_without_time(monkeypatch, fail)
+    assert model.seen == 20
+    assert len(heard.reports) == 60
+
+
+@pytest.mark.parametrize("what", ["loss", "gradient", "parameter"])
+def test_values_that_are_not_finite_are_dated_in_a_step_that_is_not_looked_into(what, monkeypatch):
+    def spoil(step, model):
+        if step == 40 and what == "parameter":
+            model.layer.weight.data[0, 0] = math.nan
+        elif step == 40 and what == "gradient":
+            model.layer.weight.register_hook(lambda gradient: gradient * math.inf)
+        elif step == 40:
+            model.register_forward_hook(lambda module, args, output: output * math.nan)
+
+    heard, _, _ = train_without_time(monkeypatch, spoil, 44)
+    born = heard.births[0]
+    found = (PARAMETER, 39, "layer.weight") if what == "parameter" else (UNSEEN, 40, "")
+    assert (born.what, born.step, born.name) == found
+    if found[0] == UNSEEN:
+        assert "whose layers were not looked at in step 40" in born.words
+    assert heard.reports[41].is_recorded  # the next is looked at in any case
+
+
+def test_evaluation_is_counted_all_the_same(monkeypatch):
+    def evaluate(step, model):
+        with torch.no_grad():
+            functional.mse_loss(model.eval()(torch.randn(3, 4)), torch.randn(3, 2))
+        model.train()
+
+    _, _, known = train_without_time(monkeypatch, evaluate)
+    assert known.evaluated == [0, 60]

@@ -5,8 +5,9 @@ import statistics
 from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.training_facts import LOSS, PARAMETER
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
+from modelscope_cli.records.watch import WatchedCriterion
+from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
@@ -14,9 +15,6 @@ from modelscope_cli.rules.training.progress import (
     has_moving_targets,
     may_wander,
 )
-from modelscope_cli.records.watch import WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, accuracy_of, may_wander
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps, before a loss that has not fallen is a finding
@@ -57,12 +55,14 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_over = any(map(math.isfinite, values[at:]))
             when = f"at step {step}" if is_over else f"from step {step} on"
             words = f"the loss{_whose(case, series.optimizer)} is {values[at]} {when}{_origin(case, step)}"
-            yield TrainingSighting(None, step, None, words, _place(case), link=case.link_of_break(LOSS))
+            yield TrainingSighting(
+                None, step, None, words, _place(case), link=case.link_of_break(LOSS, UNSEEN)
+            )
             return
     for event in case.course.events:
         if event.kind == "loss":
             words = event.message + _origin(case, event.step or 0)
-            place, link = _place(case), case.link_of_break(LOSS)
+            place, link = _place(case), case.link_of_break(LOSS, UNSEEN)
             yield TrainingSighting(None, event.step or 0, None, words, place, link=link)
             return
 
