@@ -1,4 +1,4 @@
-"""`featuremaps`: from a model and one image to a picture of what every layer puts out for it."""
+"""`featuremaps`: the public function, and maps of attention."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -50,16 +50,15 @@ KIND = "attention"
 
 @dataclass(frozen=True, slots=True)
 class _AttentionMap:
-    """What is kept of an attention for the first image.
+    """The attention of one call for the first image.
 
     Attributes:
-        shape: of the weights: heads, queries, keys; windows before them.
-        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image, or where
-            none of them does from all, which are `n_queries` then.
-        rows: `(queries that lie nowhere, heads, cells)` theirs, and `positions`: where these stand among the
-            queries.
-        notes: what was left out or put together.
-        problem: why there is none of it.
+        shape: of the weights: windows if there are several, heads, queries, keys.
+        received: `(heads, cells)` mean weight of each cell over the queries that have a position in the image; if
+            none has, over all queries, whose number is `n_queries` then.
+        rows: `(queries without a position, heads, cells)` weights, and `positions`: the indices of these queries.
+        notes: what was omitted or assembled.
+        problem: why it cannot be drawn.
     """
 
     shape: tuple[int, ...]
@@ -80,11 +79,11 @@ def capture_attention(
     choice: ChannelChoice,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and
-    the selected layers that were never called.
+    """Run the model once; return a map per head of every attention inside the selected calls, in execution order,
+    and the selected layers that were never called.
 
-    For a class token, which the model reads alone at its end, a map is the row of this token: how much it takes
-    from each place. Otherwise it is the mean over the queries: how much each place gives.
+    With a class token, a token that the model reads alone at its end, a map is the row of this token. Otherwise it
+    is the mean over the queries.
     """
     watch = AttentionWatch(selection, _look)
     watch.run(model, [args], interventions=interventions)
@@ -128,8 +127,7 @@ def _look(heads: Heads) -> _AttentionMap:
 
 
 def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
-    """Lay `(groups, heads, keys)` weights where the keys lie, `(heads, cells)`; the mean where several lie in
-    one."""
+    """Scatter `(groups, heads, keys)` weights into `(heads, cells)`; several keys in one cell are averaged."""
     is_placed = keys >= 0
     cells = keys[is_placed].to(weights.device)
     flat = weights.movedim(1, -1)[is_placed.to(weights.device)].T
@@ -154,23 +152,23 @@ def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput
     return CapturedOutput(replace(record, channels=len(found.maps), note=found.note), found.maps)
 
 
-FEW = 40  # outputs; all of them can be looked at
+FEW = 40  # outputs that are all drawn
 _MOST_BLOCKS = 12
 _FEWEST_STAGES = 3
 
 
 def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
-    """Return the output at the end of each stage, whose maps have one size, in order; all where they are few.
+    """Return the last output of each stage (maps of one size), in order; all outputs if there are at most `FEW`.
 
-    A network whose maps all have one size, such as a vision transformer, gives the last output of each of its
-    blocks, or of a dozen of them.
+    Of a network whose maps all have one size, such as a vision transformer, return the last output of each block,
+    or of a dozen of them.
     """
     drawable = [exhibit for exhibit in exhibits if exhibit.maps is not None]
     if len(drawable) <= FEW:
         return list(exhibits)
     spatial = [exhibit for exhibit in drawable if max(_size(exhibit), default=1) > 1]
     by_size = {_size(exhibit): exhibit for exhibit in spatial}
-    # The first layers of a block may still have the size of the stage before: the end of a block counts for more.
+    # The first layers of a block may still have the size of the stage before, so ends of blocks take precedence.
     ends = [list(run)[-1] for _, run in groupby(spatial, lambda exhibit: block_of(exhibit.record.name))]
     by_size |= {_size(exhibit): exhibit for exhibit in ends}
     if len(by_size) >= _FEWEST_STAGES:
@@ -181,7 +179,7 @@ def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
 
 
 def _size(exhibit: CapturedOutput) -> tuple[int, ...]:
-    """Return height and width of its maps; nothing of a vector."""
+    """Return height and width of the maps; an empty tuple for a vector."""
     return tuple(exhibit.maps.shape[1:]) if exhibit.maps is not None else ()
 
 
@@ -294,7 +292,7 @@ def featuremaps(
 
 
 def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
-    """Return the image that is looked at, `(3, H, W)` uint8; None of noise and tensors."""
+    """Return the image, `(3, H, W)` uint8; None for noise and tensors."""
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         is_of_files = subject.inputs.make_blocks is not None and subject.first.names
@@ -309,7 +307,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
 def _capture_outputs(
     subject: Subject, selection: Selection, choice: ChannelChoice
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return what the selected layers put out, and which of them never ran."""
+    """Return the outputs of the selected layers, and the layers that never ran."""
     image = next(iter(subject.first.pictures), None)
     exhibits = capture_maps(
         subject.loaded.module,
@@ -325,7 +323,7 @@ def _capture_outputs(
 def _capture_attention(
     subject: Subject, selection: Selection, choice: ChannelChoice
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return where the heads in the selected layers look, and which of the layers never ran."""
+    """Return the attention in the selected layers, and the layers that never ran."""
     interventions = subject.bind().interventions
     return capture_attention(
         subject.loaded.module, subject.first.args, selection, choice=choice, interventions=interventions
@@ -333,7 +331,7 @@ def _capture_attention(
 
 
 def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[str]:
-    """Say what was decided for whoever asked."""
+    """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
         notes.append(

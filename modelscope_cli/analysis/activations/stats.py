@@ -1,4 +1,4 @@
-"""`stats`: from a model and its input to a row of statistics for everything its layers put out."""
+"""`stats`: the public function, and the entropy of attention."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Entropies:
-    """Of one attention in one batch, on its device: `(heads,)` sums and extremes over queries, images and windows.
+    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device.
 
     Attributes:
-        n: queries a head; `shape`: windows of an image, queries, keys.
+        n: number of queries per head.
+        shape: windows per image, queries, keys.
     """
 
     total: Tensor
@@ -66,7 +67,7 @@ def observe_attention(
     is_training: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[AttentionStats, ...]:
-    """Run every pass once; return a row for each head of every attention inside the selected calls."""
+    """Run every pass once; return a row per head of every attention inside the selected calls."""
     watch = AttentionWatch(selection, _entropies)
     watch.run(model, passes, is_training=is_training, interventions=interventions)
     merged: dict[tuple[str, int, int], tuple[AttentionCall, _Entropies]] = {}
@@ -81,7 +82,7 @@ def observe_attention(
 def _entropies(heads: Heads) -> _Entropies:
     entropy = torch.special.entr(heads.weights.float()).sum(-1)  # sum of -w log w; 0 where w is 0
     n_groups, _, n_queries, n_keys = heads.weights.shape
-    # In windows, what lies nowhere is padding; elsewhere it is a class token or the like.
+    # In windows, queries without a position are padding; elsewhere they are extra tokens.
     is_real = (heads.queries >= 0) if heads.is_windowed else torch.ones_like(heads.queries, dtype=torch.bool)
     by_head = entropy.movedim(1, 0)[:, is_real.to(entropy.device)]
     shape = (n_groups // heads.n_images, n_queries, n_keys)
@@ -222,7 +223,7 @@ def stats(
 
 
 def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
-    """Say why the batches have to be gone through by one process, in one go; nothing where they need not."""
+    """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
         "the correlation of channels is too large to be kept block by block": correlation,
@@ -243,7 +244,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
-    """Run all batches once more."""
+    """Run all batches again to measure attention."""
     loaded = subject.loaded
     for intervention in subject.bound.interventions:
         intervention.repeat()
