@@ -1,4 +1,4 @@
-"""`attack`: from a model and one image to the nearest image that fools it, and whether its file still does."""
+"""`attack`: the public function."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -18,7 +18,7 @@ from modelscope_cli.report.views import figures_of
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
-_RUNS = 15  # typical of a bisection over epsilon, for the image and for the file
+_RUNS = 15  # typical number of searches of a bisection over epsilon, for the image and for the file
 
 
 @spelled_out

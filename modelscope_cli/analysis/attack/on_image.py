@@ -1,4 +1,4 @@
-"""`attack`: one picture, one model, and what came of it."""
+"""The goals of an attack, and an attack on one image."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ from modelscope_cli.records.attack import ClassShift
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Arguments, Notice
 
-# A share of the pixels, of a box's score, or of a likeness: more than this much has to go.
+# The share of the pixels, of a box's score or of a similarity that has to change.
 _MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClassGoal:
-    """Another class than `index`, or (targeted) that one."""
+    """A class other than `index`, or (targeted) that class."""
 
     goal: Goal
     words: str
@@ -68,11 +68,11 @@ class ClassGoal:
 
 @dataclass(frozen=True, slots=True)
 class PixelGoal:
-    """More than half of some pixels get another class, or (targeted) one class.
+    """Another class, or (targeted) one class, for more than half of some pixels.
 
     Attributes:
-        classes: `(1, H, W)`, the class that each pixel has, or is to get.
-        pixels: which of them count.
+        classes: `(1, H, W)`, the class of each pixel, now or (targeted) wanted.
+        pixels: mask of the pixels that count.
     """
 
     classes: Tensor
@@ -95,7 +95,7 @@ class PixelGoal:
 
 @dataclass(frozen=True, slots=True)
 class NumberGoal:
-    """A number in 0..1 that is followed falls below half of what it was, or (targeted) rises above a half."""
+    """A followed number in 0..1 below half of its first value, or (targeted) above 0.5."""
 
     followed: FollowedOutput
     before: float
@@ -105,7 +105,7 @@ class NumberGoal:
     loss_name: str
 
     def loss(self, answer: ModelOutput) -> Tensor:
-        # 1e-6 is far below any score a detector reports, and keeps the loss finite where there is none.
+        # 1e-6 is far below any score a detector reports, and keeps the loss finite without a box.
         return -self.followed.score(answer)[0].clamp_min(1e-6).log()
 
     def is_reached(self, answer: ModelOutput) -> bool:
@@ -115,7 +115,7 @@ class NumberGoal:
 
 @dataclass(frozen=True, slots=True)
 class LikenessGoal:
-    """The output turns away from the image's own, or (targeted) is more like another image's than like that."""
+    """An output unlike the image's own, or (targeted) more similar to another image's output."""
 
     own: FollowedOutput
     other: FollowedOutput | None
@@ -141,10 +141,10 @@ to fall and not to rise, what it is to get to or away from in `words`, and the `
 
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
-    """Return what is to be reached, from what the model says of the image.
+    """Return the goal for the model's output.
 
     Args:
-        aim: None for anything but what it says.
+        aim: None for any other output.
     """
     if not answer.is_finite():
         raise CannotRunError(
@@ -228,11 +228,11 @@ _OF_SEVERAL = ("video", "optical_flow")
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        levels: the picture as the model sees it before normalisation, `(C, H, W)` uint8 on the CPU.
-        before: what the model says of it.
+        levels: the image before normalisation, `(C, H, W)` uint8 on the CPU.
+        before: the model's output for it.
     """
 
     goal: AnswerGoal
@@ -243,12 +243,12 @@ class Attacked:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What was found, written to a file and read back.
+    """The adversarial image, written to a file and read back.
 
     Attributes:
-        levels: of the file, `(C, H, W)` uint8.
-        answer: what the model says of these very pixels; prepared: and of the file resized and cropped once more,
-            like any picture.
+        levels: pixels of the file, `(C, H, W)` uint8.
+        answer: the model's output for these pixels.
+        prepared: the output for the file after the usual resize and crop.
     """
 
     levels: Tensor
@@ -260,9 +260,9 @@ class ReadBack:
 def function_of_pixels(
     loaded: LoadedModel, preprocessing: Preprocessing, interventions: Sequence[Intervention] = ()
 ) -> Iterator[Callable[[Tensor], ModelOutput]]:
-    """Give the model as a function from pixels of 0..1 to what it says, with the normalisation inside.
+    """Open the model as a function from pixels in 0..1 to its output, normalisation included.
 
-    Only the pixels are differentiated. `interventions` change every pass alike.
+    Only the pixels are differentiated. `interventions` apply to every pass.
     """
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
 
@@ -274,7 +274,7 @@ def function_of_pixels(
 
 
 def check_family(loaded: LoadedModel) -> None:
-    """Refuse models that look at several images at once."""
+    """Refuse models that take several images per prediction."""
     if loaded.family in _OF_SEVERAL:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
@@ -289,10 +289,10 @@ def check_family(loaded: LoadedModel) -> None:
 
 
 def check_inputs(inputs: Inputs, name: str) -> None:
-    """Refuse what is not one picture: an attack needs pixels of 0..1, as they are before normalisation.
+    """Refuse inputs other than one image: an attack needs pixels in 0..1, before normalisation.
 
     Args:
-        name: what to call them in the message.
+        name: the name of the inputs in messages.
     """
     if inputs.info.names:
         message = (
@@ -316,10 +316,10 @@ def attack_picture(
     interventions: Sequence[Intervention] = (),
     aim: TargetSpec | None = None,
 ) -> Attacked:
-    """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
+    """Attack the one image of `inputs`; the model is not changed. `tick` is called after every step.
 
     Args:
-        aim: what `request.target` means; None for anything but what the model says.
+        aim: `request.target`, resolved; None for any other output.
     """
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
@@ -338,10 +338,10 @@ def save_and_ask(
     file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
-    """Write what was found as a PNG, read that as any picture is read, and ask the model about it.
+    """Write the adversarial image as a PNG, read it back and run the model on it.
 
     Args:
-        file: where the PNG goes; None to keep it in memory.
+        file: path of the PNG; None to keep it in memory.
     """
     plan = _plan(inputs)
     png = io.BytesIO()
@@ -411,10 +411,10 @@ def describe(
 
 
 def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple[Notice, ...]:
-    """Say why what was found may mean less than it seems.
+    """Return warnings about results that may mislead.
 
-    A failure where there is no gradient is no robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False
-    Sense of Security", section 3.
+    Failure for lack of a gradient is not robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False Sense
+    of Security", section 3.
     """
     found, notices = attacked.found, []
     if found.n_stuck:
@@ -434,7 +434,7 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
 def _shifts(
     answers: list[ModelOutput], tops: list[Said], goal: AnswerGoal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
-    """Every class among the best of any answer, those of the picture first, and the one it is about."""
+    """Return the top classes of all outputs, those of the original image first, and the class of the goal."""
     if answers[0].main.kind == "vectors":
         own = answers[0].follow(THE_PREDICTED, categories)
         return (ClassShift(None, "cosine similarity", *(float(own.score(answer)) for answer in answers)),)
@@ -449,7 +449,7 @@ def _shifts(
 
 
 def _scores(answer: ModelOutput) -> dict[int, float]:
-    """Return of every class its probability, its share of the pixels, or the score of its best box."""
+    """Return the probability of every class, its share of the pixels, or the score of its best box."""
     every = answer.main.guesses(None, None, Scoring()) or ((),)
     found: dict[int, float] = {}
     for guess in every[0]:
@@ -458,7 +458,7 @@ def _scores(answer: ModelOutput) -> dict[int, float]:
 
 
 def _as_said(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
-    """Return the best guesses for the one image, and the best of them in words."""
+    """Return the top predictions for the image, and the first in words."""
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
         own = before.follow(THE_PREDICTED, categories)

@@ -1,4 +1,4 @@
-"""The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
+"""The folder of finished blocks, one file each, and `run.json`, which describes their run."""
 
 import dataclasses
 import hashlib
@@ -30,17 +30,12 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
 SCHEMA = "modelscope/blocks/1"
-# How much is said on the way, what has been read of a file, and who decodes.
+# Fields of requests that do not change results.
 _NOT_ASKED = ("progress", "headers", "workers")
 
 
 def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what blocks are blocks of.
-
-    Args:
-        options: what was asked for and changes a number, beside the model and the images.
-        keywords: what the public function has to be given to compute the same again.
-    """
+    """Return the description of a run for `run.json`; arguments as in `Blocks.begin`."""
     inputs = subject.inputs
     every = _plain(
         {
@@ -71,7 +66,7 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
 
 
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """Say in words what is not the same in two runs; nothing where their blocks belong together."""
+    """Describe the differences between two runs; empty if their blocks belong together."""
     if there.get("schema") != SCHEMA or there.get("command") != here["command"]:
         return [f"the command ('{there.get('command')}' there)"]
     found = []
@@ -90,7 +85,7 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
 
 
 def model_request(document: Mapping[str, Any]) -> ModelRequest | None:
-    """Return the request for the model; None where a module was handed over in Python."""
+    """Return the request for the model; None for a module passed from Python."""
     typed = document["request"]["model"]
     if typed is None:
         return None
@@ -114,7 +109,7 @@ def _request(request: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON makes of a value, of whichever kind a caller in Python gave it."""
+    """Return a value as plain JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -134,18 +129,17 @@ def _shown(value: Any) -> str:
 
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# Whose source goes with the version of torch, which the blocks note anyway.
+# Packages whose source is not hashed: the version of torch is stored with the blocks.
 _PUBLISHED = ("torch.", "torchvision.", "timm.", "transformers.")
 
 
 def options_sha256(options: Mapping[str, Any]) -> str:
-    """Return the hash of what was asked for, plain values by name."""
+    """Return the hash of the options, plain values by name."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
 def model_sha256(model: nn.Module) -> str:
-    """Return the hash of the architecture as torch prints it, the source of classes that are not published ones,
-    and every parameter and buffer, to the bit."""
+    """Hash the printed architecture, the source of classes outside published packages, and all tensors."""
     digest = hashlib.sha256(_ADDRESS.sub("", str(model)).encode())
     for kind in dict.fromkeys(type(module) for module in model.modules()):
         if not kind.__module__.startswith(_PUBLISHED):
@@ -164,7 +158,7 @@ def _source(kind: type) -> str:
 
 
 def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return parameters, buffers, those too that no checkpoint holds, and the weights of quantized layers."""
+    """Return all parameters and buffers, non-persistent ones too, and the weights of quantized layers."""
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     packed = {name: value for name, value in model.state_dict().items() if name not in named}
     every = {**named, **packed}
@@ -183,7 +177,7 @@ def _bytes(value: Tensor) -> Any:
 
 
 def this_machine(loaded: LoadedModel) -> Machine:
-    """Describe what computes here."""
+    """Describe this machine's device, processor, threads and version of torch."""
     device, version = loaded.device, str(torch.__version__)
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
@@ -203,18 +197,19 @@ def _processor() -> str:
 
 
 RUN, BLOCKS, SUMS = "run.json", "blocks", "SHA256SUMS"
-TIMING = "seconds"  # the one figure of a result that is not the same twice
+TIMING = "seconds"  # the only figure that differs between equal runs
 _TIMES = re.compile(rb'"seconds":[^,}]*')
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is known of one block.
+    """One block.
 
     Attributes:
-        images: the files that went through the model, in order; `broken`: those that cannot be read.
-        machine: that computed it.
-        result: what the analysis made of it, as plain values; None of a block without images.
+        images: names of the files that went through the model, in order.
+        broken: the files that cannot be read.
+        machine: the machine that computed it.
+        result: the partial result as plain values; None without images.
     """
 
     number: int
@@ -229,34 +224,34 @@ class Block:
 
     @property
     def names(self) -> list[str]:
-        """All files it is made of."""
+        """Names of all its files, sorted."""
         return sorted([*self.images, *(one.name for one in self.broken)])
 
 
 class BlockFolder:
-    """Writes and reads blocks. A block is there whole or not at all, whatever kills its writer."""
+    """Writes and reads blocks. Writes are atomic, so a killed process leaves no partial block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self, document: dict[str, Any]) -> None:
-        """Say what the blocks are blocks of; the first thing in the folder."""
+        """Write the description of the run, before any block."""
         make_folder(self.path / BLOCKS)
         write_bytes(self.path / RUN, (json.dumps(document, indent=2) + "\n").encode())
 
     def clear(self) -> None:
-        """Take away what another run has begun here."""
+        """Remove another run."""
         (self.path / RUN).unlink(missing_ok=True)
         shutil.rmtree(self.path / BLOCKS, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Take away what a process was writing when it was killed."""
+        """Remove the temporary files of killed processes."""
         for file in (self.path / BLOCKS).glob("*"):
             if is_unfinished(file):
                 file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any] | None:
-        """Return what the blocks are blocks of; None where none were begun."""
+        """Return the description of the run; None if there is none."""
         try:
             found = json.loads((self.path / RUN).read_bytes())
         except (OSError, ValueError):
@@ -267,11 +262,11 @@ class BlockFolder:
         return self._file(phase, number).exists()
 
     def last_change(self) -> int:
-        """Return when the last block was finished, in nanoseconds of the file system's clock."""
+        """Return when the last block was finished, in nanoseconds by the file system's clock."""
         return (self.path / BLOCKS).stat().st_mtime_ns
 
     def write(self, phase: str, block: Block, result: str) -> None:
-        """Write a finished block; `result` is the text of what it holds."""
+        """Write a finished block; `result` is its partial result as JSON."""
         data = f'{{"block":{to_text(block)},\n"result":{result}}}\n'.encode()
 
         def write_through(beside: Path) -> None:
@@ -283,7 +278,7 @@ class BlockFolder:
         write_with(self._file(phase, block.number), write_through)
 
     def read(self, phase: str, number: int) -> tuple[Block, bytes]:
-        """Return a block and the hash of its file, without what took how long."""
+        """Return a block and the hash of its file without timings."""
         path = self._file(phase, number)
         try:
             data = path.read_bytes()
@@ -301,16 +296,16 @@ class BlockFolder:
 
 
 def write_sums(folder: Path) -> None:
-    """Write the hashes of all files in a folder beside them, as `sha256sum` does."""
+    """Write the hashes of all files in a folder, in the format of `sha256sum`."""
     lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
     write_bytes(folder / SUMS, "".join(lines).encode())
 
 
 def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
-    """Say which files of a report are missing, or not as they were written.
+    """Describe the files of a report that are missing or were changed.
 
     Args:
-        expected: files that have to be there, and have a hash.
+        expected: names of files that must exist and have a hash.
     """
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""`check DIR`: from folders of images to the findings of the rules about them."""
+"""`check DIR`: the public function."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
