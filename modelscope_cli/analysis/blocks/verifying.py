@@ -18,9 +18,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
 
-_SAID = (
-    "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
-)
+_SAID = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
 
 
 def threads_of_blocks(device: torch.device) -> int:

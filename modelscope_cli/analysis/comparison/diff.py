@@ -1,4 +1,4 @@
-"""`diff`: from two sides, and perhaps an input, to what differs between them."""
+"""`diff`: the public function, and the comparison of saved results."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -147,19 +147,19 @@ def diff(
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
-    """Return what was said of both: as the command line hands it over, or in keywords."""
+    """Return the settings of both sides: from the command line's request, or from keywords."""
     said = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
     return said or as_request("", keywords)
 
 
 def _text(side: Any) -> Any:
-    """Return what would have been typed for a side that is named; a module as it is."""
+    """Return the name or path of a side as text; a module unchanged."""
     side = side.model if isinstance(side, ModelRequest) else side
     return fspath(side) if isinstance(side, PathLike) else side
 
 
 def _files(inputs: Any) -> tuple[str, ...] | None:
-    """Return the paths among which the input is; None where it is something else."""
+    """Return the paths of the input; None if it is not given as paths."""
     if isinstance(inputs, InputRequest):
         return inputs.files
     several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
@@ -189,7 +189,7 @@ def _sources(
     *,
     is_run: bool,
 ) -> "tuple[Source, Source]":
-    """Return what is to be loaded, or was handed over, for A and for B."""
+    """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         asked = read_names(a, b, model, is_run=is_run)
         if asked.is_left_out and own == BSettings():
@@ -208,12 +208,12 @@ def _sources(
 
 
 def are_results(*sides: Any) -> bool:
-    """Tell whether both sides are results that were kept: pages, documents, or the folders of commands."""
+    """Check that both sides are saved results: pages, documents, or the folders of commands."""
     return all(isinstance(side, str) and is_result(side) for side in sides)
 
 
 def refuse_all_but_tolerance(**given: Any) -> None:
-    """Refuse what means nothing between results that were kept, instead of passing over it."""
+    """Refuse options that have no effect on saved results."""
     for name, value in given.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
@@ -279,7 +279,7 @@ def _of_row(
 
 
 def _number(value: Any) -> float | None:
-    """Return a figure; None for words, and for what was not finite."""
+    """Return a finite number as float; None for anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else None
 

@@ -1,4 +1,4 @@
-"""The two sides that `diff` compares: loaded, handed over or copied; and what they are."""
+"""The two sides of `diff`: loaded, passed from Python or copied."""
 
 import copy
 from collections.abc import Iterable
@@ -30,22 +30,22 @@ from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
-# To be loaded, there already, or (without a run) a checkpoint whose tensors are compared as they are.
+# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
 Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
     a: "Model", b: "Model | None", settings: ModelRequest, own: BSettings, model: str | None, *, is_run: bool
 ) -> tuple[Source, Source]:
-    """Return A and B where at least one of them is a module of the caller's.
+    """Return A and B if at least one of them is a module of the caller.
 
-    A checkpoint beside it is, in a run, run in a copy of it, or in `model`; without one its tensors are compared.
-    Left out, or the same object again, B is a copy of A under the settings of its own: one module cannot be in
-    two states at once.
+    In a run, a checkpoint on the other side is loaded into a copy of the module, or into `model`; without a run its
+    tensors are compared. If B is None or the same module, it is a copy of A with B's settings, because one module
+    cannot be in two states at once.
     """
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
-            as_request(side, {})  # which says what a model may be
+            as_request(side, {})  # raises for anything but a model
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
@@ -82,7 +82,7 @@ def sources_handed_over(
 
 
 def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
-    """Return a module, and a copy of it under the settings that B has of its own."""
+    """Return a module, and a copy of it with the settings of B."""
     if not any(replace(own, seed=None).typed().values()) and own.seed is None:
         what = f"there is nothing to compare '{ours.info.name}' with"
         message = f"{what}: B is the same module under the same settings"
@@ -104,7 +104,7 @@ def _described(side: Any) -> LoadedModel:
 def _varied(
     loaded: LoadedModel, checkpoint: Path | None, own: BSettings, settings: ModelRequest
 ) -> LoadedModel:
-    """Return a copy of a module with other values, on another device or in another dtype."""
+    """Return a copy of a module with other weights, device or dtype."""
     info, filled = loaded.info, None
     device = resolve_device(own.device)[0] if own.device else loaded.device
     dtype = resolve_dtype(own.dtype) if own.dtype else loaded.dtype
@@ -130,14 +130,14 @@ def _varied(
 def _copied(loaded: LoadedModel) -> nn.Module:
     try:
         return copy.deepcopy(loaded.module)
-    except Exception as error:  # whatever stands in the attributes of the user's module
+    except Exception as error:  # from any attribute of the user's module
         reason = in_one_line(error, 200)
         message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
         raise CannotRunError(message, "give two modules as a and b") from error
 
 
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
-    """Load both models and say what was decided; of B, what was not said of A."""
+    """Load both models and print their notes; of B, only those that A does not have."""
     ours = _loaded(a)
     _tell(ours.notes, ours.warnings, progress)
     theirs = _loaded(b)
@@ -168,13 +168,13 @@ def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) 
 
 
 def open_shared(given: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
-    """Open the input as A wants it, in float32 on the CPU, from where it goes to both."""
+    """Open the input for A in float32 on the CPU; each side converts it."""
     return open_for(given, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of one side, without a run."""
+    """The tensors of one side."""
 
     side: DiffSide
     tensors: dict[str, Tensor]
@@ -182,7 +182,7 @@ class Weights:
 
 
 def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
-    """Take the state dict of a model; of a checkpoint, map its tensors."""
+    """Return the state dict of a model, or the mapped tensors of a checkpoint."""
     if isinstance(side, WeightsFile):
         return _open_file(side, progress)
     loaded = _loaded(side)
@@ -198,7 +198,7 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     held = read_checkpoint(path, file.key)
     _tell(held.notes, held.warnings, progress)
     state = held.state
-    if path.suffix.lower() == ".safetensors":  # which has no order of its own
+    if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
     weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
@@ -207,6 +207,6 @@ def _open_file(file: WeightsFile, progress: Progress) -> Weights:
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
-    """Say what a side is."""
+    """Return the description of a side."""
     dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

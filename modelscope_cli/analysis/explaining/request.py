@@ -1,4 +1,4 @@
-"""What a person asked `explain` for, checked before anything heavy is imported. Standard library."""
+"""The options of `explain`, checked before anything heavy is imported. Standard library."""
 
 import re
 
@@ -7,8 +7,8 @@ from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
 
 AUTO, ALL = "auto", "all"
-# Cheap, and each says something else: a layer's cells in logits, the pixels' way from a blank image, and where a
-# network allows it its rules of relevance or its flow of attention. They are left out where they do not fit.
+# Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
+# propagation or attention flow. Methods that do not fit are omitted.
 _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
 METHODS = (
     *("hirescam", "gradcam", "gradcam++", "layercam", "finercam", "saliency", "input-x-gradient"),
@@ -17,7 +17,7 @@ METHODS = (
 
 
 def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
-    """Return the methods that `auto`, `all` or a list of names stands for; `against` wants Finer-CAM among them."""
+    """Return the methods of `auto`, `all` or a list of names; `against` needs Finer-CAM among them."""
     if asked in (AUTO, ALL):
         chosen = METHODS if asked == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
@@ -40,5 +40,5 @@ def receipt_kind(asked: str | bool) -> str:
 
 
 def _letters(name: str) -> str:
-    """Return what `Grad-CAM`, `grad_cam` and `GradCAM` have in common."""
+    """Normalise a name, so that `Grad-CAM`, `grad_cam` and `GradCAM` are equal."""
     return re.sub("[-_ ]", "", name.lower())
