@@ -307,14 +307,14 @@ class _Ablating:
         place = effect.candidate.call.order
         return self._read(self._replay.rerun(self.session, cloned(batch.args), place, change), batch)
 
-    def _judge(self, again: ModelOutput, holdings: Holdings) -> None:
+    def _judge(self, second_pass: ModelOutput, holdings: Holdings) -> None:
         """Compare two passes of the first batch, to see whether the model is deterministic."""
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
             self._why_whole = "keeps state from the run before"
         self._replay.is_whole = self._why_whole is not None
-        gap = float(again.largest_change(self._trial).max())
+        gap = float(second_pass.largest_change(self._trial).max())
         if gap > 0:
             message = (
                 f"the outputs for the same input differ by up to {gap:.2g}: effects that small mean nothing"
@@ -344,22 +344,22 @@ class _Ablating:
         )
 
     def _baseline(self) -> Baseline:
-        one = next(iter(self._classes)) if len(self._classes) == 1 else None
+        index = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Baseline(
-            target=self._words(one),
-            target_index=one,
-            target_label=None if one is None else label_of_class(one, self._categories),
+            target=self._words(index),
+            target_index=index,
+            target_label=None if index is None else label_of_class(index, self._categories),
             target_logit=_mean(self._scores),
             target_probability=_mean(self._probabilities) if self._probabilities else None,
             predictions=tuple(self._predictions),
         )
 
-    def _words(self, one: int | None) -> str:
+    def _words(self, index: int | None) -> str:
         if self._trial.main.kind != "classes" or self._request.target.kind != PREDICTED:
             return self._target_words
         return (
-            f"predicted: {name_class(one, self._categories)}"
-            if one is not None
+            f"predicted: {name_class(index, self._categories)}"
+            if index is not None
             else "each image's own prediction"
         )
 
@@ -421,7 +421,7 @@ def replaced(tensor: Tensor, channel_dim: int, how: str, seed: int, channel: int
 
 def _shuffled(tensor: Tensor, positions: list[int], seed: int) -> Tensor:
     last = list(range(-len(positions), 0))
-    turned = tensor.movedim(positions, last)
-    flat = turned.flatten(-len(positions))
+    by_position = tensor.movedim(positions, last)
+    flat = by_position.flatten(-len(positions))
     order = torch.randperm(flat.shape[-1], generator=torch.Generator().manual_seed(seed)).to(tensor.device)
-    return flat[..., order].reshape(turned.shape).movedim(last, positions)
+    return flat[..., order].reshape(by_position.shape).movedim(last, positions)

@@ -97,8 +97,8 @@ class Replay(Intervention):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self._is_called = True
         if self._is_before_goal:
-            known = self._finished.get(self._place)
-            if known is not None and known.name != call.name:
+            finished = self._finished.get(self._place)
+            if finished is not None and finished.name != call.name:
                 raise took_another_way()
         return args, kwargs
 
@@ -119,10 +119,10 @@ class Replay(Intervention):
         if not is_called or not self._is_before_goal:
             return original(*args, **kwargs)
         place = self._place
-        known = self._finished.get(place)
-        if known is not None:
-            self._place += known.n_calls
-            output = cloned(known.output)
+        finished = self._finished.get(place)
+        if finished is not None:
+            self._place += finished.n_calls
+            output = cloned(finished.output)
         else:
             self._place += 1
             inputs = _Witness(args, kwargs)
@@ -164,9 +164,9 @@ class _Witness:
         if not all(map(_is_plain, outputs)):
             return False
         tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor)]
-        memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        given = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
-        is_new = len(set(memory)) == len(memory) and not given & set(memory)
+        output_memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        input_memory = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
+        is_new = len(set(output_memory)) == len(output_memory) and not input_memory & set(output_memory)
         # A contiguous copy of a tensor with gaps has the same values, but may select another kernel.
         return is_new and all(torch.empty_like(tensor).stride() == tensor.stride() for tensor in tensors)
 
@@ -176,16 +176,16 @@ class Holdings:
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._held, self._versions = _held_by(model)
+        self._values, self._versions = _values_of(model)
 
     def are_same(self) -> bool:
         """Check that since then no attribute was set, no cache filled and no buffer written."""
-        held, versions = _held_by(self._model)
-        is_same = len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+        values, versions = _values_of(self._model)
+        is_same = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
         return is_same and versions == self._versions
 
 
-def _held_by(model: nn.Module) -> tuple[list[Any], list[int]]:
+def _values_of(model: nn.Module) -> tuple[list[Any], list[int]]:
     held: list[Any] = []
     for module in model.modules():
         for value in module.__dict__.values():

@@ -155,7 +155,7 @@ class AttentionWatch:
         )
         return AttentionCall(call, 0, self._keep(heads))
 
-    def _take(self, seen: AttentionCall) -> None:
-        index = self._n_of_call.get(seen.call, 0)
-        self._n_of_call[seen.call] = index + 1
-        self.seen.append(AttentionCall(seen.call, index, seen.kept))
+    def _take(self, attention: AttentionCall) -> None:
+        index = self._n_of_call.get(attention.call, 0)
+        self._n_of_call[attention.call] = index + 1
+        self.seen.append(AttentionCall(attention.call, index, attention.kept))

@@ -87,7 +87,7 @@ def capture_attention(
     """
     watch = AttentionWatch(selection, _look)
     watch.run(model, [args], interventions=interventions)
-    exhibits = [_exhibit(seen, list(watch.tracker.read_alone)) for seen in watch.seen]
+    exhibits = [_exhibit(attention, list(watch.tracker.read_alone)) for attention in watch.seen]
     never = uncalled(model, selection, watch.called, args) if selection.names is not None else ()
     return finished(exhibits, choice), never
 
@@ -135,9 +135,9 @@ def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
     return sums / weights.new_zeros(n_cells).index_add_(0, cells, weights.new_ones(len(cells)))
 
 
-def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput:
-    call, look = seen.call, seen.kept
-    record = FeatureMap(call.name, call.type, call.order, call.index, seen.output, look.shape, kind=KIND)
+def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput:
+    call, look = attention.call, attention.kept
+    record = FeatureMap(call.name, call.type, call.order, call.index, attention.output, look.shape, kind=KIND)
     if look.problem is not None:
         return CapturedOutput(replace(record, problem=look.problem), None)
     token = next((token for token in class_tokens if token in look.positions), None)
@@ -147,9 +147,9 @@ def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput
         which = f"{look.n_queries} queries" if look.n_queries else "the queries"
         of = "attention of the one query" if look.n_queries == 1 else f"attention received, mean over {which}"
         weights = look.received
-    found = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
-    assert found.maps is not None
-    return CapturedOutput(replace(record, channels=len(found.maps), note=found.note), found.maps)
+    frame = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
+    assert frame.maps is not None
+    return CapturedOutput(replace(record, channels=len(frame.maps), note=frame.note), frame.maps)
 
 
 FEW = 40  # outputs that are all drawn
@@ -241,13 +241,13 @@ def featuremaps(
     """
     choice = choose_channels(channels, max_channels, strongest)
     make_palette(cmap)
-    given = to_inputs(inputs, keywords)
+    python_inputs = to_inputs(inputs, keywords)
     if not top_images:
-        given.request.check_one()
+        python_inputs.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
-    subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
+    subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
     if top_images:
         selection = subject.select(layer, exclude)

@@ -33,7 +33,7 @@ class ArgumentStats:
 
 def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
     """Return the statistics of the arguments of one forward."""
-    given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
+    arguments = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
     return tuple(
         ArgumentStats(
             name,
@@ -41,7 +41,7 @@ def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
             dtype_name(tensor.dtype),
             reduce_tensor(tensor, None, RANGE)(),
         )
-        for name, arg in (given.items() if isinstance(given, dict) else enumerate(given))
+        for name, arg in (arguments.items() if isinstance(arguments, dict) else enumerate(arguments))
         for _, tensor in tensors_in(arg)
     )
 
@@ -60,19 +60,18 @@ class InputStatsObserver:
             self._seen[part.name] = replace(before or part, moments=moments)
 
     def rows(self) -> tuple[InputStats, ...]:
-        """Return one row per argument."""
         return tuple(map(_to_row, self._seen.values()))
 
 
-def _to_row(seen: ArgumentStats) -> InputStats:
-    moments = seen.moments
+def _to_row(argument: ArgumentStats) -> InputStats:
+    moments = argument.moments
     row = InputStats(
-        shape=seen.shape,
-        dtype=seen.dtype,
+        shape=argument.shape,
+        dtype=argument.dtype,
         numel=moments.numel,
         nan_count=moments.n_nan,
         inf_count=moments.n_inf,
-        name=seen.name if isinstance(seen.name, str) else "",
+        name=argument.name if isinstance(argument.name, str) else "",
     )
     if not moments.n:
         return row

@@ -77,8 +77,10 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
     try:
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
-        said, meant, part = error.args
-        raise UsageError(f"--channels '{text}': '{part}' {said}", f"--channels {meant or '0'}") from None
+        problem, suggestion, part = error.args
+        raise UsageError(
+            f"--channels '{text}': '{part}' {problem}", f"--channels {suggestion or '0'}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +123,23 @@ class _Caught:
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
             return CapturedOutput(replace(record, problem="complex and sparse tensors cannot be drawn"), None)
-        found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
-        if found is None:
+        arranged = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
+        if arranged is None:
             problem = _why_not(tensor, self.channel_dim)
             if problem or self.channel_dim is None:
                 return CapturedOutput(replace(record, problem=problem), None)
-            found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
+            arranged = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
-                found = found.noting(f"the first of {n_pieces} pieces that could not be assembled")
+                arranged = arranged.noting(f"the first of {n_pieces} pieces that could not be assembled")
             record = replace(record, shape=tuple(tensor.shape[1:]))
         elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))
-        if found.maps is None:
-            return CapturedOutput(replace(record, problem=found.note), None)
+        if arranged.maps is None:
+            return CapturedOutput(replace(record, problem=arranged.note), None)
         n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
-        record = replace(record, channels=len(found.maps), note=found.note)
-        return CapturedOutput(record, found.maps, has_channels=n_channels == len(found.maps))
+        record = replace(record, channels=len(arranged.maps), note=arranged.note)
+        return CapturedOutput(record, arranged.maps, has_channels=n_channels == len(arranged.maps))
 
 
 class _Capturer(Observer):
@@ -217,10 +219,10 @@ def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             low, high = value_range(maps)
-            shown = choice.of(maps)
-            problem = None if shown else f"it has no such channel, only 0 to {len(maps) - 1}"
-            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if shown else "")))
-            record = replace(record, shown=shown, min=low, max=high, problem=problem, note=note)
+            channels = choice.of(maps)
+            problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
+            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
+            record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
         done.append(replace(exhibit, record=record))
     return done
 

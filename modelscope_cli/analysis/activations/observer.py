@@ -107,7 +107,6 @@ class SecondPassSums:
     trailing: dict[int, ValueCounts]
 
     def merge(self, later: "SecondPassSums") -> "SecondPassSums":
-        """Return the sum of both."""
         return SecondPassSums(
             self.abs_deviation + later.abs_deviation,
             {bucket: tally.merge(later.trailing[bucket]) for bucket, tally in self.trailing.items()},
@@ -118,7 +117,7 @@ def merge_all(
     before: Sequence[SecondPassSums], later: Sequence[SecondPassSums]
 ) -> tuple[SecondPassSums, ...]:
     """Merge the sums of two batches, output by output."""
-    return tuple(one.merge(other) for one, other in zip(before, later, strict=True))
+    return tuple(earlier.merge(new) for earlier, new in zip(before, later, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,9 +165,9 @@ class SecondPass(Observer):
 
     def take(self) -> tuple[SecondPassSums, ...]:
         """Return the sums of a batch, in the order of the activations, and reset them."""
-        taken = tuple(self._taken(key, missing) for key, missing in self._missing.items())
+        sums = tuple(self._taken(key, missing) for key, missing in self._missing.items())
         self._begin()
-        return taken
+        return sums
 
     def _taken(self, key: Key, missing: _Missing) -> SecondPassSums:
         digits = self._digits.get(key, {})
@@ -179,15 +178,15 @@ class SecondPass(Observer):
         return SecondPassSums(float(self._sums.get(key, 0.0)), tallies)
 
 
-def complete(activation: Activation, again: SecondPassSums, wanted: Wanted) -> None:
+def complete(activation: Activation, sums: SecondPassSums, wanted: Wanted) -> None:
     """Add the results of the second pass to an activation."""
     moments = activation.moments
     if moments is None:
         return
     if _wants_deviation(moments, wanted):
-        activation.moments = replace(moments, abs_deviation=again.abs_deviation)
+        activation.moments = replace(moments, abs_deviation=sums.abs_deviation)
     if moments.leading and moments.n:
-        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, again.trailing)
+        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, sums.trailing)
 
 
 def _missing(activation: Activation, wanted: Wanted) -> _Missing:
@@ -329,25 +328,25 @@ def observe_activations(
 
     merged: dict[Key, Activation] = {}
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
-        for seen in over("activations", see, BatchCapture):
+        for capture in over("activations", see, BatchCapture):
             if entering is not None:
-                entering.merge(seen.inputs)
-            merge_into(merged, seen.outputs)
+                entering.merge(capture.inputs)
+            merge_into(merged, capture.outputs)
     second = SecondPass(merged, wanted)
 
     def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
         run(session, batch)
         return second.take()
 
-    again: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
+    extra: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
     if second.is_needed:
         for intervention in interventions:
             intervention.repeat()
         with open_session(second) as session:
             parts = over("second pass", look_again, tuple[SecondPassSums, ...])
-            again = reduce(merge_all, parts)
-    for activation, more in zip(merged.values(), again, strict=True):
-        complete(activation, more, wanted)
+            extra = reduce(merge_all, parts)
+    for activation, sums in zip(merged.values(), extra, strict=True):
+        complete(activation, sums, wanted)
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 
@@ -415,8 +414,8 @@ def _redundancy(matrix: Tensor | None) -> Redundancy | None:
     n = int(varied.sum())
     if n < 2:
         return Redundancy(None, n)
-    kept = matrix[varied][:, varied].abs()
-    return Redundancy(float((kept.sum() - torch.trace(kept)) / (n * (n - 1))), n)
+    correlations = matrix[varied][:, varied].abs()
+    return Redundancy(float((correlations.sum() - torch.trace(correlations)) / (n * (n - 1))), n)
 
 
 class Lineage:
@@ -429,8 +428,8 @@ class Lineage:
     def enter(self, call: Call, module: nn.Module, inputs: Any) -> None:
         """Note the source of a call's input, before it may change it in place."""
         if _keeps_channels_apart(module):
-            given = tensors_in(inputs)
-            self._given[call.name, call.index] = self._maker(given[0][1]) if len(given) == 1 else None
+            tensors = tensors_in(inputs)
+            self._given[call.name, call.index] = self._maker(tensors[0][1]) if len(tensors) == 1 else None
 
     def leave(self, key: Key, tensor: Tensor) -> Key | None:
         """Note an output; return the output whose channels it passes on, None if they are its own."""
@@ -441,10 +440,10 @@ class Lineage:
 
     def _maker(self, tensor: Tensor) -> Key | None:
         """Return the output that a tensor is, None if it was changed since."""
-        found = self._makers.get(id(tensor))
-        if found is None or tensor.is_inference():
+        entry = self._makers.get(id(tensor))
+        if entry is None or tensor.is_inference():
             return None
-        maker, version, key = found
+        maker, version, key = entry
         return key if maker() is tensor and version == version_of(tensor) else None
 
 

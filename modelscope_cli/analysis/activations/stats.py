@@ -71,12 +71,14 @@ def observe_attention(
     watch = AttentionWatch(selection, _entropies)
     watch.run(model, passes, is_training=is_training, interventions=interventions)
     merged: dict[tuple[str, int, int], tuple[AttentionCall, _Entropies]] = {}
-    for seen in watch.seen:
-        key = seen.call.name, seen.call.index, seen.index
-        known = merged.get(key)
-        merged[key] = (known[0], known[1].merge(seen.kept)) if known else (seen, seen.kept)
-    every = sorted(merged.values(), key=lambda one: (one[0].call.order, one[0].index))
-    return tuple(row for seen, entropies in every for row in _rows(seen, entropies))
+    for attention in watch.seen:
+        key = attention.call.name, attention.call.index, attention.index
+        earlier = merged.get(key)
+        merged[key] = (
+            (earlier[0], earlier[1].merge(attention.kept)) if earlier else (attention, attention.kept)
+        )
+    in_order = sorted(merged.values(), key=lambda item: (item[0].call.order, item[0].index))
+    return tuple(row for attention, entropies in in_order for row in _rows(attention, entropies))
 
 
 def _entropies(heads: Heads) -> _Entropies:
@@ -89,8 +91,8 @@ def _entropies(heads: Heads) -> _Entropies:
     return _Entropies(by_head.double().sum(1), by_head.amin(1), by_head.amax(1), by_head.shape[1], shape)
 
 
-def _rows(seen: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
-    call, (n_windows, n_queries, n_keys) = seen.call, entropies.shape
+def _rows(attention: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
+    call, (n_windows, n_queries, n_keys) = attention.call, entropies.shape
     of_heads = zip(
         (entropies.total / entropies.n).tolist(), entropies.low.tolist(), entropies.high.tolist(), strict=True
     )
@@ -100,7 +102,7 @@ def _rows(seen: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
             type=call.type,
             order=call.order,
             call=call.index,
-            output=seen.output,
+            output=attention.output,
             head=head,
             heads=len(entropies.total),
             queries=n_queries,
@@ -175,11 +177,11 @@ def stats(
         "quantiles": quantiles_in(columns or ()),
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
-    asked = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
+    options = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
     alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
-    again = {**asked, "columns": columns if plot is None else None}
+    repeat = {**options, "columns": columns if plot is None else None}
     entering = InputStatsObserver()
-    with blocks.begin(subject, {**asked, "figures": figures, **more}, again, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
         activations = observe_activations(
             module,
             blocks.over,

@@ -136,8 +136,7 @@ class LikenessGoal:
 
 
 AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
-"""What an attack wants. Each has a loss and its name for a person, whether it `is_targeted`, so that the loss has
-to fall and not to rise, what it is to get to or away from in `words`, and the `index` of a class it is about."""
+# `loss` has to fall (`is_targeted`) or rise; `words` name the goal, and `index` its class.
 
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
@@ -167,9 +166,9 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
             "the model outputs one value per image, and an attack needs classes, pixels, boxes or an embedding",
             "modelscope grads ... --target 'logit:[0]'   differentiates it",
         )
-    own = answer.follow(THE_PREDICTED, categories)
+    own_output = answer.follow(THE_PREDICTED, categories)
     other = None if aim is None else answer.follow(aim, categories)
-    return LikenessGoal(own, other, (other or own).words)
+    return LikenessGoal(own_output, other, (other or own_output).words)
 
 
 def _class_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> ClassGoal:
@@ -300,15 +299,15 @@ def check_inputs(inputs: Inputs, name: str) -> None:
         )
         raise UsageError(message, "give one image file")
     if inputs.preprocessing is None:
-        what = "holds tensors" if inputs.info.files else "is not an image"
+        problem = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(
-            f"{name} {what}, and an attack changes the pixels of an image", "give one image file"
+            f"{name} {problem}, and an attack changes the pixels of an image", "give one image file"
         )
     if inputs.n_images > 1:
         raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one image file")
 
 
-def attack_picture(
+def attack_image(
     loaded: LoadedModel,
     inputs: Inputs,
     request: AttackRequest,
@@ -324,17 +323,17 @@ def attack_picture(
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
     pixels = as_pixels(levels, loaded.device)[None]
-    with function_of_pixels(loaded, plan, interventions) as says_of:
-        before = says_of(pixels).settled()
+    with function_of_pixels(loaded, plan, interventions) as predict:
+        before = predict(pixels).settled()
         goal = choose_goal(aim, before, loaded.categories)
         look = smallest if request.is_smallest else search
-        return Attacked(goal, levels, before, look(says_of, pixels, goal, request, tick))
+        return Attacked(goal, levels, before, look(predict, pixels, goal, request, tick))
 
 
-def save_and_ask(
+def save_and_reread(
     loaded: LoadedModel,
     inputs: Inputs,
-    found: BestAttempt[ModelOutput],
+    best: BestAttempt[ModelOutput],
     file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
@@ -345,7 +344,7 @@ def save_and_ask(
     """
     plan = _plan(inputs)
     png = io.BytesIO()
-    to_pil_image(found.levels[0]).save(png, format="PNG")
+    to_pil_image(best.levels[0]).save(png, format="PNG")
     if file is not None:
         file.write_bytes(png.getvalue())
     image = decode(ListedImage("adversarial.png", png.getvalue()), plan.mode)
@@ -353,8 +352,8 @@ def save_and_ask(
     prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:
         intervention.repeat()
-    with function_of_pixels(loaded, plan, interventions) as says_of:
-        answers = [says_of(as_pixels(x, loaded.device)[None]).settled() for x in (levels, prepared)]
+    with function_of_pixels(loaded, plan, interventions) as predict:
+        answers = [predict(as_pixels(x, loaded.device)[None]).settled() for x in (levels, prepared)]
     return ReadBack(levels, *answers)
 
 
@@ -367,19 +366,19 @@ def describe(
     attacked: Attacked, read: ReadBack, request: AttackRequest, categories: tuple[str, ...] | None
 ) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
-    goal, found = attacked.goal, attacked.found
-    change = found.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
+    goal, best = attacked.goal, attacked.found
+    change = best.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
     saved_change = (read.levels.int() - attacked.levels.int()).double() / 255
-    answers = [attacked.before, found.answer, read.answer]
-    tops = [_as_said(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
+    answers = [attacked.before, best.answer, read.answer]
+    tops = [_answer_of(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
     return {
         "method": request.method,
         "norm": request.norm,
         "smallest": request.is_smallest,
-        "not_within": found.not_within,
-        "epsilon": found.epsilon,
+        "not_within": best.not_within,
+        "epsilon": best.epsilon,
         "steps": request.steps,
-        "step_size": found.step_size,
+        "step_size": best.step_size,
         "restarts": request.restarts,
         "targeted": goal.is_targeted,
         "target": goal.index if goal.is_targeted else None,
@@ -396,16 +395,16 @@ def describe(
         "l2": float(change.norm()),
         "linf_saved": float(saved_change.abs().max()),
         "l2_saved": float(saved_change.norm()),
-        "success": found.is_success,
+        "success": best.is_success,
         "success_saved": goal.is_reached(read.answer),
         "success_prepared": goal.is_reached(read.prepared),
-        "iterations": found.iterations,
-        "restart": found.restart,
+        "iterations": best.iterations,
+        "restart": best.restart,
         "loss_before": float(goal.loss(attacked.before)),
-        "losses": found.losses,
-        "forward_passes": found.n_forward,
-        "backward_passes": found.n_backward,
-        "stuck_runs": found.n_stuck,
+        "losses": best.losses,
+        "forward_passes": best.n_forward,
+        "backward_passes": best.n_backward,
+        "stuck_runs": best.n_stuck,
         "magnification": max(1, 127 // max(round(255 * float(saved_change.abs().max())), 1)),
     }
 
@@ -416,12 +415,12 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
     Failure for lack of a gradient is not robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False Sense
     of Security", section 3.
     """
-    found, notices = attacked.found, []
-    if found.n_stuck:
+    best, notices = attacked.found, []
+    if best.n_stuck:
         hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
-            f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
-            f"{len(found.losses)} runs: the attack cannot see a direction there, which does not prove "
+            f"the gradient of the loss ({best.losses[-1][-1]:.3g}) is exactly zero in {best.n_stuck} of "
+            f"{len(best.losses)} runs: the attack cannot see a direction there, which does not prove "
             f"robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
@@ -436,8 +435,8 @@ def _shifts(
 ) -> tuple[ClassShift, ...]:
     """Return the top classes of all outputs, those of the original image first, and the class of the goal."""
     if answers[0].main.kind == "vectors":
-        own = answers[0].follow(THE_PREDICTED, categories)
-        return (ClassShift(None, "cosine similarity", *(float(own.score(answer)) for answer in answers)),)
+        first = answers[0].follow(THE_PREDICTED, categories)
+        return (ClassShift(None, "cosine similarity", *(float(first.score(answer)) for answer in answers)),)
     indices = dict.fromkeys(guess.index for said in tops for guess in said.top)
     if goal.index is not None:
         indices[goal.index] = None
@@ -451,18 +450,18 @@ def _shifts(
 def _scores(answer: ModelOutput) -> dict[int, float]:
     """Return the probability of every class, its share of the pixels, or the score of its best box."""
     every = answer.main.guesses(None, None, Scoring()) or ((),)
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for guess in every[0]:
-        found.setdefault(guess.index, guess.score if guess.share is None else guess.share)
-    return found
+        scores.setdefault(guess.index, guess.score if guess.share is None else guess.share)
+    return scores
 
 
-def _as_said(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
+def _answer_of(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
     """Return the top predictions for the image, and the first in words."""
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
-        own = before.follow(THE_PREDICTED, categories)
-        return Said((), f"a cosine similarity of {float(own.score(answer)):.3f}")
+        similarity = before.follow(THE_PREDICTED, categories)
+        return Said((), f"a cosine similarity of {float(similarity.score(answer)):.3f}")
     (top,) = guesses
     if not top:
         return Said((), "no box")

@@ -62,9 +62,9 @@ def make_request(
     """
     if method == "fgsm":
         typed = {"--steps": steps, "--step-size": step_size}
-        given = [f"{option} {value}" for option, value in typed.items() if value is not None]
-        if given:
-            raise UsageError(f"'{given[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
+        options = [f"{option} {value}" for option, value in typed.items() if value is not None]
+        if options:
+            raise UsageError(f"'{options[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
     if method != "pgd" and restarts > 1:
         raise UsageError(
             f"'--restarts {restarts}' does not apply: {method} has no random start", "--method pgd"

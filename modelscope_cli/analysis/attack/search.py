@@ -202,7 +202,7 @@ class BestAttempt(Generic[A]):
 
 
 def search(
-    says_of: Callable[[Tensor], A],
+    predict: Callable[[Tensor], A],
     pixels: Tensor,
     goal: Objective[A],
     request: AttackRequest,
@@ -236,13 +236,13 @@ def search(
         if near is not None and restart == 0:
             start = ball.nearest(near)
         losses.append([])
-        for point in _climb(says_of, ball, start, goal, request):
+        for point in _climb(predict, ball, start, goal, request):
             tick()
             losses[-1].append(point.loss)
             is_success = goal.is_reached(point.answer)
             is_lasting = is_success
             if is_success and is_for_file:
-                is_lasting = goal.is_reached(says_of(rounded(point)))
+                is_lasting = goal.is_reached(predict(rounded(point)))
                 n_rounded += 1
             rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
             if best is None or rank > best[0]:
@@ -276,7 +276,7 @@ def search(
 
 
 def smallest(
-    says_of: Callable[[Tensor], A],
+    predict: Callable[[Tensor], A],
     pixels: Tensor,
     goal: Objective[A],
     request: AttackRequest,
@@ -304,13 +304,13 @@ def smallest(
                 if best is not None and radius >= high:
                     break
             start = None if request.method == "fgsm" else near
-            found = search(
-                says_of, pixels, goal, request.within(radius), tick, start, is_for_file=is_for_file
+            attempt = search(
+                predict, pixels, goal, request.within(radius), tick, start, is_for_file=is_for_file
             )
-            runs.append(found)
-            if found.is_final:
-                end = as_pixels(found.levels, pixels.device) if is_for_file else found.pixels
-                best, near, high = found, found.pixels, min(radius, length(end - pixels))
+            runs.append(attempt)
+            if attempt.is_final:
+                end = as_pixels(attempt.levels, pixels.device) if is_for_file else attempt.pixels
+                best, near, high = attempt, attempt.pixels, min(radius, length(end - pixels))
             else:
                 low = radius
                 if radius >= longest:
@@ -348,14 +348,14 @@ class _Point(Generic[A]):
 
 
 def _climb(
-    says_of: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
+    predict: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
 ) -> Iterator[_Point[A]]:
     """Yield the start and the image after each step; stop where the gradient is exactly zero."""
     sign = -1.0 if goal.is_targeted else 1.0
     pixels = start
     for iteration in range(request.steps + 1):
         pixels = pixels.detach().requires_grad_()
-        answer = says_of(pixels)
+        answer = predict(pixels)
         loss = goal.loss(answer)
         if not loss.isfinite():
             raise CannotRunError(

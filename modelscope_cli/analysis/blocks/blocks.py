@@ -230,9 +230,9 @@ class Blocks:
             self._meeting.tell(_BEGUN, "yes")
         elif self._meeting is not None:
             self._meeting.hear(_BEGUN, PATIENCE_S)
-        found = differences(self._document, folder.document() or {})
-        if found:
-            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
+        changes = differences(self._document, folder.document() or {})
+        if changes:
+            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(changes)}"
             raise UsageError(
                 message,
                 "leave out --resume   and --force starts again"
@@ -254,11 +254,11 @@ class Blocks:
 
 def _why_alone(subject: Subject) -> str:
     """Say why inputs cannot be split into blocks; empty if they can."""
-    inputs, given = subject.inputs, subject.given
+    inputs, python_inputs = subject.inputs, subject.given
     if inputs.make_blocks is None:
-        return f"{given.name} is not a list of image files"
+        return f"{python_inputs.name} is not a list of image files"
     if inputs.files.has_given:
-        return f"{given.name} is not in a file"
+        return f"{python_inputs.name} is not in a file"
     if inputs.n_listed != len(inputs.files):
         return "the images are one sample"
     return ""

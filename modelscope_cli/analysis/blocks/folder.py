@@ -37,7 +37,7 @@ _NOT_ASKED = ("progress", "headers", "workers")
 def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
     """Return the description of a run for `run.json`; arguments as in `Blocks.begin`."""
     inputs = subject.inputs
-    every = _plain(
+    all_options = _plain(
         {
             "command": subject.command,
             "batch": inputs.block_size,
@@ -55,8 +55,8 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
         "threads": torch.get_num_threads(),
         "list_sha256": inputs.files.sha256(),
         "model_sha256": model_sha256(subject.loaded.module),
-        "options_sha256": options_sha256(every),
-        "options": every,
+        "options_sha256": options_sha256(all_options),
+        "options": all_options,
         "request": {
             "model": _request(subject.request) if subject.request is not None else None,
             "inputs": _request(subject.given.request),
@@ -69,28 +69,28 @@ def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
     """Describe the differences between two runs; empty if their blocks belong together."""
     if there.get("schema") != SCHEMA or there.get("command") != here["command"]:
         return [f"the command ('{there.get('command')}' there)"]
-    found = []
+    changes = []
     if here["list_sha256"] != there["list_sha256"]:
-        found.append(
+        changes.append(
             f"the list of files ({there['files']:,} there, {here['files']:,} here, with their sizes)"
         )
     if here["model_sha256"] != there["model_sha256"]:
-        found.append("the model")
+        changes.append("the model")
     options = {**there["options"], **here["options"]}
     for name in options:
         was, now = (run["options"].get(name) for run in (there, here))
         if was != now:
-            found.append(f"{name} ({_shown(was)} there, {_shown(now)} here)")
-    return found
+            changes.append(f"{name} ({_shown(was)} there, {_shown(now)} here)")
+    return changes
 
 
 def model_request(document: Mapping[str, Any]) -> ModelRequest | None:
     """Return the request for the model; None for a module passed from Python."""
-    typed = document["request"]["model"]
-    if typed is None:
+    fields = document["request"]["model"]
+    if fields is None:
         return None
-    checkpoint = Path(typed["checkpoint"]) if typed["checkpoint"] is not None else None
-    return ModelRequest(**{**_tuples(typed), "checkpoint": checkpoint})
+    checkpoint = Path(fields["checkpoint"]) if fields["checkpoint"] is not None else None
+    return ModelRequest(**{**_tuples(fields), "checkpoint": checkpoint})
 
 
 def input_request(document: Mapping[str, Any]) -> InputRequest:
@@ -161,12 +161,12 @@ def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Return all parameters and buffers, non-persistent ones too, and the weights of quantized layers."""
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     packed = {name: value for name, value in model.state_dict().items() if name not in named}
-    every = {**named, **packed}
+    tensors = {**named, **packed}
     return [
-        (f"{name}{n or ''}", one)
-        for name, value in every.items()
-        for n, one in enumerate(value if isinstance(value, tuple) else (value,))
-        if isinstance(one, Tensor)
+        (f"{name}{n or ''}", tensor)
+        for name, value in tensors.items()
+        for n, tensor in enumerate(value if isinstance(value, tuple) else (value,))
+        if isinstance(tensor, Tensor)
     ]
 
 
@@ -192,8 +192,8 @@ def _processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 RUN, BLOCKS, SUMS = "run.json", "blocks", "SHA256SUMS"
@@ -225,7 +225,7 @@ class Block:
     @property
     def names(self) -> list[str]:
         """Names of all its files, sorted."""
-        return sorted([*self.images, *(one.name for one in self.broken)])
+        return sorted([*self.images, *(file.name for file in self.broken)])
 
 
 class BlockFolder:
@@ -269,8 +269,8 @@ class BlockFolder:
         """Write a finished block; `result` is its partial result as JSON."""
         data = f'{{"block":{to_text(block)},\n"result":{result}}}\n'.encode()
 
-        def write_through(beside: Path) -> None:
-            with beside.open("wb") as file:
+        def write_through(temporary: Path) -> None:
+            with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -282,8 +282,8 @@ class BlockFolder:
         path = self._file(phase, number)
         try:
             data = path.read_bytes()
-            found = json.loads(data)
-            block = replace(from_plain(Block, found["block"]), result=found["result"])
+            stored = json.loads(data)
+            block = replace(from_plain(Block, stored["block"]), result=stored["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
             raise CannotRunError(
@@ -312,14 +312,14 @@ def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
     except (OSError, ValueError):
         return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
     written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    found = []
+    changes = []
     for name in sorted({*written, *expected}):
         path = folder / name
         if not path.is_file():
-            found.append(f"'{path}' is missing")
+            changes.append(f"'{path}' is missing")
         elif _sha256(path) != written.get(name):
-            found.append(f"'{path}' was changed after it was written")
-    return found
+            changes.append(f"'{path}' was changed after it was written")
+    return changes
 
 
 def _sha256(path: Path) -> str:

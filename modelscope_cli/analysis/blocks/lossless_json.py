@@ -61,7 +61,7 @@ def _reader(kind: Any) -> Reader:
     """Return the reader for an annotation."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        kinds = [one for one in arguments if one is not types.NoneType]
+        kinds = [argument for argument in arguments if argument is not types.NoneType]
         return _optional(_reader(kinds[0])) if len(kinds) == 1 else lambda value: value  # words or numbers
     if origin is tuple:
         is_any_length = len(arguments) == 2 and arguments[1] is ...

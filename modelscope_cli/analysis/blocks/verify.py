@@ -74,14 +74,14 @@ def verify(
         )
     check = Verifying(folder, sample, seed)
     with verifying(check):
-        again = _compute(document, requested, progress)
+        recomputed = _compute(document, requested, progress)
     certificate = check.certificate(document)
-    in_report = _in_report(folder.path / DOCUMENT, again)
+    in_report = _in_report(folder.path / DOCUMENT, recomputed)
     found = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
-    for one in found:
-        (progress.warn if progress is not None else str)(one)
+    for difference in found:
+        (progress.warn if progress is not None else str)(difference)
     return VerifyRecord(
-        run=replace(again.run, command="verify"),
+        run=replace(recomputed.run, command="verify"),
         result=str(folder.path),
         of=document["command"],
         blocks=tuple(check.checked),
@@ -104,7 +104,7 @@ def _compute(document: Mapping[str, Any], model: Any, progress: Progress | None)
     return function(model, input_request(document), **keywords, progress=progress)
 
 
-def _in_report(path: Path, again: Record) -> list[str]:
+def _in_report(path: Path, recomputed: Record) -> list[str]:
     """Describe the figures of the report that differ from the result of the blocks."""
     try:
         report = json.loads(path.read_bytes())
@@ -112,13 +112,13 @@ def _in_report(path: Path, again: Record) -> list[str]:
         return []
     except ValueError as error:
         return [f"'{path}' is not a report: {error}"]
-    made = json.loads(json.dumps(strict(again.to_dict())))
-    found = [
+    document = json.loads(json.dumps(strict(recomputed.to_dict())))
+    changed_keys = [
         key
-        for key in sorted({*report, *made} - _CIRCUMSTANCES)
-        if _figures(report.get(key)) != _figures(made.get(key))
+        for key in sorted({*report, *document} - _CIRCUMSTANCES)
+        if _figures(report.get(key)) != _figures(document.get(key))
     ]
-    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in found]
+    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in changed_keys]
 
 
 def _figures(value: Any) -> Any:

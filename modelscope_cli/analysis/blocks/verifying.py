@@ -67,11 +67,11 @@ class Verifying:
     def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
         """Compare this run with the one in the folder, and use the same number of threads."""
         there = self._folder.document() or {}
-        found = differences(document, there)
+        changes = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
-            message = f"'{self._folder.path}' is another run, which differs in {', '.join(found)}"
+            message = f"'{self._folder.path}' is another run, which differs in {', '.join(changes)}"
             raise CannotRunError(message, "run it from the same folder, with the files as they were")
-        self.differences += [f"the runs differ in {one}" for one in found]
+        self.differences += [f"the runs differ in {change}" for change in changes]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):
             self.machine = this_machine(subject.loaded)
@@ -115,16 +115,16 @@ class Verifying:
         )
 
 
-def gap_between(one: Any, other: Any) -> float | None:
+def gap_between(value: Any, other: Any) -> float | None:
     """Return the largest difference between numbers of two plain values, relative to the largest of their list.
 
     0 if all bits are equal; None if structure or text differ.
     """
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return _largest([(one[key], other[key]) for key in one if key != TIMING])
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return _largest(list(zip(one, other, strict=True)))
-    return 0.0 if type(one) is type(other) and one == other else None
+    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+        return _largest([(value[key], other[key]) for key in value if key != TIMING])
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return _largest(list(zip(value, other, strict=True)))
+    return 0.0 if type(value) is type(other) and value == other else None
 
 
 def _largest(pairs: list[tuple[Any, Any]]) -> float | None:

@@ -64,15 +64,15 @@ class Pairing:
                 self._keep(x, y)
                 x = y = None
                 x, y = next(a, None), next(b, None)
-        yield from ((kept, None) for kept in self._kept_a.values())
-        yield from ((None, kept) for kept in self._kept_b.values())
+        yield from ((output, None) for output in self._kept_a.values())
+        yield from ((None, output) for output in self._kept_b.values())
         self._kept_a.clear()
         self._kept_b.clear()
 
     def _keep(self, x: StreamedOutput, y: StreamedOutput) -> None:
         self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
-        kept = (*self._kept_a.values(), *self._kept_b.values())
-        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in kept))
+        copies = (*self._kept_a.values(), *self._kept_b.values())
+        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in copies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,9 +162,9 @@ def diff_activations(
             for row in rows.values():
                 row.settle()
     if not rows:
-        asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
+        patterns = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
         raise CannotRunError(
-            f"no layer of {asked} is called in the forward pass",
+            f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
@@ -248,9 +248,9 @@ def _check_common(a: Side, b: Side) -> None:
     """Refuse architectures without a common layer: every row would be of only one side."""
     ours, theirs = (_names(side) - {""} or {""} for side in (a, b))
     if not ours & theirs:
-        one, other = (side.loaded.info.name for side in (a, b))
-        message = f"'{one}' and '{other}' have no layer in common, by name: there is nothing to compare"
-        raise CannotRunError(message, f"modelscope summary {shlex.quote(other)}")
+        name_a, name_b = (side.loaded.info.name for side in (a, b))
+        message = f"'{name_a}' and '{name_b}' have no layer in common, by name: there is nothing to compare"
+        raise CannotRunError(message, f"modelscope summary {shlex.quote(name_b)}")
 
 
 def _kept(pairing: Pairing) -> tuple[Notice, ...]:

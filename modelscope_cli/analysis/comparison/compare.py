@@ -47,17 +47,17 @@ def pair_names(
     renamings: list[Renaming] = []
     while len(renamings) < _MOST_RENAMINGS and (best := _best_prefixes(rest_a, rest_b)) is not None:
         prefix, b_prefix = best
-        found = _renamed(rest_a, rest_b, prefix, b_prefix)
-        pairs.update(found)
-        renamings.append(Renaming(prefix, b_prefix, len(found)))
-        rest_a, rest_b = _without(rest_a, found), _without(rest_b, found.values())
+        renamed = _renamed(rest_a, rest_b, prefix, b_prefix)
+        pairs.update(renamed)
+        renamings.append(Renaming(prefix, b_prefix, len(renamed)))
+        rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
     pairs.update(_same_values(rest_a, rest_b))
     return pairs, tuple(renamings)
 
 
 def _without(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    taken = set(names)
-    return {name: tensor for name, tensor in tensors.items() if name not in taken}
+    excluded = set(names)
+    return {name: tensor for name, tensor in tensors.items() if name not in excluded}
 
 
 def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, str] | None:
@@ -151,7 +151,7 @@ class ModelComparison:
 
     def run(
         self,
-        given: PythonInputs,
+        python_inputs: PythonInputs,
         modes: tuple[str, str],
         hook: Patterns,
         b_hook: Patterns,
@@ -162,7 +162,7 @@ class ModelComparison:
         hooks = _read_hooks(as_patterns(hook), as_patterns(b_hook))
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
-        inputs = open_shared(given, loaded[0], self.progress)
+        inputs = open_shared(python_inputs, loaded[0], self.progress)
         sides = [
             Side(label, model, is_training=mode == "train", seed=seed)
             for label, model, mode, seed in zip("AB", loaded, modes, self.seeds, strict=True)
@@ -175,27 +175,27 @@ class ModelComparison:
         a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
         tolerance, reason = choose_tolerance(self.tolerance, [a.dtype, b.dtype])
         hooked_a, hooked_b = (
-            replace(side, interventions=tuple(one.interventions))
-            for side, one in zip(sides, bound, strict=True)
+            replace(side, interventions=tuple(binding.interventions))
+            for side, binding in zip(sides, bound, strict=True)
         )
-        rows, kept = diff_activations(
+        rows, notices = diff_activations(
             hooked_a,
             hooked_b,
             inputs,
             tolerance,
             layers=as_patterns(layer),
             exclude=as_patterns(exclude),
-            hooked={name for one in bound for hook in one.hooks for name in hook.target.names},
+            hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
-        for warning in kept:
+        for warning in notices:
             self.progress.warn(warning.message)
-        (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(one, self.progress) for one in bound)
+        (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *kept,
+            *notices,
             *a_notices,
             *b_notices,
         )
@@ -213,12 +213,12 @@ class ModelComparison:
             b_hooks=b_hooks,
         )
 
-    def _header(self, a: DiffSide, given: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
+    def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
         """Return the header, which describes A."""
         return Run.of(
             "diff",
             a.model,
-            given,
+            input_info,
             device=a.device,
             dtype=a.dtype,
             seed=a.seed,
@@ -256,7 +256,7 @@ def diff_tensors(
         the rows, those of A in its order, then those of B alone; and the replaced prefixes.
     """
     pairs, renamings = pair_names(a, b)
-    taken = set(pairs.values())
+    paired = set(pairs.values())
     rows = [
         _compare(name, a[name], pairs[name], b[pairs[name]], tolerance)
         if name in pairs
@@ -266,7 +266,7 @@ def diff_tensors(
     added = (
         TensorDifference(name=name, status="added", **traits(None, tensor))
         for name, tensor in b.items()
-        if name not in taken
+        if name not in paired
     )
     return (*rows, *added), renamings
 

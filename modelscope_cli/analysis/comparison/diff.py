@@ -118,8 +118,8 @@ def diff(
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes)
     if not is_run:
-        given = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(given, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
+        input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
+        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
     sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -148,8 +148,8 @@ def diff(
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
     """Return the settings of both sides: from the command line's request, or from keywords."""
-    said = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
-    return said or as_request("", keywords)
+    request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
+    return request or as_request("", keywords)
 
 
 def _text(side: Any) -> Any:
@@ -163,8 +163,8 @@ def _files(inputs: Any) -> tuple[str, ...] | None:
     if isinstance(inputs, InputRequest):
         return inputs.files
     several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
-    is_named = all(isinstance(one, str | PathLike) for one in several)
-    return tuple(fspath(one) for one in several) if is_named else None
+    is_named = all(isinstance(item, str | PathLike) for item in several)
+    return tuple(fspath(item) for item in several) if is_named else None
 
 
 def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
@@ -191,13 +191,13 @@ def _sources(
 ) -> "tuple[Source, Source]":
     """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
-        asked = read_names(a, b, model, is_run=is_run)
-        if asked.is_left_out and own == BSettings():
+        names = read_names(a, b, model, is_run=is_run)
+        if names.is_left_out and own == BSettings():
             message = f"there is nothing to compare '{a}' with"
             raise UsageError(
                 message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             )
-        return requests_of(settings, asked, own)
+        return requests_of(settings, names, own)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
 
@@ -212,9 +212,9 @@ def are_results(*sides: Any) -> bool:
     return all(isinstance(side, str) and is_result(side) for side in sides)
 
 
-def refuse_all_but_tolerance(**given: Any) -> None:
+def refuse_all_but_tolerance(**options: Any) -> None:
     """Refuse options that have no effect on saved results."""
-    for name, value in given.items():
+    for name, value in options.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
             message = f"'{option}' needs models to run, and these are saved results"

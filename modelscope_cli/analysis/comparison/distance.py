@@ -70,10 +70,10 @@ def _sum_chunk(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
     return torch.stack([value.to(wide) for value in sums])
 
 
-def merge(one: Tensor, other: Tensor) -> Tensor:
+def merge(sums: Tensor, other: Tensor) -> Tensor:
     """Return the sums over the values of both."""
-    total = one + other
-    total[_MAX] = torch.maximum(one[_MAX], other[_MAX])
+    total = sums + other
+    total[_MAX] = torch.maximum(sums[_MAX], other[_MAX])
     return total
 
 

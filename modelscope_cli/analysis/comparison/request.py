@@ -108,37 +108,37 @@ def _is_there(text: str) -> bool:
 
 
 def requests_of(
-    settings: ModelRequest, asked: DiffRequest, own: BSettings
+    settings: ModelRequest, names: DiffRequest, own: BSettings
 ) -> tuple[ModelRequest | WeightsFile, ModelRequest | WeightsFile]:
     """Return the model to load, or the file whose tensors to compare, for A and for B.
 
     Args:
         settings: the settings of both sides; `own`: those of B alone.
     """
-    _refuse_settings(settings, asked, own)
-    base = asked.a if asked.a.model else asked.b
+    _refuse_settings(settings, names, own)
+    base = names.a if names.a.model else names.b
     if base.model is None:
-        return _file(asked.a, settings.key), _file(asked.b, own.key or settings.key)
-    if settings.checkpoint and asked.a.checkpoint:
-        message = f"'{asked.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
+        return _file(names.a, settings.key), _file(names.b, own.key or settings.key)
+    if settings.checkpoint and names.a.checkpoint:
+        message = f"'{names.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": own.key}
-    if not _has_checkpoint(settings, asked, own):
+    if not _has_checkpoint(settings, names, own):
         refuse_given(keys, "is about a checkpoint, and there is none", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
     a = check_request(a)
-    if asked.b.model is None:
-        return a, _file(asked.b, own.key or settings.key)
-    b = _with_key(_request_b(a, asked, settings.checkpoint, own), own.key or settings.key)
+    if names.b.model is None:
+        return a, _file(names.b, own.key or settings.key)
+    b = _with_key(_request_b(a, names, settings.checkpoint, own), own.key or settings.key)
     b = check_request(b)
-    return (a if asked.a.model is not None else _file(asked.a, settings.key)), b
+    return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
-def _has_checkpoint(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> bool:
-    given = (asked.a.checkpoint, asked.b.checkpoint, settings.checkpoint, own.checkpoint)
-    return any(given) or any(is_checkpoint(model) for model in (asked.a.model, asked.b.model) if model)
+def _has_checkpoint(settings: ModelRequest, names: DiffRequest, own: BSettings) -> bool:
+    checkpoints = (names.a.checkpoint, names.b.checkpoint, settings.checkpoint, own.checkpoint)
+    return any(checkpoints) or any(is_checkpoint(model) for model in (names.a.model, names.b.model) if model)
 
 
 def _with_key(request: ModelRequest, key: str | None) -> ModelRequest:
@@ -152,19 +152,19 @@ def _file(side: Named, key: str | None) -> WeightsFile:
     return WeightsFile(side.checkpoint, key)
 
 
-def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
+def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
     """Return the request for B: that for A with B's name and options; `option` is `--checkpoint`, for both."""
-    named = asked.b.checkpoint
-    if named is not None and own.checkpoint is not None and not asked.is_left_out:
+    named = names.b.checkpoint
+    if named is not None and own.checkpoint is not None and not names.is_left_out:
         message = f"'{named}' and '--b-checkpoint {own.checkpoint}' are two checkpoints for B"
         raise UsageError(message, f"leave out --b-checkpoint {own.checkpoint}")
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if own.weights else option
-    checkpoint = own.checkpoint or (named if not (own.weights and asked.is_left_out) else None)
-    assert asked.b.model is not None
+    checkpoint = own.checkpoint or (named if not (own.weights and names.is_left_out) else None)
+    assert names.b.model is not None
     return replace(
         a,
-        model=asked.b.model,
+        model=names.b.model,
         weights=own.weights or ("auto" if checkpoint else a.weights),
         checkpoint=checkpoint or inherited,
         device=own.device or a.device,
@@ -173,39 +173,39 @@ def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BS
     )
 
 
-def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> None:
+def _refuse_settings(settings: ModelRequest, names: DiffRequest, own: BSettings) -> None:
     """Refuse options that have no effect on files compared without a model."""
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
-    if asked.b.model is None:
+    if names.b.model is None:
         refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
-        if asked.a.model is None:
-            given = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
+        if names.a.model is None:
+            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
             usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
-            ours = {f"--{name}": value for name, value in given.items() if value != usual.get(name)}
+            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
             refuse_given(ours, reason, "--model NAME")
 
 
 def refuse_run_options(
-    given: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
+    inputs: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
 ) -> None:
     """Refuse options that only affect a run, where there is no input."""
     running = {
         **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
         **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
-        **{"--size": given.size, "--mean": given.mean, "--std": given.std, "--batch": given.batch},
-        "--no-normalize": not given.normalize,
+        **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
+        "--no-normalize": not inputs.normalize,
     }
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
-def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
+def choose_tolerance(tolerance: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
     """Return the tolerance on the relative L2, and its origin in words.
 
     Args:
         dtypes: the dtypes in which the models run; None to compare stored tensors, which are exact.
     """
-    if asked is not None:
-        return asked, "asked for"
+    if tolerance is not None:
+        return tolerance, "asked for"
     if dtypes is None:
         return 0.0, "exact"
     coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
@@ -217,5 +217,5 @@ def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value
-            typed = option if value is True else f"{option} {first}"
-            raise UsageError(f"'{typed}' {reason}", hint)
+            text = option if value is True else f"{option} {first}"
+            raise UsageError(f"'{text}' {reason}", hint)

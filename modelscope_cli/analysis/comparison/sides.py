@@ -51,10 +51,10 @@ def sources_handed_over(
         refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), own, settings)
-    beside = _described(a if _is_handed(a) else b)
+    module_side = _described(a if _is_handed(a) else b)
 
-    def source(side: Any, said: BSettings) -> Source:
-        loading = replace(said, mode=None, seed=None, hook=()).typed()
+    def source(side: Any, side_settings: BSettings) -> Source:
+        loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -63,17 +63,17 @@ def sources_handed_over(
         if is_file and not is_run:
             reason = "is a setting of models, and a checkpoint without an input is compared as it is"
             refuse_given({**loading, "--b-key": None}, reason, "give inputs=")
-            return WeightsFile(Path(side), said.key or settings.key)
+            return WeightsFile(Path(side), side_settings.key or settings.key)
         if is_file:
-            values = {"--b-weights": said.weights, "--b-checkpoint": said.checkpoint}
+            values = {"--b-weights": side_settings.weights, "--b-checkpoint": side_settings.checkpoint}
             refuse_given(values, f"are other weights for B than '{side}'", "leave out one of them")
         if is_file and model is None:
-            return _varied(beside, Path(side), said, settings)
+            return _varied(module_side, Path(side), side_settings, settings)
         named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
             name: value
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
-            if (value := getattr(said, name)) is not None
+            if (value := getattr(side_settings, name)) is not None
         }
         request: ModelRequest = replace(settings, **{**named, **chosen})
         return check_request(request)
@@ -84,8 +84,8 @@ def sources_handed_over(
 def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
     """Return a module, and a copy of it with the settings of B."""
     if not any(replace(own, seed=None).typed().values()) and own.seed is None:
-        what = f"there is nothing to compare '{ours.info.name}' with"
-        message = f"{what}: B is the same module under the same settings"
+        problem = f"there is nothing to compare '{ours.info.name}' with"
+        message = f"{problem}: B is the same module under the same settings"
         raise UsageError(
             message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
         )
@@ -143,8 +143,8 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
     _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
-    shared = {id(held) for held in (*ours.module.modules(), *ours.module.parameters())}
-    if any(id(held) in shared for held in (*theirs.module.modules(), *theirs.module.parameters())):
+    shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
+    if any(id(part) in shared for part in (*theirs.module.modules(), *theirs.module.parameters())):
         if isinstance(a, LoadedModel) and isinstance(b, LoadedModel):
             message = (
                 f"'{ours.info.name}' and '{theirs.info.name}' share layers, which cannot run for both at once"
@@ -167,9 +167,9 @@ def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) 
         progress.warn(warning.message)
 
 
-def open_shared(given: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
+def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
     """Open the input for A in float32 on the CPU; each side converts it."""
-    return open_for(given, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
+    return open_for(python_inputs, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,15 +195,15 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
 
 def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
-    held = read_checkpoint(path, file.key)
-    _tell(held.notes, held.warnings, progress)
-    state = held.state
+    checkpoint = read_checkpoint(path, file.key)
+    _tell(checkpoint.notes, checkpoint.warnings, progress)
+    state = checkpoint.state
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
-    weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
+    weights = WeightsInfo(str(path), path.name, "checkpoint", checkpoint.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
-    return Weights(side, state, held.warnings)
+    return Weights(side, state, checkpoint.warnings)
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:

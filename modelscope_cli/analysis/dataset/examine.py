@@ -85,24 +85,22 @@ def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[Im
     if len(numbers) < 2:
         return
     for group in equal_rows(hashes, np.arange(len(numbers))):
-        for other in group[1:]:
-            if _POPCOUNT[fine[other].view(np.uint16)].sum() >= _FEWEST_EDGES:
-                yield ImagePair(int(numbers[group[0]]), int(numbers[other]), 1.0)
+        for b in group[1:]:
+            if _POPCOUNT[fine[b].view(np.uint16)].sum() >= _FEWEST_EDGES:
+                yield ImagePair(int(numbers[group[0]]), int(numbers[b]), 1.0)
     distinct = _firsts(hashes)
     coarse, fine, numbers = coarse[distinct], fine[distinct].view(np.uint16), numbers[distinct]
-    seen: set[tuple[int, int]] = set()
+    yielded: set[tuple[int, int]] = set()
     for band in _bands(coarse):
         for left, right in _neighbours(band):
             near = _POPCOUNT[(coarse[left] ^ coarse[right]).view(np.uint16)].sum(1) <= _MOST_APART
-            one, other = left[near], right[near]
-            both, either = (
-                _POPCOUNT[bits].sum(1) for bits in (fine[one] & fine[other], fine[one] | fine[other])
-            )
+            a, b = left[near], right[near]
+            both, either = (_POPCOUNT[bits].sum(1) for bits in (fine[a] & fine[b], fine[a] | fine[b]))
             alike = np.where(either >= _FEWEST_EDGES, both / np.maximum(either, 1), 0.0)
             for n in np.flatnonzero(alike >= least):
-                first, second = sorted((int(numbers[one[n]]), int(numbers[other[n]])))
-                if (first, second) not in seen:
-                    seen.add((first, second))
+                first, second = sorted((int(numbers[a[n]]), int(numbers[b[n]])))
+                if (first, second) not in yielded:
+                    yielded.add((first, second))
                     yield ImagePair(first, second, float(alike[n]))
 
 
@@ -245,12 +243,12 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     roots: list[tuple[Path | None, int]] = []
     n_first = 0
     for n, word in enumerate((*folders, *against)):
-        found = find_images([word])
-        for note in found.notes:
+        listing = find_images([word])
+        for note in listing.notes:
             progress.note(note)
-        for warning in found.warnings:
+        for warning in listing.warnings:
             progress.warn(warning.message)
-        files += found.files
+        files += listing.files
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
     return _Listed(FileList(files), n_first, tuple(roots))
@@ -333,9 +331,9 @@ class _Groups:
     def conflicts(self) -> Iterator[CopyGroup]:
         """Yield the groups whose images are in folders of different classes."""
         for group in self._every:
-            made = self._group(group, _numbers(group))
-            if len(made.labels) > 1:
-                yield made
+            copies = self._group(group, _numbers(group))
+            if len(copies.labels) > 1:
+                yield copies
 
     def _group(self, pairs: Sequence[ImagePair], numbers: Sequence[int]) -> CopyGroup:
         files = self._listed.files

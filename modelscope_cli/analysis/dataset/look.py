@@ -103,7 +103,7 @@ def gradient_hash(gray: Image.Image, side: int) -> bytes:
     means = gray.convert("F")
     across = np.asarray(means.resize((side + 1, side), Image.Resampling.BOX))
     down = np.asarray(means.resize((side, side + 1), Image.Resampling.BOX)).T
-    return b"".join(_bits(one) for one in (across, down))
+    return b"".join(_bits(grid) for grid in (across, down))
 
 
 def _bits(means: Any) -> bytes:

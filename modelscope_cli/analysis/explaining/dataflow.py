@@ -147,13 +147,13 @@ class Cut(Dataflow):
     def reached(self, call: int, output: Any) -> Any:
         if call != self._place.call:
             return output
-        meant = values_in(output)[self._place.output]
+        target = values_in(output)[self._place.output]
 
         def replaced(path: str, tensor: Tensor) -> Tensor:
-            if tensor is not meant:
+            if tensor is not target:
                 return tensor
-            stood = tensor.detach()
-            self.leaf = (torch.zeros_like(stood) if self._is_blank else stood).requires_grad_()
+            value = tensor.detach()
+            self.leaf = (torch.zeros_like(value) if self._is_blank else value).requires_grad_()
             return self.leaf.clone()  # later in-place operations would fail on a leaf
 
         return map_tensors(output, replaced)

@@ -155,10 +155,10 @@ class RecordedPass:
         with the fewest other tokens before it."""
         shapes = self.followed.shapes.items()
         layouts = (self.layout(value) for value, other in shapes if len(other) == 4)
-        seen = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
+        grids = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
         prefixes = range(_MOST_PREFIX + 1)
         for order, prefix in itertools.product(orders, prefixes):
-            for grid in seen:
+            for grid in grids:
                 if math.prod(grid) == shape[order[2]] - prefix:
                     yield ImageLayout(grid, order, prefix)
         for prefix, order in itertools.product(prefixes, orders):
@@ -220,13 +220,13 @@ def find_layer(
     Args:
         wanted: labels of layers to use instead, one of which has to return a tensor with positions.
     """
-    seen = follow(scored, names, image)
+    recorded = follow(scored, names, image)
     if wanted:
-        return _wanted(seen, wanted)
+        return _wanted(recorded, wanted)
     is_blind: list[str] = []
-    for value, layout in _candidates(seen):
-        name, why = seen.name(value), _why(seen, value, layout, is_blind)
-        layer = ExplainedLayer(name, seen.followed.places[value], layout, why, bool(is_blind))
+    for value, layout in _candidates(recorded):
+        name, why = recorded.name(value), _why(recorded, value, layout, is_blind)
+        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why, bool(is_blind))
         gradient = scored.at(layer, image).gradient if layout.prefix else None
         if gradient is None or layout.maps(gradient).any():
             return layer
@@ -236,35 +236,35 @@ def find_layer(
     raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
 
 
-def _wanted(seen: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
-    for value, given in reversed(seen.names.given.items()):
-        layout = seen.layout(value)
-        name = next((call.label for call in given if call.label in wanted), None)
+def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
+    for value, calls in reversed(recorded.names.given.items()):
+        layout = recorded.layout(value)
+        name = next((call.label for call in calls if call.label in wanted), None)
         if layout is not None and name is not None:
-            return ExplainedLayer(name, seen.followed.places[value], layout, "asked for")
+            return ExplainedLayer(name, recorded.followed.places[value], layout, "asked for")
     message = f"layer '{wanted[0]}' has no output with positions that depends on the image"
     raise CannotRunError(message, "leave out --layer")
 
 
-def _candidates(seen: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
+def _candidates(recorded: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
     """Yield candidates, best first and within each kind the latest first; the image is not a layer.
 
     First the tensors on every path before the head; then those after the head, for class maps per pixel; then the
     output of any layer before the head, for branches that meet in the scores.
     """
-    calls = seen.followed.calls
+    calls = recorded.followed.calls
     head = max((n for n, call in enumerate(calls) if call.is_weighted), default=len(calls))
-    through = set(seen.cuts)
-    for values, end in ((through, head), (through, len(calls)), (set(seen.names.given), head)):
-        yield from _among(seen, values, end)
+    through = set(recorded.cuts)
+    for values, end in ((through, head), (through, len(calls)), (set(recorded.names.given), head)):
+        yield from _among(recorded, values, end)
 
 
-def _among(seen: RecordedPass, through: set[int], end: int) -> Iterator[tuple[int, ImageLayout]]:
-    calls, places = seen.followed.calls, seen.followed.places
+def _among(recorded: RecordedPass, through: set[int], end: int) -> Iterator[tuple[int, ImageLayout]]:
+    calls, places = recorded.followed.calls, recorded.followed.places
     # A norm parallel to a skip connection: its input is on every path, and the patches continue through it.
-    beside = {value for value in seen.names.norms if set(calls[places[value].call].reads) <= through}
+    beside = {value for value in recorded.names.norms if set(calls[places[value].call].reads) <= through}
     for value in sorted((through | beside) - {0}, reverse=True):
-        place, layout = places[value], seen.layout(value)
+        place, layout = places[value], recorded.layout(value)
         if layout is None or place.output < 0 or place.call >= end or place.function in _PASSED:
             continue
         # Such as the keys and values of attention pooling.
@@ -287,15 +287,15 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
-def _why(seen: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
+def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
     if is_blind:
         n_patches = math.prod(layout.grid)
         return (
             f"after it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
             f"{n_patches} of them; this is the last norm that it reaches"
         )
-    if value not in seen.cuts and value not in seen.names.norms:
+    if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last layer with positions ({layout}); not everything passes through it"
-    reader = next((call for call in seen.followed.calls if value in call.reads), None)
+    reader = next((call for call in recorded.followed.calls if value in call.reads), None)
     into = f"enters {reader.function}" if reader is not None else "is the output"
     return f"the last tensor with positions that everything passes through ({layout}): it {into}"

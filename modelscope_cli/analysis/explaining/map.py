@@ -55,11 +55,11 @@ class AtLayer:
 def at_layer(scored: Scored, image: Tensor) -> AtLayer:
     """Compute activation and gradient at the layer of one image, `(1, C, H, W)`."""
     layer = scored.find(scored, image)
-    seen = scored.at(layer, image)
-    gradient = layer.layout.maps(seen.gradient)[0]
+    values = scored.at(layer, image)
+    gradient = layer.layout.maps(values.gradient)[0]
     if not gradient.any():
-        raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(seen.gradient.any()))
-    return AtLayer(layer, layer.layout.maps(seen.activation)[0], gradient, float(seen.score))
+        raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(values.gradient.any()))
+    return AtLayer(layer, layer.layout.maps(values.activation)[0], gradient, float(values.score))
 
 
 def share_of(cells: Tensor, score: float) -> float | None:

@@ -155,8 +155,8 @@ def _outcomes(
     for name in names:
         started = time.perf_counter()
         try:
-            found = METHODS[name].explain(scored, image)
-            if not found.cells.any():
+            explanation = METHODS[name].explain(scored, image)
+            if not explanation.cells.any():
                 raise no_gradient("the image")
         except UnfitError as error:
             if is_asked_for:
@@ -164,9 +164,9 @@ def _outcomes(
             unfit[name] = error
             continue
         seconds = time.perf_counter() - started
-        shown = found.on(size)
-        where: dict[str, Any] = location(shown, question.inside)
-        outcomes[name] = MethodResult(found, shown, seconds, METHODS[name].units, Receipt(**where))
+        full_size = explanation.on(size)
+        where: dict[str, Any] = location(full_size, question.inside)
+        outcomes[name] = MethodResult(explanation, full_size, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
@@ -192,11 +192,11 @@ def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
 
 def _passes(outcomes: Mapping[str, MethodResult], receipt: str) -> int:
     """Return the approximate number of passes for the receipt of one image."""
-    again = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
+    n_repeats = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
     if receipt != FULL:
-        return COVERED + 1 + 4 * again
+        return COVERED + 1 + 4 * n_repeats
     n_copies = 4 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
-    return COVERED + 3 + n_copies * again + Faithfulness.passes(len(outcomes))
+    return COVERED + 3 + n_copies * n_repeats + Faithfulness.passes(len(outcomes))
 
 
 def _with_receipts(
@@ -233,19 +233,19 @@ def _with_receipts(
     reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
     receipts = {}
     for name, outcome in outcomes.items():
-        found: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
+        figures: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
         for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
             other = others[name]
-            found[key] = None if other is None else spearman(other, outcome.map.cells)
+            figures[key] = None if other is None else spearman(other, outcome.map.cells)
         if name in randomised:
-            found["head_randomisation"] = randomised[name].head
+            figures["head_randomisation"] = randomised[name].head
         if kind == FULL:
-            found |= faithfulness.of(outcome.shown)
-            found |= _held_against_itself(METHODS[name], question, repeated[name])
+            figures |= faithfulness.of(outcome.shown)
+            figures |= _held_against_itself(METHODS[name], question, repeated[name])
             if name in randomised:
-                found["randomisation"] = randomised[name].rho
-                found["randomisation_cascade"] = randomised[name].cascade
-        receipt = replace(outcome.receipt, **found, agreement=agreed[name])
+                figures["randomisation"] = randomised[name].rho
+                figures["randomisation_cascade"] = randomised[name].cascade
+        receipt = replace(outcome.receipt, **figures, agreement=agreed[name])
         receipts[name] = replace(outcome, receipt=judged(receipt, kind, reasons, outcome.map.completeness))
     return receipts
 

@@ -16,27 +16,27 @@ METHODS = (
 )
 
 
-def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
+def choose_methods(method: str, against: str | None = None) -> tuple[str, ...]:
     """Return the methods of `auto`, `all` or a list of names; `against` needs Finer-CAM among them."""
-    if asked in (AUTO, ALL):
-        chosen = METHODS if asked == ALL else _OF_AUTO
+    if method in (AUTO, ALL):
+        chosen = METHODS if method == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
-    known = {_letters(name): name for name in METHODS}
-    parts = [part.strip() for part in asked.split(",") if part.strip()]
-    names = tuple(dict.fromkeys(known.get(_letters(part), part) for part in parts))
-    for name in names or (asked,):
+    spellings = {_letters(name): name for name in METHODS}
+    parts = [part.strip() for part in method.split(",") if part.strip()]
+    names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
+    for name in names or (method,):
         check_choice("method", name, (AUTO, ALL, *METHODS))
     if against is not None and "finercam" not in names:
         raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names
 
 
-def receipt_kind(asked: str | bool) -> str:
+def receipt_kind(receipt: str | bool) -> str:
     """Return `quick`, `full` or `none`; True is the default, False none."""
-    if isinstance(asked, bool):
-        return QUICK if asked else NONE
-    check_choice("receipt", asked, RECEIPTS)
-    return asked
+    if isinstance(receipt, bool):
+        return QUICK if receipt else NONE
+    check_choice("receipt", receipt, RECEIPTS)
+    return receipt
 
 
 def _letters(name: str) -> str:

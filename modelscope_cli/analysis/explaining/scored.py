@@ -77,8 +77,8 @@ class Scored:
     def probability(self, images: Tensor) -> Tensor:
         """Return the probability of the target for every image, `(N,)`."""
         with torch.no_grad():
-            given = (some.clone() for some in images.split(self.batch))
-            return torch.cat([self.target.probability(self.run(some)) for some in given])
+            copies = (some.clone() for some in images.split(self.batch))
+            return torch.cat([self.target.probability(self.run(some)) for some in copies])
 
     def _score(self, output: Any, explained: Tensor) -> Tensor:
         score = self.target.score(output)
@@ -109,8 +109,8 @@ class Scored:
         score = self._score(output, layer.layout.maps(leaf))
         gradient = torch.zeros_like(leaf)
         if score.requires_grad:
-            (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
-            gradient = gradient if found is None else found
+            (gradient_at_leaf,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
+            gradient = gradient if gradient_at_leaf is None else gradient_at_leaf
         return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
 
 

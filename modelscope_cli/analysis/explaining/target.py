@@ -40,8 +40,8 @@ class ClassTarget:
 
     def score(self, output: Any) -> Tensor:
         logits = self._logits(output)
-        own = logits[:, self.index]
-        return own - _CONTRAST * self._others(logits) if self.is_contrast else own
+        logit = logits[:, self.index]
+        return logit - _CONTRAST * self._others(logits) if self.is_contrast else logit
 
     def probability(self, output: Any) -> Tensor:
         activation = "sigmoid" if self.has_several else "softmax"
@@ -110,5 +110,5 @@ def choose_target(
     )
 
 
-def _index(typed: str, said: ClassScores, labels: Sequence[str] | None) -> int:
-    return class_index(typed, said.n_classes, labels)
+def _index(text: str, output: ClassScores, labels: Sequence[str] | None) -> int:
+    return class_index(text, output.n_classes, labels)

@@ -114,17 +114,17 @@ def _folded(called: dict[str, Any], norm: dict[str, Any]) -> dict[str, Any]:
     scale = (variance + norm.get("eps", 1e-5)).rsqrt()
     scale = scale if norm.get("weight") is None else scale * norm["weight"]
     shift = -mean * scale if norm.get("bias") is None else norm["bias"] - mean * scale
-    own = called.get("bias")
-    bias = shift if own is None else own * scale + shift
+    conv_bias = called.get("bias")
+    bias = shift if conv_bias is None else conv_bias * scale + shift
     return {**called, "weight": called["weight"] * scale[:, None, None, None], "bias": bias}
 
 
 def lrp(scored: Scored, image: Tensor) -> Map:
     """Return the relevance of each pixel; the relevance of biases is lost."""
     pixels = image.detach().clone().requires_grad_()
-    given = pixels.clone()
-    with _Rules(given) as rules:
-        output = scored.run(given)
+    copy = pixels.clone()
+    with _Rules(copy) as rules:
+        output = scored.run(copy)
     if rules.unknown:
         message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
         raise UnfitError(message, "--method integrated-gradients")
@@ -132,9 +132,9 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
     if not score.requires_grad:
         raise not_connected()
-    found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
+    gradients = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
     cells = torch.zeros(image.shape[-2:])
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, gradients, strict=True):
         if gradient is not None:
             cells += (leaf.detach() * gradient)[0].float().sum(0).cpu()
     return Map(

@@ -54,18 +54,18 @@ def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
 
 def rollout(scored: Scored, image: Tensor) -> Map:
     """Return the share of the class token, or of the mean over the patches, that comes from each patch."""
-    given = image.clone()
-    with torch.no_grad(), _Attention(given) as attention:
-        scored.run(given)
+    copy = image.clone()
+    with torch.no_grad(), _Attention(copy) as attention:
+        scored.run(copy)
     layer = scored.find(scored, image)
     n_patches = math.prod(layer.layout.grid)
     # Windows would be a batch dimension above 1; pooled keys or other tokens would be another number of keys.
     sizes = {(shares.shape[0], *shares.shape[-2:]) for shares in attention.found}
     n_tokens = attention.found[0].shape[-1] if attention.found else 0
     if sizes != {(1, n_tokens, n_tokens)} or n_tokens < n_patches:
-        what = "attention within windows or among other tokens" if sizes else "no attention among all patches"
+        kind = "attention within windows or among other tokens" if sizes else "no attention among all patches"
         raise UnfitError(
-            f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam"
+            f"rollout needs the same tokens in every layer, and this model has {kind}", "--method hirescam"
         )
     flow = torch.eye(n_tokens, device=image.device)
     for shares in attention.found:

@@ -44,8 +44,8 @@ def impute(image: Tensor, known: Tensor, generator: torch.Generator, noise: floa
         known: `(H, W)` bool, at least one True.
         noise: the standard deviation of the noise, in units of the image.
     """
-    drawn = torch.randn(image.shape, generator=generator).to(image)
-    return torch.where(known, image, linear_imputation(image.float(), known).to(image) + noise * drawn)
+    values = torch.randn(image.shape, generator=generator).to(image)
+    return torch.where(known, image, linear_imputation(image.float(), known).to(image) + noise * values)
 
 
 def linear_imputation(image: Tensor, known: Tensor, tolerance: float = _TOLERANCE) -> Tensor:
@@ -172,10 +172,10 @@ class Faithfulness:
         nothing = dict.fromkeys(("covering", "covering_chance", "covering_edges"))
         if self.unmade or not bool(scores.isfinite().all()) or scores.min() == scores.max():
             return nothing
-        own, edge, *others = self._correlations(
+        rho, edge, *others = self._correlations(
             [scores.cpu(), edges(self._image).cpu(), *moved_copies(scores.cpu(), N_COPIES, self._seed)]
         )
-        return {"covering": own, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
+        return {"covering": rho, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
 
     @property
     def left_half(self) -> Tensor:
@@ -187,12 +187,12 @@ class Faithfulness:
     @cached_property
     def unmade(self) -> str:
         """Why covering cannot be tested; empty if it can."""
-        said = self._covered[1]
+        outputs = self._covered[1]
         whole = self._whole if self._whole is not None else next(self._say([self._image]))
-        if not (math.isfinite(whole) and all(map(math.isfinite, said))):
+        if not (math.isfinite(whole) and all(map(math.isfinite, outputs))):
             return "what the model says of the image half covered is not finite"
-        left = min(fmean(said[n :: len(self._baselines)]) for n in range(len(self._baselines)))
-        if whole - left >= _LEAST_LOST * max(abs(whole), abs(left)) > 0:
+        lowest = min(fmean(outputs[n :: len(self._baselines)]) for n in range(len(self._baselines)))
+        if whole - lowest >= _LEAST_LOST * max(abs(whole), abs(lowest)) > 0:
             return ""
         return "the model says nearly the same, or more, of the image half covered"
 
@@ -209,46 +209,46 @@ class Faithfulness:
 
     def _correlations(self, maps: Sequence[Tensor]) -> list[float]:
         """Correlate the sum of each map over the halves with the model's output, both centred in each group."""
-        halves, said = self._covered
+        halves, outputs = self._covered
         n_blanks = len(self._baselines)
-        values = torch.tensor(said, dtype=torch.float64)
+        values = torch.tensor(outputs, dtype=torch.float64)
         if ((values >= 0) & (values <= 1)).all():
             values = torch.logit(values, 1e-6)
         values = values.view(len(PATCHES), -1, n_blanks)
         sums = _pooled(halves.float()).flatten(1) @ _pooled(torch.stack(list(maps)).float()).flatten(1).T
         groups = sums.double().view(len(PATCHES), -1, 1, len(maps))
         expected = (groups - groups.mean(1, keepdim=True)).expand(-1, -1, n_blanks, -1).flatten(0, 2)
-        seen = (values - values.mean(1, keepdim=True)).flatten()
-        length = seen.norm() * expected.norm(dim=0)
-        return torch.where(length > 0, seen @ expected / length, torch.zeros_like(length)).tolist()
+        observed = (values - values.mean(1, keepdim=True)).flatten()
+        length = observed.norm() * expected.norm(dim=0)
+        return torch.where(length > 0, observed @ expected / length, torch.zeros_like(length)).tolist()
 
     def of(self, scores: Tensor) -> dict[str, Any]:
         """Return the figures of a map, `(H, W)`, by their names in a `Receipt`, without covering.
 
         Insertion and deletion use two baselines, 10 steps and the trapezoidal rule.
         """
-        found = self._measure(ranking(scores.to(self._image.device), self._seed))
+        measured = self._measure(ranking(scores.to(self._image.device), self._seed))
         chance, edge = self.chance, self.edges
         insertion, deletion = (
-            _mean(getattr(one, way) for one in chance) for way in ("insertion", "deletion")
+            _mean(getattr(random, way) for random in chance) for way in ("insertion", "deletion")
         )
         return {
-            "insertion": found.insertion,
-            "deletion": found.deletion,
+            "insertion": measured.insertion,
+            "deletion": measured.deletion,
             "insertion_chance": insertion,
             "deletion_chance": deletion,
             "insertion_edges": edge.insertion,
             "deletion_edges": edge.deletion,
-            "insertion_ratio": _ratio(found.insertion, insertion),
-            "deletion_ratio": _ratio(found.deletion, deletion),
-            "percentile": percentile(found.gain, [one.gain for one in chance]),
-            "road": found.road,
+            "insertion_ratio": _ratio(measured.insertion, insertion),
+            "deletion_ratio": _ratio(measured.deletion, deletion),
+            "percentile": percentile(measured.gain, [random.gain for random in chance]),
+            "road": measured.road,
             # In a random order the most and the least relevant pixels are exchangeable.
-            "road_chance": 0.0 if found.road is not None else None,
+            "road_chance": 0.0 if measured.road is not None else None,
             "road_edges": edge.road,
-            "road_percentile": percentile(found.road, [one.road for one in chance]),
+            "road_percentile": percentile(measured.road, [random.road for random in chance]),
             "ties": share_of_ties(scores),
-            "curves": found.curves,
+            "curves": measured.curves,
         }
 
     @staticmethod
@@ -297,8 +297,8 @@ class Faithfulness:
         waiting = iter(images)
         while chunk := list(islice(waiting, self._batch)):
             with torch.no_grad():
-                said = self._probability(torch.cat(chunk)).cpu().double()
-            yield from said.tolist()
+                outputs = self._probability(torch.cat(chunk)).cpu().double()
+            yield from outputs.tolist()
 
     def _measure(self, places: Tensor) -> Measured:
         counts = [round(places.numel() * step / STEPS) for step in range(STEPS + 1)]
@@ -337,8 +337,10 @@ class Faithfulness:
         counts = [round(share * places.numel()) for share in REMOVED]
         most = [places >= count for count in counts]
         least = [places < places.numel() - count for count in counts]
-        said = list(self._say(self._imputed([*least, *most])))
-        return _mean([(a - b) / 2 for a, b in zip(said[: len(REMOVED)], said[len(REMOVED) :], strict=True)])
+        outputs = list(self._say(self._imputed([*least, *most])))
+        return _mean(
+            [(a - b) / 2 for a, b in zip(outputs[: len(REMOVED)], outputs[len(REMOVED) :], strict=True)]
+        )
 
     def _imputed(self, masks: Sequence[Tensor]) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(self._seed)
@@ -362,10 +364,10 @@ def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:
 
 def percentile(value: float | None, others: Sequence[float | None]) -> float | None:
     """Return the share of `others` below a value; equal ones count half."""
-    known = [other for other in others if other is not None]
-    if value is None or not known:
+    numbers = [other for other in others if other is not None]
+    if value is None or not numbers:
         return None
-    return fmean((other < value) + 0.5 * (other == value) for other in known)
+    return fmean((other < value) + 0.5 * (other == value) for other in numbers)
 
 
 def _blurred(image: Tensor) -> Tensor:
@@ -379,8 +381,8 @@ def _blurred(image: Tensor) -> Tensor:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(numbers) if numbers else None
 
 
 def _ratio(value: float | None, other: float | None) -> float | None:

@@ -48,12 +48,12 @@ def border_of(size: tuple[int, int]) -> Tensor:
 
 def location(scores: Tensor, inside: Tensor | None = None) -> dict[str, float | None]:
     """Return the figures of the position of a map's evidence, `(H, W)`, by their names in a `Receipt`."""
-    found = {"border": energy_inside(scores, border_of((scores.shape[0], scores.shape[1])))}
+    figures = {"border": energy_inside(scores, border_of((scores.shape[0], scores.shape[1])))}
     if inside is not None:
-        found["inside"] = energy_inside(scores, inside)
-        found["even_inside"] = inside.double().mean().item()
-        found["pointing"] = pointing(scores, inside)
-    return found
+        figures["inside"] = energy_inside(scores, inside)
+        figures["even_inside"] = inside.double().mean().item()
+        figures["pointing"] = pointing(scores, inside)
+    return figures
 
 
 GRID = 32  # cells per side of the mean map of a class
@@ -135,7 +135,7 @@ class EvidenceOfFolder:
             for label, sums in self._sums.items()
         ]
         measure = "outside" if self._has_inside else "border"
-        classes.sort(key=lambda one: -(getattr(one, measure) or 0.0))
+        classes.sort(key=lambda evidence: -(getattr(evidence, measure) or 0.0))
         outliers = (
             Outlier(image, label, share) for share, _, image, label in sorted(self._worst, reverse=True)
         )

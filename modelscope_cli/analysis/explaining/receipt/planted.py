@@ -53,15 +53,15 @@ def planted_evidence(
     Returns:
         None if every box has a mean of zero.
     """
-    found = []
+    plants = []
     for seed_of_plant in range(seed, seed + N_PLANTS):
         box = _choose_box(explained, seed_of_plant)
         if box is None:
             return None
         value = max(abs(score), 1.0)
         term = planted_term(box, value / _mean_over(box, explained).item())
-        found.append(given_back(explain_again(term) - reference, box, value))
-    return Planted(fmean(one.in_box for one in found), fmean(one.recovered for one in found))
+        plants.append(given_back(explain_again(term) - reference, box, value))
+    return Planted(fmean(plant.in_box for plant in plants), fmean(plant.recovered for plant in plants))
 
 
 def planted_term(box: Box, k: float) -> Term:

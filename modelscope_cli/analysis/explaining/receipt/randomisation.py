@@ -61,13 +61,13 @@ def randomisation(
     if is_full:
         copies += [(end, seed + n, 1.0) for n, end in enumerate([*ends, *[len(layers)] * (N_DRAWS - 1)])][1:]
     rhos: dict[str, list[float | None]] = {name: [] for name in references}
-    for end, drawn, sign in copies:
-        with shuffled(layers[:end], torch.Generator().manual_seed(drawn), sign):
+    for end, draw_seed, sign in copies:
+        with shuffled(layers[:end], torch.Generator().manual_seed(draw_seed), sign):
             maps = explain_again()
         for name, reference in references.items():
-            found = maps[name]
-            rhos[name].append(None if found is None or reference is None else spearman(found, reference))
-    return {name: _summed_up(found, len(ends) if is_full else 0) for name, found in rhos.items()}
+            new_map = maps[name]
+            rhos[name].append(None if new_map is None or reference is None else spearman(new_map, reference))
+    return {name: _summed_up(values, len(ends) if is_full else 0) for name, values in rhos.items()}
 
 
 def _summed_up(rhos: list[float | None], n_stages: int) -> Randomised:

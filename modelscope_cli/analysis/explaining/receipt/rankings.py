@@ -26,8 +26,8 @@ def random_ranking(size: tuple[int, int], seed: int, device: torch.device, coars
     """Return random ranks, `(H, W)` int64: of single pixels, or smooth with `coarse` patches per side."""
     if not coarse:
         return ranking(torch.zeros(size, device=device), seed)
-    drawn = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
-    smooth = F.interpolate(drawn, size=size, mode="bicubic", align_corners=False)[0, 0]
+    values = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
+    smooth = F.interpolate(values, size=size, mode="bicubic", align_corners=False)[0, 0]
     return ranking(smooth.to(device), seed)
 
 
@@ -41,9 +41,9 @@ def random_halves(size: tuple[int, int], patches: Sequence[float], n_pairs: int,
     for patch in patches:
         side = max(round(patch * min(size)), 1)
         for _ in range(n_pairs):
-            drawn = torch.rand(*(length // side + 2 for length in size), generator=generator) < 0.5
+            is_visible = torch.rand(*(length // side + 2 for length in size), generator=generator) < 0.5
             top, left = torch.randint(side, (2,), generator=generator).tolist()
-            large = drawn.repeat_interleave(side, 0).repeat_interleave(side, 1)
+            large = is_visible.repeat_interleave(side, 0).repeat_interleave(side, 1)
             half = large[top : top + size[0], left : left + size[1]]
             halves += [half, ~half]
     return torch.stack(halves)
@@ -87,8 +87,8 @@ def agreement(maps: Mapping[str, Tensor]) -> dict[str, float | None]:
     pairs = {(a, b): spearman(maps[a], maps[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
     means = {}
     for name in names:
-        own = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
-        means[name] = sum(own) / len(own) if own else None
+        rhos = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
+        means[name] = sum(rhos) / len(rhos) if rhos else None
     return means
 
 

@@ -133,7 +133,7 @@ def _verdict(answers: Sequence[TestJudgement]) -> TestJudgement:
 
 
 def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudgement | None) -> Receipt:
-    failed = tuple(one.reason for one in tests if one.answer == FAILED)
+    failed = tuple(test.reason for test in tests if test.answer == FAILED)
     return replace(receipt, tests=tests, failed=failed, verdict=verdict)
 
 
@@ -148,7 +148,7 @@ def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
 
     def place(name: str) -> tuple[int, int, float]:
         tests = receipts[name].tests
-        n_not_made = sum(one.answer == NOT_MADE for one in tests)
+        n_not_made = sum(test.answer == NOT_MADE for test in tests)
         return len(receipts[name].failed), n_not_made, fmean(places[name])
 
     return sorted(receipts, key=place)
@@ -183,19 +183,19 @@ class Requirement:
             bound = getattr(receipt, f"{self.figure}_{bound}")
         reason = ""
         if value is None or bound is None:
-            reasons = dict.fromkeys(one.reason for one in receipt.tests if one.answer == NOT_MADE)
+            reasons = dict.fromkeys(test.reason for test in receipt.tests if test.answer == NOT_MADE)
             reason = "it could not be measured" + "".join(f"; {why}" for why in reasons if why)
         return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound), reason)
 
 
-def read_requirements(typed: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
+def read_requirements(texts: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
     """Parse requirements, each `FIELD>VALUE` or `passed`."""
-    required = tuple(_read(text) for text in typed)
-    for one in required:
+    required = tuple(_read(text) for text in texts)
+    for requirement in required:
         if kind == NONE:
             raise UsageError("--require is about the receipt", "leave out --no-receipt")
-        if kind == QUICK and one.figure in OF_FULL:
-            raise UsageError(f"'--require {one.typed}' needs the full receipt", "--receipt full")
+        if kind == QUICK and requirement.figure in OF_FULL:
+            raise UsageError(f"'--require {requirement.typed}' needs the full receipt", "--receipt full")
     return required
 
 
@@ -216,9 +216,9 @@ def _read(text: str) -> Requirement:
     try:
         bound = float(value)
     except ValueError as error:
-        known = " or ".join(["a number", *references])
+        choices = " or ".join(["a number", *references])
         raise UsageError(
-            f"'--require {text}': {figure} is compared with {known}, not '{value}'", hint
+            f"'--require {text}': {figure} is compared with {choices}, not '{value}'", hint
         ) from error
     if problem := absurdity(bound):
         raise UsageError(f"'--require {text}': {value} is {problem}", hint)
