@@ -95,7 +95,7 @@ def diff(
         check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)
     a, b = _text(a), _text(b)
-    if are_results(a, b):
+    if all(isinstance(side, str) and is_result(side) for side in (a, b)):
         refuse_all_but_tolerance(
             inputs=inputs
             if not isinstance(inputs, InputRequest)
@@ -205,11 +205,6 @@ def _sources(
     if not any(isinstance(source, ModelRequest) for source in sources):
         refuse_idle(keywords)
     return sources
-
-
-def are_results(*sides: Any) -> bool:
-    """Check that both sides are saved results: pages, documents, or the folders of commands."""
-    return all(isinstance(side, str) and is_result(side) for side in sides)
 
 
 def refuse_all_but_tolerance(**options: Any) -> None:

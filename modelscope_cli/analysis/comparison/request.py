@@ -99,12 +99,8 @@ def is_input(text: str) -> bool:
     if holds_weights(text) or is_import(text) or text.lower() in model_names():
         return False
     suffix = Path(text).suffix.lower()
-    return text == "-" or suffix in _INPUT_SUFFIXES or any(mark in text for mark in "*?[") or _is_there(text)
-
-
-def _is_there(text: str) -> bool:
-    path = Path(text)
-    return path.exists() and path.suffix != ".py"
+    is_pattern = any(mark in text for mark in "*?[")
+    return text == "-" or suffix in _INPUT_SUFFIXES or is_pattern or (Path(text).exists() and suffix != ".py")
 
 
 def requests_of(
