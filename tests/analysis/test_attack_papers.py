@@ -13,10 +13,10 @@ from torchvision.transforms import v2
 
 from modelscope_cli.analysis.attack.on_image import (
     ClassGoal,
-    attack_picture,
+    attack_image,
     describe,
     function_of_pixels,
-    save_and_ask,
+    save_and_reread,
 )
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.attack.search import Goal, search
@@ -162,8 +162,8 @@ def test_a_held_out_picture_of_every_class_fools_the_network_from_its_file(loade
             device=loaded.device,
             dtype=loaded.dtype,
         )
-        attack = attack_picture(loaded, inputs, request)
-        read = save_and_ask(loaded, inputs, attack.found, tmp_path / "found.png")
+        attack = attack_image(loaded, inputs, request)
+        read = save_and_reread(loaded, inputs, attack.found, tmp_path / "found.png")
         assert int(attack.before.main.tensor().argmax()) == label
         assert int(read.answer.main.tensor().argmax()) != label
         assert describe(attack, read, request, loaded.categories)["linf_saved"] <= 8 / 255 + 1e-12

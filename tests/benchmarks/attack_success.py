@@ -7,7 +7,7 @@ from pathlib import Path
 
 from figure import Figure
 
-from modelscope_cli.analysis.attack.on_image import attack_picture, describe, save_and_ask
+from modelscope_cli.analysis.attack.on_image import attack_image, describe, save_and_reread
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -60,9 +60,9 @@ def attacked(n: int) -> Iterator[dict]:
                 device=loaded.device,
                 dtype=loaded.dtype,
             )
-            attack = attack_picture(loaded, inputs, request)
+            attack = attack_image(loaded, inputs, request)
             if int(attack.before.argmax()) == label:
-                read = save_and_ask(loaded, inputs, attack.found, found)
+                read = save_and_reread(loaded, inputs, attack.found, found)
                 yield describe(attack, read, request, loaded.categories)
                 n -= 1
             if n == 0:

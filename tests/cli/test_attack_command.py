@@ -11,7 +11,7 @@ from tolerance import A_NETWORK, close
 from torchvision.models import squeezenet1_1
 from torchvision.transforms import v2
 
-from modelscope_cli.analysis.attack.on_image import attack_picture, save_and_ask
+from modelscope_cli.analysis.attack.on_image import attack_image, save_and_reread
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.inputs.python_inputs import open_inputs
 from modelscope_cli.inputs.request import InputRequest
@@ -226,8 +226,8 @@ def test_the_model_is_left_as_it_was(samples, tmp_path):
         method="pgd", norm="linf", epsilon=None, steps=2, step_size=None, restarts=1, target=None, seed=0
     )
     random = torch.random.get_rng_state()
-    attacked = attack_picture(loaded, inputs, request)
-    save_and_ask(loaded, inputs, attacked.found, tmp_path / "adversarial.png")
+    attacked = attack_image(loaded, inputs, request)
+    save_and_reread(loaded, inputs, attacked.found, tmp_path / "adversarial.png")
     assert torch.equal(torch.random.get_rng_state(), random)
     assert all(module.training for module in model.modules())
     assert [p for p in model.parameters() if not p.requires_grad] == [frozen]

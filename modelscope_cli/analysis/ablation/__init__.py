@@ -1,1 +1,1 @@
-"""What becomes of the prediction when layers are taken out."""
+"""How the prediction changes when layers are removed."""

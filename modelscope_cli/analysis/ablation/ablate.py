@@ -1,4 +1,4 @@
-"""`ablate`: from a model and its input to what becomes of the answer without each of its layers."""
+"""`ablate`: the public function."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -105,12 +105,12 @@ def ablate(
 
 
 def _maps(subject: Subject, rows: Sequence[Ablation], image: Tensor) -> dict[tuple[str, int], Tensor]:
-    """Return what the calls of some rows put out for the first image, by name and index of the call."""
+    """Return the outputs of some calls for the first image, by name and index of the call."""
     calls = Selection(wanted=frozenset((row.name, row.call) for row in rows))
     size = (image.shape[1], image.shape[2])
     exhibits = capture_maps(subject.loaded.module, subject.first.args, calls, image_size=size)
     is_by_channel = any(row.channel is not None for row in rows)
-    # Of several outputs of a call the first, which is the one whose channels were taken out.
+    # Of several outputs of a call, the first: the one whose channels were removed.
     return {
         (e.record.name, e.record.call): e.maps.to("cpu")
         for e in exhibits[::-1]

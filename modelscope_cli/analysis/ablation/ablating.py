@@ -1,4 +1,4 @@
-"""`ablate`: take out every selected call, or every channel of it, in turn, and see what becomes of the answer."""
+"""Replace the output of every selected call, or each of its channels, in turn and compare the model's outputs."""
 
 import itertools
 import math
@@ -36,11 +36,11 @@ from modelscope_cli.records.run import Notice
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A call that can be taken out.
+    """A call whose output can be replaced.
 
     Attributes:
-        channel_dims: where the channels are in each tensor of its output that can be replaced.
-        n_channels: of the first of them.
+        channel_dims: the channel dimension of each replaceable tensor of its output.
+        n_channels: number of channels of the first of these tensors.
     """
 
     call: Call
@@ -49,11 +49,11 @@ class Candidate:
 
 
 class CandidateFinder(Observer):
-    """Lists the selected calls of a pass that can be taken out, in the order in which they finish.
+    """Collects the selected calls whose output can be replaced, in the order in which they finish.
 
     Attributes:
-        found: in the pass looked at last.
-        is_looking: whether passes are looked at.
+        found: the candidates of the last observed pass.
+        is_looking: whether passes are observed.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -61,7 +61,7 @@ class CandidateFinder(Observer):
         self.look()
 
     def look(self) -> None:
-        """Look at the next pass."""
+        """Start to observe, with an empty list."""
         self.found: list[Candidate] = []
         self.is_looking = True
         self._channels = ChannelFinder()
@@ -73,17 +73,17 @@ class CandidateFinder(Observer):
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
             found = (self._channels.find(module, tensor) for tensor in tensors)
-            dims = tuple(dim for dim in found if dim is not None)  # which two dimensions always have
+            dims = tuple(dim for dim in found if dim is not None)  # never None with two dimensions or more
             self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
 
 
 @dataclass(slots=True)
 class Effect:
-    """One ablation, and sums over images of what it did.
+    """The effect of one ablation, summed over images.
 
     Attributes:
-        channel: None for all of them.
-        n_images: how many were compared.
+        channel: the replaced channel; None for all of them.
+        n_images: number of images compared.
     """
 
     candidate: Candidate
@@ -94,7 +94,7 @@ class Effect:
     _has_changed: bool = False
 
     def add(self, before: ModelOutput, after: ModelOutput, followed: FollowedOutput) -> None:
-        """Compare what the model said of some images, on the CPU, with what it says of them now."""
+        """Add the difference between the outputs for some images before and after the ablation, on the CPU."""
         changed = before.changed(after)
         figures = {
             "change": followed.score(after).double() - followed.score(before).double(),
@@ -138,9 +138,9 @@ def _finite(value: float | None) -> float | None:
 
 
 def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
-    """Sort rows: an answer that is not a number any more first, then by divergence, the largest first.
+    """Sort rows: non-finite outputs first, then the largest divergence.
 
-    Where an output has no divergence the share of changed decisions comes first, then the target's change.
+    Rows without a divergence are sorted by the share of changed predictions, then by the target's change.
     """
 
     def key(row: Ablation) -> tuple[bool, float, float, float, int, int]:
@@ -151,19 +151,19 @@ def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
     return tuple(sorted(rows, key=key))
 
 
-_TOP = 5  # guesses kept of the whole model's answer
+_TOP = 5  # predictions of the unchanged model per image
 Track = Callable[[Iterator[None], str, int], Iterable[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class AblationRequest:
-    """What `ablate` was asked for.
+    """Options of an ablation.
 
     Attributes:
-        how: `zero`, `mean` or `shuffle`; see `replacement.py`.
-        is_by_channel: one channel at a time instead of whole outputs.
-        target: which number of the output is followed.
-        seed: of the shuffling.
+        how: `zero`, `mean` or `shuffle`; see `replaced`.
+        is_by_channel: whether to replace one channel at a time instead of whole outputs.
+        target: the output number to follow.
+        seed: the seed of the shuffling.
     """
 
     how: str = "zero"
@@ -174,13 +174,13 @@ class AblationRequest:
 
 @dataclass(frozen=True, slots=True)
 class Ablations:
-    """Everything `ablate` found out; `rows` by effect.
+    """Results of `ablate`; `rows` are sorted by effect.
 
     Attributes:
-        output, score_name: what the model gives, and what the followed number of it is.
-        output_note: which tensor is taken for what, where that has to be said.
-        why_whole: what the model does that lets no pass begin at the changed layer; None where they all do.
-        called: every layer that ran.
+        output, score_name: the kind of output, and the name of the followed number.
+        output_note: how the output was interpreted, where that is ambiguous.
+        why_whole: why every pass runs the whole model; None if passes start at the changed layer.
+        called: the names of all layers that ran.
     """
 
     baseline: Baseline
@@ -203,11 +203,11 @@ def ablate(
     interventions: Sequence[Intervention] = (),
     track: Track = lambda passes, what, total: passes,
 ) -> Ablations:
-    """Take out every selected call in turn, for all images, batch by batch.
+    """Replace the output of every selected call in turn, for all images, batch by batch.
 
     Args:
-        interventions: change every pass, the whole model's too.
-        track: shows progress; gets the passes, a word for them, and how many they are.
+        interventions: applied in every pass, the baseline included.
+        track: shows progress; called with the passes, a word for them and their number.
     """
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:
@@ -236,7 +236,7 @@ class _Ablating:
         self.session = HookSession(
             loaded.module, [self._finder], interventions=[*interventions, self._replay]
         )
-        # What is followed, for every batch of the whole model: numbers, as answers may be as large as images.
+        # Of every batch only the followed numbers are stored: whole outputs may be as large as images.
         self._scores: list[Tensor] = []
         self._probabilities: list[Tensor] = []
         self._classes: set[int] = set()
@@ -245,7 +245,7 @@ class _Ablating:
         self._why_whole: str | None = None
 
     def prepare(self, batch: Batch) -> int:
-        """Run the first batch once, to learn what there is; return how many ablations a batch takes."""
+        """Run the first batch once to find the candidates; return the number of ablations per batch."""
         self._random = RandomState(self._module)
         self._trial = self._run_whole(batch)
         self._called = frozenset(self.session.first_calls)
@@ -254,7 +254,7 @@ class _Ablating:
             message = "no selected layer has an output that can be taken out"
             raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
-        followed = self._trial.follow(self._request.target, self._categories)  # or it means nothing
+        followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target
         self._target_words, self._score_name = followed.words, followed.name
         self._effects = [
             Effect(candidate, channel)
@@ -264,11 +264,11 @@ class _Ablating:
         return len(self._effects)
 
     def go_through(self, inputs: Inputs) -> Iterator[None]:
-        """Make one ablated pass after another."""
+        """Run one ablated pass per iteration."""
         for number, batch in enumerate(inputs):
             self._replay.forget()
             holdings = Holdings(self._module)
-            before = self._run_whole(batch, is_again=number == 0)  # it was the trial
+            before = self._run_whole(batch, is_again=number == 0)  # `prepare` has run the first
             if [candidate.call for candidate in self._finder.found] != self._calls:
                 raise took_another_way()
             if number == 0:
@@ -282,10 +282,10 @@ class _Ablating:
     def _begin(self, *, is_again: bool) -> None:
         for intervention in self._interventions:
             intervention.begin(is_again=is_again)
-        self._random.restore()  # a model that draws numbers draws the same ones in every pass
+        self._random.restore()  # the same random numbers in every pass
 
     def _run_whole(self, batch: Batch, *, is_again: bool = False) -> ModelOutput:
-        """Return what the model as it is says, on the CPU."""
+        """Return the output of the unchanged model, on the CPU."""
         self._begin(is_again=is_again)
         self._finder.look()
         answer = self._read(self.session.run(cloned(batch.args)), batch)
@@ -307,14 +307,14 @@ class _Ablating:
         place = effect.candidate.call.order
         return self._read(self._replay.rerun(self.session, cloned(batch.args), place, change), batch)
 
-    def _judge(self, again: ModelOutput, holdings: Holdings) -> None:
-        """Compare the first batch's second pass with its first."""
+    def _judge(self, second_pass: ModelOutput, holdings: Holdings) -> None:
+        """Compare two passes of the first batch, to see whether the model is deterministic."""
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
             self._why_whole = "keeps state from the run before"
         self._replay.is_whole = self._why_whole is not None
-        gap = float(again.largest_change(self._trial).max())
+        gap = float(second_pass.largest_change(self._trial).max())
         if gap > 0:
             message = (
                 f"the outputs for the same input differ by up to {gap:.2g}: effects that small mean nothing"
@@ -344,22 +344,22 @@ class _Ablating:
         )
 
     def _baseline(self) -> Baseline:
-        one = next(iter(self._classes)) if len(self._classes) == 1 else None
+        index = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Baseline(
-            target=self._words(one),
-            target_index=one,
-            target_label=None if one is None else label_of_class(one, self._categories),
+            target=self._words(index),
+            target_index=index,
+            target_label=None if index is None else label_of_class(index, self._categories),
             target_logit=_mean(self._scores),
             target_probability=_mean(self._probabilities) if self._probabilities else None,
             predictions=tuple(self._predictions),
         )
 
-    def _words(self, one: int | None) -> str:
+    def _words(self, index: int | None) -> str:
         if self._trial.main.kind != "classes" or self._request.target.kind != PREDICTED:
             return self._target_words
         return (
-            f"predicted: {name_class(one, self._categories)}"
-            if one is not None
+            f"predicted: {name_class(index, self._categories)}"
+            if index is not None
             else "each image's own prediction"
         )
 
@@ -372,19 +372,18 @@ ZERO, MEAN, SHUFFLE = "zero", "mean", "shuffle"
 
 
 def is_replaceable(leaf: Any) -> bool:
-    """Tell whether a part of a layer's output can be replaced: floats, with images and at least one more
-    dimension."""
+    """Check that a part of a layer's output is a non-empty float tensor with at least two dimensions."""
     return isinstance(leaf, Tensor) and leaf.is_floating_point() and leaf.ndim >= 2 and leaf.numel() > 0
 
 
 def replace_output(
     output: Any, channel_dims: Sequence[int], how: str, seed: int, channel: int | None = None
 ) -> Any:
-    """Return a layer's output with its tensors replaced, tuples and dicts kept; the original stays as it is.
+    """Return a copy of a layer's output with its tensors replaced; tuples and dicts keep their structure.
 
     Args:
-        channel_dims: where the channels of each replaceable tensor are, in order.
-        channel: replace only this channel of the first of them.
+        channel_dims: the channel dimension of each replaceable tensor, in order.
+        channel: replace only this channel of the first tensor.
     """
     places = [n for n, leaf in enumerate(leaves_of(output)) if is_replaceable(leaf)]
     dims = dict(list(zip(places, channel_dims, strict=True))[: None if channel is None else 1])
@@ -400,9 +399,9 @@ def replace_output(
 def replaced(tensor: Tensor, channel_dim: int, how: str, seed: int, channel: int | None = None) -> Tensor:
     """Return a new tensor of the same shape, all channels or one of them replaced.
 
-    `zero`: zeros. `mean`: in each channel of each image the mean over its positions. `shuffle`: the positions
-    in another, seeded order, the same for all channels and images, so that what was seen stays and where is
-    lost. Where every channel has a single value, the channels of an image are its positions.
+    `zero`: zeros. `mean`: the mean over positions of each channel of each image. `shuffle`: the positions in
+    a seeded random order, the same for all channels and images, which keeps the values and loses the places.
+    Where every channel has a single value, the channels are treated as positions.
     """
     positions = [dim for dim in range(1, tensor.ndim) if dim != channel_dim]
     if math.prod(tensor.shape[dim] for dim in positions) == 1:
@@ -422,7 +421,7 @@ def replaced(tensor: Tensor, channel_dim: int, how: str, seed: int, channel: int
 
 def _shuffled(tensor: Tensor, positions: list[int], seed: int) -> Tensor:
     last = list(range(-len(positions), 0))
-    turned = tensor.movedim(positions, last)
-    flat = turned.flatten(-len(positions))
+    by_position = tensor.movedim(positions, last)
+    flat = by_position.flatten(-len(positions))
     order = torch.randperm(flat.shape[-1], generator=torch.Generator().manual_seed(seed)).to(tensor.device)
-    return flat[..., order].reshape(turned.shape).movedim(last, positions)
+    return flat[..., order].reshape(by_position.shape).movedim(last, positions)

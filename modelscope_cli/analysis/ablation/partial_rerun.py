@@ -1,4 +1,4 @@
-"""Run a model again from the middle: what came before a call is given from memory, what follows is computed."""
+"""Rerun a model from the middle: calls before a given one return stored outputs, the rest is computed."""
 
 import functools
 import operator
@@ -21,8 +21,7 @@ Change = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class _Finished:
-    """A call that need not run again: its output, a copy nobody else holds, and how many calls it is with those
-    inside it."""
+    """A stored call: a private copy of its output, and the number of calls it stands for, nested ones included."""
 
     name: str
     output: Any
@@ -32,21 +31,21 @@ class _Finished:
 class Replay(Intervention):
     """Reruns of a forward in which the output of one call is changed.
 
-    A forward is Python code, so its beginning cannot be left out. But a layer that had finished before the changed
-    call can give again what it gave the first time: its `forward` is wrapped for the session, and only what lies
-    between such layers (additions, reshapes) is computed again. The results are those of a whole rerun, bit for
-    bit, for a model that keeps nothing of a pass.
+    A forward is Python code, so its beginning cannot be skipped. But a layer that finishes before the changed call
+    can return its stored output: its `forward` is wrapped for the session, and only the operations between such
+    layers (additions, reshapes) are computed again. For a stateless model the results equal those of a full
+    rerun, bit for bit.
 
-    A rerun remembers what it computes on its way to the changed call, so no pass is spent on remembering. Go
-    through the calls of one input in the order in which they finish, each as often as wanted; `forget` before
-    another input. In memory are the outputs of finished calls, of a finished block only its own.
+    Each rerun stores what it computes before the changed call, so no extra pass is needed. Change the calls of one
+    input in the order in which they finish, each any number of times; call `forget` before the next input.
+    Memory holds the outputs of finished calls; of a finished block, only its own output.
 
     Args:
-        skips_blocks: give again whole blocks. Otherwise every layer is still called, for the sake of other
-            interventions, which count calls.
+        skips_blocks: whether to skip whole blocks. Otherwise every layer is still called, because other
+            interventions count calls.
 
     Attributes:
-        is_whole: remember nothing: every rerun computes everything.
+        is_whole: whether every rerun computes everything.
     """
 
     def __init__(self, *, skips_blocks: bool = True) -> None:
@@ -55,24 +54,24 @@ class Replay(Intervention):
         self.forget()
 
     def forget(self) -> None:
-        """Drop what is remembered of an input."""
+        """Drop the stored outputs."""
         self._finished: dict[int, _Finished] = {}  # by place: the order in which calls begin, from 1
         self._begin(None, None)
 
     def _begin(self, place: int | None, change: Change | None) -> None:
         self._goal = place
         self._change = change
-        self._place = 1  # of the call that begins next; without meaning once the goal is behind
+        self._place = 1  # of the call that begins next; meaningless after the goal
         self._is_before_goal = place is not None
         self._is_due = False
         self._is_called = False
 
     def rerun(self, session: HookSession, args: Arguments, place: int, change: Change) -> Any:
-        """Run the model once more with the output of one call changed, and return what it gives.
+        """Run the model with the output of one call changed, and return the model's output.
 
         Args:
             place: `Call.order` of that call in a pass without reruns.
-            change: from what the call gives to what it shall give, which is a new object.
+            change: maps the call's output to the new one, a new object.
         """
         self._begin(place, change)
         try:
@@ -90,7 +89,7 @@ class Replay(Intervention):
         def forward(*args: Any, **kwargs: Any) -> Any:
             return self._forward(name, original, args, kwargs)
 
-        module.__dict__["forward"] = forward  # which the snapshot of the session takes away again
+        module.__dict__["forward"] = forward  # removed by the session's snapshot
         return ()
 
     def change_inputs(
@@ -98,8 +97,8 @@ class Replay(Intervention):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         self._is_called = True
         if self._is_before_goal:
-            known = self._finished.get(self._place)
-            if known is not None and known.name != call.name:
+            finished = self._finished.get(self._place)
+            if finished is not None and finished.name != call.name:
                 raise took_another_way()
         return args, kwargs
 
@@ -116,14 +115,14 @@ class Replay(Intervention):
         self, name: str, original: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         is_called, self._is_called = self._is_called, False
-        # `layer.forward(x)` written by hand is not a call as hooks see it.
+        # A direct `layer.forward(x)` fires no hooks.
         if not is_called or not self._is_before_goal:
             return original(*args, **kwargs)
         place = self._place
-        known = self._finished.get(place)
-        if known is not None:
-            self._place += known.n_calls
-            output = cloned(known.output)
+        finished = self._finished.get(place)
+        if finished is not None:
+            self._place += finished.n_calls
+            output = cloned(finished.output)
         else:
             self._place += 1
             inputs = _Witness(args, kwargs)
@@ -144,10 +143,10 @@ class Replay(Intervention):
 
 
 class _Witness:
-    """Sees whether a call did anything but return something new.
+    """Checks that a call had no effect but to return new tensors.
 
-    One that wrote into its inputs, or returns a view of them, is not a value that could be given again: whoever
-    holds the input sees the difference. Such calls are cheap and run again.
+    A call that writes into its inputs, or returns a view of them, cannot be replaced by its stored output. Such
+    calls are cheap and run again.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -156,7 +155,7 @@ class _Witness:
         self._versions = _versions(self._leaves)
 
     def stands_apart(self, output: Any) -> bool:
-        """Tell whether a copy of `output` can stand for the call."""
+        """Check that a copy of `output` can replace the call."""
         leaves = leaves_of(self._inputs)
         is_untouched = len(leaves) == len(self._leaves) and all(map(operator.is_, leaves, self._leaves))
         if not is_untouched or self._versions is None or _versions(leaves) != self._versions:
@@ -165,29 +164,28 @@ class _Witness:
         if not all(map(_is_plain, outputs)):
             return False
         tensors = [leaf for leaf in outputs if isinstance(leaf, Tensor)]
-        memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
-        given = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
-        is_new = len(set(memory)) == len(memory) and not given & set(memory)
-        # A copy with its gaps closed is the same value, but may be computed with by another kernel.
+        output_memory = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+        input_memory = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
+        is_new = len(set(output_memory)) == len(output_memory) and not input_memory & set(output_memory)
+        # A contiguous copy of a tensor with gaps has the same values, but may select another kernel.
         return is_new and all(torch.empty_like(tensor).stride() == tensor.stride() for tensor in tensors)
 
 
 class Holdings:
-    """Everything the modules of a model hold on to at one moment, by identity, and how often buffers were
-    written."""
+    """The attributes of all modules of a model at one moment, by identity, and the versions of its buffers."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._held, self._versions = _held_by(model)
+        self._values, self._versions = _values_of(model)
 
     def are_same(self) -> bool:
-        """Tell whether the model still holds the same: no attribute set, no cache filled, no buffer written."""
-        held, versions = _held_by(self._model)
-        is_same = len(held) == len(self._held) and all(map(operator.is_, held, self._held))
+        """Check that since then no attribute was set, no cache filled and no buffer written."""
+        values, versions = _values_of(self._model)
+        is_same = len(values) == len(self._values) and all(map(operator.is_, values, self._values))
         return is_same and versions == self._versions
 
 
-def _held_by(model: nn.Module) -> tuple[list[Any], list[int]]:
+def _values_of(model: nn.Module) -> tuple[list[Any], list[int]]:
     held: list[Any] = []
     for module in model.modules():
         for value in module.__dict__.values():
@@ -204,7 +202,7 @@ def _is_plain(leaf: Any) -> bool:
 
 
 def _versions(leaves: list[Any]) -> list[int] | None:
-    """Return how often each tensor was written to, None where that cannot be known of all of them."""
+    """Return the version counter of each tensor, None if any leaf has none."""
     if not all(map(_is_plain, leaves)):
         return None
     return [version_of(leaf) for leaf in leaves if isinstance(leaf, Tensor)]

@@ -1,1 +1,1 @@
-"""What the layers put out: statistics and maps."""
+"""Layer outputs: statistics and maps."""

@@ -1,7 +1,7 @@
-"""Attention: who weighs whom in a run, by layer and head, whatever the model calls it.
+"""Attention weights of a run, by layer and head, independent of the layers' classes.
 
-Attention is a softmax whose weights are multiplied with values made of the input. Fused kernels do not show theirs,
-so torch computes `scaled_dot_product_attention` in steps here, which gives the same but for rounding.
+Attention is a softmax whose weights are multiplied with values computed from the input. Fused kernels hide the
+weights, so `scaled_dot_product_attention` runs with the math backend here, equal up to rounding.
 """
 
 from collections.abc import Callable, Iterable
@@ -27,13 +27,13 @@ NO_ATTENTION = (
 
 @dataclass(frozen=True, slots=True)
 class Heads:
-    """The weights of one softmax, arranged.
+    """The weights of one softmax, split into heads.
 
     Attributes:
         weights: `(groups, heads, queries, keys)`, each row summing to 1; a group is an image, or a window of one.
-        queries: `(groups, queries)` cells of those that weigh; `keys`: `(groups, keys)` of what is weighed.
-        query_grid, key_grid: the grids of these cells; None where they lie nowhere.
-        n_images: in the batch.
+        queries, keys: `(groups, queries)` and `(groups, keys)` cells.
+        query_grid, key_grid: the grids of these cells; None if they have no position.
+        n_images: batch size.
     """
 
     weights: Tensor
@@ -53,9 +53,9 @@ class AttentionCall:
     """One attention of a pass.
 
     Attributes:
-        call: the innermost layer that was running, a layer that does nothing but softmax left out.
+        call: the innermost running layer that is not a softmax itself.
         index: 0 for the first attention in this call.
-        kept: what was made of its heads.
+        kept: the value computed from its heads.
     """
 
     call: Call
@@ -64,15 +64,16 @@ class AttentionCall:
 
     @property
     def output(self) -> str:
-        """What stands for it where a record names an output."""
+        """Name of this output in records."""
         return f"attention.{self.index}" if self.index else "attention"
 
 
 def by_head(values: Tensor, dim: int, queries: Cells, keys: Cells, n_images: int) -> Heads | None:
-    """Tell heads from images and windows: heads have the same queries and keys, the others have not.
+    """Split weights into heads: the heads of an image or window share their queries and keys.
 
     Args:
-        values: the weights, of any shape; `dim`: along which they sum to 1, one of the last two.
+        values: the weights, of any shape.
+        dim: one of the last two dimensions, along which they sum to 1.
 
     Returns:
         None where the weights are not a matrix for each head.
@@ -80,7 +81,7 @@ def by_head(values: Tensor, dim: int, queries: Cells, keys: Cells, n_images: int
     if values.ndim < 2 or dim % values.ndim < values.ndim - 2 or not values.numel():
         return None
     row_ids, column_ids = queries.ids, keys.ids
-    if dim % values.ndim == values.ndim - 2:  # what is weighed stands in the rows
+    if dim % values.ndim == values.ndim - 2:  # the keys are in the rows
         values, queries, keys = values.mT, keys, queries
         row_ids, column_ids = queries.ids.mT, keys.ids.mT
     weights = values.detach().flatten(0, -3) if values.ndim > 2 else values.detach()[None]
@@ -107,10 +108,10 @@ def by_head(values: Tensor, dim: int, queries: Cells, keys: Cells, n_images: int
 
 
 class AttentionWatch:
-    """Runs a model and looks at the attention in it.
+    """Runs a model and records its attention.
 
     Args:
-        keep: what to make of the heads of an attention, at once: the weights are not kept.
+        keep: reduces the heads of an attention at once; the weights are not stored.
     """
 
     def __init__(self, selection: Selection, keep: Callable[[Heads], Any]) -> None:
@@ -130,7 +131,7 @@ class AttentionWatch:
         is_training: bool = False,
         interventions: Iterable[Intervention] = (),
     ) -> None:
-        """Run a model over the arguments of some passes; `seen` has the attention of all of them."""
+        """Run a model over the arguments of several passes, and add their attention to `seen`."""
         with HookSession(model, is_training=is_training, interventions=interventions) as session:
             self._session = session
             for args in passes:
@@ -154,7 +155,7 @@ class AttentionWatch:
         )
         return AttentionCall(call, 0, self._keep(heads))
 
-    def _take(self, seen: AttentionCall) -> None:
-        index = self._n_of_call.get(seen.call, 0)
-        self._n_of_call[seen.call] = index + 1
-        self.seen.append(AttentionCall(seen.call, index, seen.kept))
+    def _take(self, attention: AttentionCall) -> None:
+        index = self._n_of_call.get(attention.call, 0)
+        self._n_of_call[attention.call] = index + 1
+        self.seen.append(AttentionCall(attention.call, index, attention.kept))

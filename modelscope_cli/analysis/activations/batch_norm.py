@@ -1,4 +1,4 @@
-"""Batch norm in train mode: the statistics of the batch beside the running ones."""
+"""Batch norm in train mode: batch statistics compared with running statistics."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -20,16 +20,16 @@ _N_NAMED = 5
 class _Entry:
     call: Call
     module: _BatchNorm
-    running_mean: Tensor  # as the model came: the pass itself moves them
+    running_mean: Tensor  # before the pass, which updates it
     running_var: Tensor
-    n_before: Tensor | int  # batches tracked until now
+    n_before: Tensor | int  # batches tracked before the pass
     means: list[Tensor] = field(default_factory=list)
     variances: list[Tensor] = field(default_factory=list)
     n_values: int = 0  # per channel in one batch
 
 
 class BatchNormObserver(Observer):
-    """Takes mean and variance of what goes into each batch norm, a channel at a time."""
+    """Records the channel means and variances of each batch norm's input."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
@@ -55,7 +55,7 @@ class BatchNormObserver(Observer):
         entry.n_values = x.numel() // x.shape[1]
 
     def rows(self) -> tuple[BatchNormDrift, ...]:
-        """Return one row a call, in execution order."""
+        """Return one row per call, in execution order."""
         return tuple(_to_row(entry) for entry in sorted(self._entries.values(), key=lambda e: e.call.order))
 
 
@@ -65,7 +65,7 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
     scale = entry.running_var + module.eps
     gap = (mean - entry.running_mean) / scale.sqrt()
     ratio = (variance + module.eps) / scale
-    # What batch norm adds to its running variance is the unbiased one: torch.nn.BatchNorm2d, Note.
+    # Batch norm updates its running variance with the unbiased one: torch.nn.BatchNorm2d, Note.
     unbiased = variance * (entry.n_values / max(entry.n_values - 1, 1))
     momentum = module.momentum
     share = momentum if momentum is not None else 1.0 / (int(entry.n_before) + 1)
@@ -87,7 +87,7 @@ def _to_row(entry: _Entry) -> BatchNormDrift:
 
 
 def channel_statistics(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return variance (divided by n) and mean of each channel, `(C,)` both, of what goes into a batch norm."""
+    """Return variance (divided by n) and mean of each channel, both `(C,)`."""
     return torch.var_mean(x.detach().float(), [dim for dim in range(x.ndim) if dim != 1], correction=0)
 
 
@@ -96,19 +96,19 @@ def _rms(x: Tensor) -> float:
 
 
 def is_fresh(norm: _BatchNorm) -> bool:
-    """Tell whether running statistics are those of a layer that has seen nothing: mean 0 and variance 1."""
+    """Check that the running statistics are the initial ones: mean 0 and variance 1."""
     mean, variance = norm.running_mean, norm.running_var
     return mean is not None and variance is not None and not bool(mean.any()) and bool((variance == 1).all())
 
 
 def never_saw_a_batch(model: nn.Module) -> bool:
-    """Tell whether there are batch norms with running statistics, and all of them are fresh."""
+    """Check that there are batch norms with running statistics, and all of them are fresh."""
     norms = [one for one in model.modules() if isinstance(one, _BatchNorm) and one.running_var is not None]
     return bool(norms) and all(map(is_fresh, norms))
 
 
 def frozen_but_moving(rows: Iterable[BatchNormDrift]) -> tuple[Notice, ...]:
-    """Return a warning that names the batch norms whose parameters are frozen and whose statistics are not."""
+    """Return a warning about batch norms with frozen parameters whose running statistics still change."""
     names = list(dict.fromkeys(row.name for row in rows if row.is_frozen))
     if not names:
         return ()

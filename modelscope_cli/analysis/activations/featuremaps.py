@@ -1,4 +1,4 @@
-"""`featuremaps`: from a model and one image to a picture of what every layer puts out for it."""
+"""`featuremaps`: the public function, and maps of attention."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -50,16 +50,15 @@ KIND = "attention"
 
 @dataclass(frozen=True, slots=True)
 class _AttentionMap:
-    """What is kept of an attention for the first image.
+    """The attention of one call for the first image.
 
     Attributes:
-        shape: of the weights: heads, queries, keys; windows before them.
-        received: `(heads, cells)` the mean weight each place gets from the queries that lie in the image, or where
-            none of them does from all, which are `n_queries` then.
-        rows: `(queries that lie nowhere, heads, cells)` theirs, and `positions`: where these stand among the
-            queries.
-        notes: what was left out or put together.
-        problem: why there is none of it.
+        shape: of the weights: windows if there are several, heads, queries, keys.
+        received: `(heads, cells)` mean weight of each cell over the queries that have a position in the image; if
+            none has, over all queries, whose number is `n_queries` then.
+        rows: `(queries without a position, heads, cells)` weights, and `positions`: the indices of these queries.
+        notes: what was omitted or assembled.
+        problem: why it cannot be drawn.
     """
 
     shape: tuple[int, ...]
@@ -80,15 +79,15 @@ def capture_attention(
     choice: ChannelChoice,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Run the model once; return a map a head of every attention inside the selected calls, in execution order, and
-    the selected layers that were never called.
+    """Run the model once; return a map per head of every attention inside the selected calls, in execution order,
+    and the selected layers that were never called.
 
-    For a class token, which the model reads alone at its end, a map is the row of this token: how much it takes
-    from each place. Otherwise it is the mean over the queries: how much each place gives.
+    With a class token, a token that the model reads alone at its end, a map is the row of this token. Otherwise it
+    is the mean over the queries.
     """
     watch = AttentionWatch(selection, _look)
     watch.run(model, [args], interventions=interventions)
-    exhibits = [_exhibit(seen, list(watch.tracker.read_alone)) for seen in watch.seen]
+    exhibits = [_exhibit(attention, list(watch.tracker.read_alone)) for attention in watch.seen]
     never = uncalled(model, selection, watch.called, args) if selection.names is not None else ()
     return finished(exhibits, choice), never
 
@@ -128,8 +127,7 @@ def _look(heads: Heads) -> _AttentionMap:
 
 
 def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
-    """Lay `(groups, heads, keys)` weights where the keys lie, `(heads, cells)`; the mean where several lie in
-    one."""
+    """Scatter `(groups, heads, keys)` weights into `(heads, cells)`; several keys in one cell are averaged."""
     is_placed = keys >= 0
     cells = keys[is_placed].to(weights.device)
     flat = weights.movedim(1, -1)[is_placed.to(weights.device)].T
@@ -137,9 +135,9 @@ def _laid(weights: Tensor, keys: Tensor, n_cells: int) -> Tensor:
     return sums / weights.new_zeros(n_cells).index_add_(0, cells, weights.new_ones(len(cells)))
 
 
-def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput:
-    call, look = seen.call, seen.kept
-    record = FeatureMap(call.name, call.type, call.order, call.index, seen.output, look.shape, kind=KIND)
+def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput:
+    call, look = attention.call, attention.kept
+    record = FeatureMap(call.name, call.type, call.order, call.index, attention.output, look.shape, kind=KIND)
     if look.problem is not None:
         return CapturedOutput(replace(record, problem=look.problem), None)
     token = next((token for token in class_tokens if token in look.positions), None)
@@ -149,28 +147,28 @@ def _exhibit(seen: AttentionCall, class_tokens: Sequence[int]) -> CapturedOutput
         which = f"{look.n_queries} queries" if look.n_queries else "the queries"
         of = "attention of the one query" if look.n_queries == 1 else f"attention received, mean over {which}"
         weights = look.received
-    found = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
-    assert found.maps is not None
-    return CapturedOutput(replace(record, channels=len(found.maps), note=found.note), found.maps)
+    frame = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
+    assert frame.maps is not None
+    return CapturedOutput(replace(record, channels=len(frame.maps), note=frame.note), frame.maps)
 
 
-FEW = 40  # outputs; all of them can be looked at
+FEW = 40  # outputs that are all drawn
 _MOST_BLOCKS = 12
 _FEWEST_STAGES = 3
 
 
 def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
-    """Return the output at the end of each stage, whose maps have one size, in order; all where they are few.
+    """Return the last output of each stage (maps of one size), in order; all outputs if there are at most `FEW`.
 
-    A network whose maps all have one size, such as a vision transformer, gives the last output of each of its
-    blocks, or of a dozen of them.
+    Of a network whose maps all have one size, such as a vision transformer, return the last output of each block,
+    or of a dozen of them.
     """
     drawable = [exhibit for exhibit in exhibits if exhibit.maps is not None]
     if len(drawable) <= FEW:
         return list(exhibits)
     spatial = [exhibit for exhibit in drawable if max(_size(exhibit), default=1) > 1]
     by_size = {_size(exhibit): exhibit for exhibit in spatial}
-    # The first layers of a block may still have the size of the stage before: the end of a block counts for more.
+    # The first layers of a block may still have the size of the stage before, so ends of blocks take precedence.
     ends = [list(run)[-1] for _, run in groupby(spatial, lambda exhibit: block_of(exhibit.record.name))]
     by_size |= {_size(exhibit): exhibit for exhibit in ends}
     if len(by_size) >= _FEWEST_STAGES:
@@ -181,7 +179,7 @@ def one_a_stage(exhibits: Sequence[CapturedOutput]) -> list[CapturedOutput]:
 
 
 def _size(exhibit: CapturedOutput) -> tuple[int, ...]:
-    """Return height and width of its maps; nothing of a vector."""
+    """Return height and width of the maps; an empty tuple for a vector."""
     return tuple(exhibit.maps.shape[1:]) if exhibit.maps is not None else ()
 
 
@@ -243,13 +241,13 @@ def featuremaps(
     """
     choice = choose_channels(channels, max_channels, strongest)
     make_palette(cmap)
-    given = to_inputs(inputs, keywords)
+    python_inputs = to_inputs(inputs, keywords)
     if not top_images:
-        given.request.check_one()
+        python_inputs.request.check_one()
     results = Results(out, force)
     if save_tensors is not None:
         check_file(Path(save_tensors), force)
-    subject = Subject("featuremaps", model, given, keywords, hook=hook, progress=progress)
+    subject = Subject("featuremaps", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
     if top_images:
         selection = subject.select(layer, exclude)
@@ -294,7 +292,7 @@ def featuremaps(
 
 
 def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
-    """Return the image that is looked at, `(3, H, W)` uint8; None of noise and tensors."""
+    """Return the image, `(3, H, W)` uint8; None for noise and tensors."""
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         is_of_files = subject.inputs.make_blocks is not None and subject.first.names
@@ -309,7 +307,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
 def _capture_outputs(
     subject: Subject, selection: Selection, choice: ChannelChoice
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return what the selected layers put out, and which of them never ran."""
+    """Return the outputs of the selected layers, and the layers that never ran."""
     image = next(iter(subject.first.pictures), None)
     exhibits = capture_maps(
         subject.loaded.module,
@@ -325,7 +323,7 @@ def _capture_outputs(
 def _capture_attention(
     subject: Subject, selection: Selection, choice: ChannelChoice
 ) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return where the heads in the selected layers look, and which of the layers never ran."""
+    """Return the attention in the selected layers, and the layers that never ran."""
     interventions = subject.bind().interventions
     return capture_attention(
         subject.loaded.module, subject.first.args, selection, choice=choice, interventions=interventions
@@ -333,7 +331,7 @@ def _capture_attention(
 
 
 def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[str]:
-    """Say what was decided for whoever asked."""
+    """Explain the choices made for the user."""
     notes = []
     if n_taken < n_outputs:
         notes.append(

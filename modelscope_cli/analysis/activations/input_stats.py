@@ -1,4 +1,4 @@
-"""What enters a model, before any layer of it."""
+"""Statistics of a model's inputs."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -18,10 +18,11 @@ from modelscope_cli.records.stats import InputStats
 
 @dataclass(frozen=True, slots=True)
 class ArgumentStats:
-    """What one argument of the model held in one batch or in several: `name` or, in order, its number.
+    """Statistics of one argument of the model, over one batch or several.
 
     Attributes:
-        shape: of the first batch.
+        name: a keyword, or a position from 0.
+        shape: in the first batch.
     """
 
     name: str | int
@@ -31,8 +32,8 @@ class ArgumentStats:
 
 
 def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
-    """Look at the arguments of one forward; a list of images of several sizes is one input."""
-    given = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
+    """Return the statistics of the arguments of one forward."""
+    arguments = args[0] if isinstance(args, tuple) and isinstance(args[0], dict) else args
     return tuple(
         ArgumentStats(
             name,
@@ -40,38 +41,37 @@ def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
             dtype_name(tensor.dtype),
             reduce_tensor(tensor, None, RANGE)(),
         )
-        for name, arg in (given.items() if isinstance(given, dict) else enumerate(given))
+        for name, arg in (arguments.items() if isinstance(arguments, dict) else enumerate(arguments))
         for _, tensor in tensors_in(arg)
     )
 
 
 class InputStatsObserver:
-    """Statistics of every argument of a model, over all batches; none of them is kept."""
+    """Statistics of every argument of a model, over all batches; stores no batch."""
 
     def __init__(self) -> None:
         self._seen: dict[str | int, ArgumentStats] = {}
 
     def merge(self, parts: Iterable[ArgumentStats]) -> None:
-        """Take what was seen of a batch."""
+        """Add the statistics of a batch."""
         for part in parts:
             before = self._seen.get(part.name)
             moments = before.moments.merge(part.moments) if before else part.moments
             self._seen[part.name] = replace(before or part, moments=moments)
 
     def rows(self) -> tuple[InputStats, ...]:
-        """Return one row an argument."""
         return tuple(map(_to_row, self._seen.values()))
 
 
-def _to_row(seen: ArgumentStats) -> InputStats:
-    moments = seen.moments
+def _to_row(argument: ArgumentStats) -> InputStats:
+    moments = argument.moments
     row = InputStats(
-        shape=seen.shape,
-        dtype=seen.dtype,
+        shape=argument.shape,
+        dtype=argument.dtype,
         numel=moments.numel,
         nan_count=moments.n_nan,
         inf_count=moments.n_inf,
-        name=seen.name if isinstance(seen.name, str) else "",
+        name=argument.name if isinstance(argument.name, str) else "",
     )
     if not moments.n:
         return row
@@ -81,8 +81,8 @@ def _to_row(seen: ArgumentStats) -> InputStats:
 
 
 def rms_at_first_weights(model: nn.Module, args: Arguments) -> float | None:
-    """Return the root mean square of what enters the first layer with parameters, for a model may prepare its input
-    by itself; None where that layer is a norm, or is not called with floats."""
+    """Return the root mean square of the input of the first layer with parameters; None if that layer is a norm or
+    has no float input. It differs from the model's input where the model preprocesses it."""
     first = _FirstWeights()
     with HookSession(model, [first]) as session:
         session.run(args)

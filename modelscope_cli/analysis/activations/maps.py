@@ -1,4 +1,4 @@
-"""`featuremaps`: keep the outputs of the selected calls for one image, as maps that can be looked at."""
+"""Capture the outputs of the selected calls for one image as maps."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +23,12 @@ from modelscope_cli.records.run import Arguments
 
 @dataclass(frozen=True, slots=True)
 class ChannelChoice:
-    """How channels are chosen.
+    """Which channels to show.
 
     Attributes:
-        most: at most this many, evenly spread.
-        is_strongest: those with the largest mean |activation| instead.
-        ranges: these, whatever their number; first and last, both included. Empty for any.
+        most: the maximum number of channels, evenly spread.
+        is_strongest: whether to choose those with the largest mean |activation| instead.
+        ranges: exactly these channels, as inclusive ranges; empty for any.
     """
 
     most: int = 64
@@ -36,16 +36,16 @@ class ChannelChoice:
     ranges: tuple[Range, ...] = ()
 
     def of(self, maps: Tensor) -> tuple[int, ...]:
-        """Return which of `(C, H, W)` maps or of a `(C,)` vector are shown, and in which order."""
+        """Return the channels of `(C, H, W)` maps or a `(C,)` vector to show, in order."""
         if maps.ndim == 1 and not self.ranges:
-            return tuple(range(len(maps)))  # a vector is one picture whatever its length
+            return tuple(range(len(maps)))  # a vector is one image, whatever its length
         return self.among(len(maps), lambda: torch.nan_to_num(maps.float()).abs().flatten(1).mean(1))
 
     def among(self, n_channels: int, strength: Callable[[], Tensor]) -> tuple[int, ...]:
-        """Return which of so many channels are shown, and in which order.
+        """Return the channels to show, in order.
 
         Args:
-            strength: gives of every channel how strong it is, `(n_channels,)`.
+            strength: returns the strength of every channel, `(n_channels,)`.
         """
         if self.ranges:
             numbers = (
@@ -59,7 +59,7 @@ class ChannelChoice:
         return tuple(int(index) for index in torch.linspace(0, n_channels - 1, self.most).round())
 
     def missing(self, n_channels: int) -> str:
-        """Say which of the channels that were asked for an output of so many does not have; empty for none."""
+        """Say which requested channels an output with `n_channels` lacks; empty if none."""
         beyond = [str(last) for _, last in self.ranges if last >= n_channels]
         return f"no channel {some(beyond)}" if beyond else ""
 
@@ -68,7 +68,7 @@ EVENLY = ChannelChoice()
 
 
 def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool) -> ChannelChoice:
-    """Return the choice that options or keywords ask for."""
+    """Return the choice of channels from options or keywords."""
     text = channels if isinstance(channels, str) else ",".join(map(str, channels))
     if not text:
         return ChannelChoice(most, is_strongest)
@@ -77,19 +77,21 @@ def choose_channels(channels: str | Sequence[int], most: int, is_strongest: bool
     try:
         return ChannelChoice(ranges=channels_of(text))
     except ValueError as error:
-        said, meant, part = error.args
-        raise UsageError(f"--channels '{text}': '{part}' {said}", f"--channels {meant or '0'}") from None
+        problem, suggestion, part = error.args
+        raise UsageError(
+            f"--channels '{text}': '{part}' {problem}", f"--channels {suggestion or '0'}"
+        ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class CapturedOutput:
-    """One output of one call for the first image, and what to show of it.
+    """One output of one call for the first image.
 
     Attributes:
-        record: everything but the file, which whoever draws it adds.
-        maps: a copy, on the device it was made on: `(C, H, W)` maps or a `(C,)` vector; None where neither
-            fits, and then `record.problem` says why.
-        has_channels: the maps are of the channels that hooks and masks count.
+        record: the row, without a file until it is drawn.
+        maps: a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
+            `record.problem`.
+        has_channels: whether the maps are the channels that hooks and masks count.
     """
 
     record: FeatureMap
@@ -99,12 +101,13 @@ class CapturedOutput:
 
 @dataclass(frozen=True, slots=True)
 class _Caught:
-    """One output, copied, and what the run has shown of it; drawn when the run is over.
+    """A copied output, arranged into maps after the run.
 
     Attributes:
-        cells: where its elements lie; None where that is not known.
-        grids: of the image, as far as the run had come.
-        n_images: in `tensor`; its first dimension is that of images only where `is_of_images`.
+        cells: the positions of its elements; None if unknown.
+        grids: the grids of the image known at this call.
+        n_images: number of images in `tensor`.
+        is_of_images: whether the first dimension of `tensor` is that of the images.
     """
 
     record: FeatureMap
@@ -120,23 +123,23 @@ class _Caught:
         tensor, record = self.tensor, self.record
         if tensor.layout is not torch.strided or tensor.is_complex():
             return CapturedOutput(replace(record, problem="complex and sparse tensors cannot be drawn"), None)
-        found = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
-        if found is None:
+        arranged = by_cells(tensor, self.cells, self.n_images) if self.cells is not None else None
+        if arranged is None:
             problem = _why_not(tensor, self.channel_dim)
             if problem or self.channel_dim is None:
                 return CapturedOutput(replace(record, problem=problem), None)
-            found = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
+            arranged = by_shape(tensor[0], self.channel_dim - 1, self.grids, image_size)
             if not self.is_of_images and len(tensor) > self.n_images:
                 n_pieces = len(tensor) // self.n_images
-                found = found.noting(f"the first of {n_pieces} pieces that could not be assembled")
+                arranged = arranged.noting(f"the first of {n_pieces} pieces that could not be assembled")
             record = replace(record, shape=tuple(tensor.shape[1:]))
         elif self.is_of_images:
             record = replace(record, shape=tuple(tensor.shape[1:]))
-        if found.maps is None:
-            return CapturedOutput(replace(record, problem=found.note), None)
+        if arranged.maps is None:
+            return CapturedOutput(replace(record, problem=arranged.note), None)
         n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
-        record = replace(record, channels=len(found.maps), note=found.note)
-        return CapturedOutput(record, found.maps, has_channels=n_channels == len(found.maps))
+        record = replace(record, channels=len(arranged.maps), note=arranged.note)
+        return CapturedOutput(record, arranged.maps, has_channels=n_channels == len(arranged.maps))
 
 
 class _Capturer(Observer):
@@ -169,8 +172,7 @@ class _Capturer(Observer):
         tensor = tensor.detach()
         if is_of_images and cells is not None and tensor.layout is torch.strided:
             tensor, cells, n_images = tensor[:1], cells.moved(lambda ids: ids[:1]), 1
-        # A copy, because the next layer may work in place; still on the device, because a copy to the CPU would
-        # wait for it.
+        # Copied because the next layer may work in place; on the device because a copy to the CPU would block.
         tensor = tensor.clone()
         return _Caught(record, tensor, channel_dim, cells, tuple(self._tracker.grids), n_images, is_of_images)
 
@@ -194,12 +196,11 @@ def capture_maps(
     choice: ChannelChoice = EVENLY,
     interventions: Sequence[Intervention] = (),
 ) -> list[CapturedOutput]:
-    """Run the model once and return the selected outputs in execution order; cut short after the last.
+    """Run the model, up to the last selected call, and return the selected outputs in execution order.
 
     Args:
-        image_size: height and width of the picture, for the proportions of token maps.
-        choice: which channels are shown.
-        interventions: change what flows; then the forward is not cut short.
+        image_size: height and width of the image, for the proportions of token maps.
+        interventions: change values on the way; with any, the forward runs to its end.
     """
     tracker = Tracker()
     capturer = _Capturer(tracker, selection.is_innermost_only)
@@ -212,25 +213,22 @@ def capture_maps(
 
 
 def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
-    """Return exhibits in the order of their calls, with the channels that are shown of each.
-
-    One that has none of the channels that were asked for has a problem.
-    """
+    """Return outputs in the order of their calls, with the channels to show; having none of these is a problem."""
     done = []
     for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
             low, high = value_range(maps)
-            shown = choice.of(maps)
-            problem = None if shown else f"it has no such channel, only 0 to {len(maps) - 1}"
-            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if shown else "")))
-            record = replace(record, shown=shown, min=low, max=high, problem=problem, note=note)
+            channels = choice.of(maps)
+            problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
+            note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
+            record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
         done.append(replace(exhibit, record=record))
     return done
 
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
-    """Return the smallest and largest finite value, None twice where there is none."""
+    """Return the smallest and largest finite value, `(None, None)` if there is none."""
     if maps.numel():
         low, high = torch.aminmax(maps.float())
         if low.isfinite() and high.isfinite():
@@ -242,7 +240,7 @@ def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:
 def nothing_to_draw(
     rows: Sequence[FeatureMap], never: Sequence[str], is_attention: bool, model: str
 ) -> CannotRunError:
-    """Say why there is no picture: what was seen cannot be one, or nothing was seen."""
+    """Return the error that says why no output can be drawn."""
     if rows:
         first = rows[0]
         message = f"no selected layer has an output that can be drawn; {label_of(first)}: {first.problem}"

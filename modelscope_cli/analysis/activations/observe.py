@@ -1,4 +1,4 @@
-"""`observe`: the statistics of `stats`, gathered while the caller runs the model himself."""
+"""`observe`: the statistics of `stats` while the caller runs the model."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from modelscope_cli.records.stats import StatsRecord
 
 
 class Observation:
-    """What `observe` gathers; `.record()` at any time gives the statistics of all forwards so far."""
+    """Statistics gathered by `observe`; `.record()` returns those of all forwards so far."""
 
     def __init__(self, loaded: LoadedModel, observer: ActivationObserver, near_zero: float) -> None:
         self._loaded = loaded
@@ -68,7 +68,7 @@ def observe(
     except ModelscopeError as error:
         error.speak_python()
         raise
-    # The mean absolute deviation of several forwards would need each of them twice.
+    # The mean absolute deviation over several forwards would need a second pass.
     observer = ActivationObserver(Wanted(mad=False, threshold=near_zero), is_innermost_only=not take)
     with HookSession(loaded.module, [observer], names=names, is_restoring=False):
         yield Observation(loaded, observer, near_zero)

@@ -1,4 +1,4 @@
-"""`stats`: what the activations of every layer look like, over any number of images, keeping none of them."""
+"""Statistics of the activations of every layer over any number of images, which are not stored."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,13 +32,13 @@ Key = tuple[str, int, str]  # layer name, call, path of the output
 
 @dataclass(slots=True)
 class Activation:
-    """What has been gathered about one output of one call.
+    """Statistics of one output of one call.
 
     Attributes:
-        channels: None where there are none, or not as many in every batch.
-        comoments: sums for the correlation between channels; None where it was not asked for.
-        source: whose channels the layer passes on, the same in every batch; None where they are its own.
-        quantiles: by name, once all batches are known; None where none was asked for.
+        channels: number of channels; None if there are none, or it varies between batches.
+        source: the output whose channels the layer passes on in every batch; None if they are its own.
+        quantiles: by name, after the last batch; None if not requested.
+        comoments: sums for the correlation between channels; None if not requested.
         pending: moments of the current pass, still on the device.
     """
 
@@ -59,11 +59,11 @@ class Activation:
         return self.call.name, self.call.index, self.output
 
     def correlation(self) -> Tensor | None:
-        """Return the `(C, C)` correlation of the channels, None where it was not gathered."""
+        """Return the `(C, C)` correlation of the channels, None if not requested."""
         return self.comoments.correlation() if self.comoments else None
 
     def settle(self) -> None:
-        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
+        """Merge the pending moments; waits for an accelerator."""
         for finish in self.pending:
             moments = finish()
             self.moments = self.moments.merge(moments) if self.moments else moments
@@ -72,7 +72,7 @@ class Activation:
             self.comoments.settle()
 
     def merge(self, later: "Activation") -> None:
-        """Take in what a later batch brought; from the first problem on, nothing more."""
+        """Merge the statistics of a later batch; after the first problem, nothing is added."""
         if later.channels != self.channels:
             self.channels = self.comoments = None
         if later.source != self.source:
@@ -86,7 +86,7 @@ class Activation:
 
 
 def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> None:
-    """Take in what a later batch brought of every output; those not seen before come last."""
+    """Merge the statistics of a later batch; new outputs come last."""
     for activation in later:
         if activation.key in merged:
             merged[activation.key].merge(activation)
@@ -96,18 +96,17 @@ def merge_into(merged: dict[Key, Activation], later: Iterable[Activation]) -> No
 
 @dataclass(frozen=True, slots=True)
 class SecondPassSums:
-    """What the second pass adds to one output; parts merge by addition, in the order of the batches.
+    """Sums of the second pass for one output; merged in the order of the batches.
 
     Attributes:
-        abs_deviation: sum of |x - mean|; 0 where it is not needed.
-        trailing: by bucket, the trailing digits of the values in it.
+        abs_deviation: sum of |x - mean|; 0 if not needed.
+        trailing: trailing digits of the values, by bucket.
     """
 
     abs_deviation: float
     trailing: dict[int, ValueCounts]
 
     def merge(self, later: "SecondPassSums") -> "SecondPassSums":
-        """Return what both add."""
         return SecondPassSums(
             self.abs_deviation + later.abs_deviation,
             {bucket: tally.merge(later.trailing[bucket]) for bucket, tally in self.trailing.items()},
@@ -117,13 +116,13 @@ class SecondPassSums:
 def merge_all(
     before: Sequence[SecondPassSums], later: Sequence[SecondPassSums]
 ) -> tuple[SecondPassSums, ...]:
-    """Merge what two batches add, output by output."""
-    return tuple(one.merge(other) for one, other in zip(before, later, strict=True))
+    """Merge the sums of two batches, output by output."""
+    return tuple(earlier.merge(new) for earlier, new in zip(before, later, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """What is to be gathered of one output: |x - `centre`| where it is not None, and digits in the `buckets`."""
+    """What to gather of one output: |x - `centre`| unless None, and trailing digits in the `buckets`."""
 
     centre: float | None
     buckets: tuple[int, ...]
@@ -133,10 +132,10 @@ class _Missing:
 
 
 class SecondPass(Observer):
-    """Gathers what the first pass left open.
+    """Gathers what needs the results of the first pass.
 
     Args:
-        first: what it found, merged over all batches.
+        first: these results, merged over all batches.
     """
 
     def __init__(self, first: Mapping[Key, Activation], wanted: Wanted) -> None:
@@ -165,10 +164,10 @@ class SecondPass(Observer):
                 digits[bucket] = digits[bucket] + counts if bucket in digits else counts
 
     def take(self) -> tuple[SecondPassSums, ...]:
-        """Return what a batch adds, in the order of the activations, and begin anew."""
-        taken = tuple(self._taken(key, missing) for key, missing in self._missing.items())
+        """Return the sums of a batch, in the order of the activations, and reset them."""
+        sums = tuple(self._taken(key, missing) for key, missing in self._missing.items())
         self._begin()
-        return taken
+        return sums
 
     def _taken(self, key: Key, missing: _Missing) -> SecondPassSums:
         digits = self._digits.get(key, {})
@@ -179,15 +178,15 @@ class SecondPass(Observer):
         return SecondPassSums(float(self._sums.get(key, 0.0)), tallies)
 
 
-def complete(activation: Activation, again: SecondPassSums, wanted: Wanted) -> None:
-    """Add to an activation what the second pass has found."""
+def complete(activation: Activation, sums: SecondPassSums, wanted: Wanted) -> None:
+    """Add the results of the second pass to an activation."""
     moments = activation.moments
     if moments is None:
         return
     if _wants_deviation(moments, wanted):
-        activation.moments = replace(moments, abs_deviation=again.abs_deviation)
+        activation.moments = replace(moments, abs_deviation=sums.abs_deviation)
     if moments.leading and moments.n:
-        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, again.trailing)
+        activation.quantiles = quantiles_of(wanted.quantiles, moments.leading, sums.trailing)
 
 
 def _missing(activation: Activation, wanted: Wanted) -> _Missing:
@@ -204,12 +203,11 @@ def _wants_deviation(moments: Moments, wanted: Wanted) -> bool:
 
 
 class ActivationObserver(Observer):
-    """Reduces every output of the calls it sees.
+    """Reduces every output of the observed calls to statistics.
 
     Args:
-        wanted: which figures.
-        is_innermost_only: leave out calls inside which other layers ran: their outputs are those layers' too.
-        with_correlation: gather the correlation between channels.
+        is_innermost_only: whether to skip calls that contain other layers.
+        with_correlation: whether to gather the correlation between channels.
     """
 
     def __init__(self, wanted: Wanted, *, is_innermost_only: bool, with_correlation: bool = False) -> None:
@@ -255,7 +253,7 @@ class ActivationObserver(Observer):
                 activation.comoments = activation.comoments or Comoments()
                 activation.comoments.add(tensor, channel_dim)
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            # One tensor without statistics is a row that says so, never the end of the run.
+            # A tensor without statistics is reported in its row and does not end the run.
             activation.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
@@ -263,7 +261,7 @@ class ActivationObserver(Observer):
             activation.settle()
 
     def take(self) -> tuple[Activation, ...]:
-        """Return what has been gathered, and begin anew: of a batch nothing depends on those before it."""
+        """Return the gathered statistics, and reset them, so that batches are independent."""
         self.settle()
         taken = tuple(self.activations.values())
         self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
@@ -272,7 +270,7 @@ class ActivationObserver(Observer):
 
 @dataclass(frozen=True, slots=True)
 class BatchCapture:
-    """What one batch shows: everything that goes into the model, and everything its layers put out."""
+    """Statistics of one batch: of the model's inputs and the layers' outputs."""
 
     inputs: tuple[ArgumentStats, ...]
     outputs: tuple[Activation, ...]
@@ -291,18 +289,18 @@ def observe_activations(
     entering: InputStatsObserver | None = None,
     n_batches: int | None = None,
 ) -> list[Activation]:
-    """Run every batch once and return what the activations were, in execution order.
+    """Run every batch and return the statistics of the activations, in execution order.
 
-    The mean absolute deviation needs the mean of all images, and a quantile the bucket it lies in, so where they
-    are wanted every batch is run a second time; for the deviation alone only where there are several.
+    The mean absolute deviation needs the mean of all images, and a quantile its bucket, so every batch is run a
+    second time if they are wanted; for the deviation alone only with several batches.
 
     Args:
-        over: goes through the batches, the same each time; see `Blocks.over`.
-        interventions: change what flows, in both passes.
-        batch_norms: where given, the model runs in train mode, and this looks at its batch norms too.
-        family: as in `LoadedModel`; detection models need something to find in train mode.
-        entering: takes in what enters the model.
-        n_batches: where it is known; of several, the first pass leaves out what only the second can tell.
+        over: iterates over the batches, the same in each pass; see `Blocks.over`.
+        interventions: change values on the way, in both passes.
+        batch_norms: observes batch norms; with it, the model runs in train mode.
+        family: as in `LoadedModel`; detection models need targets in train mode.
+        entering: collects statistics of the inputs.
+        n_batches: if known; with several, the first pass omits what only the second can compute.
     """
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
     observer = ActivationObserver(
@@ -330,30 +328,30 @@ def observe_activations(
 
     merged: dict[Key, Activation] = {}
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
-        for seen in over("activations", see, BatchCapture):
+        for capture in over("activations", see, BatchCapture):
             if entering is not None:
-                entering.merge(seen.inputs)
-            merge_into(merged, seen.outputs)
+                entering.merge(capture.inputs)
+            merge_into(merged, capture.outputs)
     second = SecondPass(merged, wanted)
 
     def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
         run(session, batch)
         return second.take()
 
-    again: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
+    extra: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
     if second.is_needed:
         for intervention in interventions:
             intervention.repeat()
         with open_session(second) as session:
             parts = over("second pass", look_again, tuple[SecondPassSums, ...])
-            again = reduce(merge_all, parts)
-    for activation, more in zip(merged.values(), again, strict=True):
-        complete(activation, more, wanted)
+            extra = reduce(merge_all, parts)
+    for activation, sums in zip(merged.values(), extra, strict=True):
+        complete(activation, sums, wanted)
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 
 def to_rows(activations: Collection[Activation]) -> tuple[ActivationStats, ...]:
-    """Turn what was gathered into rows; of dead channels they say how many were dead in an earlier row already."""
+    """Return statistics as rows, with the number of dead channels that were dead in an earlier row already."""
     rows = {activation.key: to_row(activation) for activation in activations}
     sources = {activation.key: activation.source for activation in activations}
     return tuple(_with_inherited(row, rows.get(sources[key] or key)) for key, row in rows.items())
@@ -370,7 +368,7 @@ def _with_inherited(row: ActivationStats, source: ActivationStats | None) -> Act
 
 
 def to_row(activation: Activation) -> ActivationStats:
-    """Turn what was gathered into a row; an output without finite values keeps its counts and nothing else."""
+    """Return statistics as a row; an output without finite values has only counts."""
     call, moments = activation.call, activation.moments
     row = ActivationStats(
         name=call.name,
@@ -416,42 +414,41 @@ def _redundancy(matrix: Tensor | None) -> Redundancy | None:
     n = int(varied.sum())
     if n < 2:
         return Redundancy(None, n)
-    kept = matrix[varied][:, varied].abs()
-    return Redundancy(float((kept.sum() - torch.trace(kept)) / (n * (n - 1))), n)
+    correlations = matrix[varied][:, varied].abs()
+    return Redundancy(float((correlations.sum() - torch.trace(correlations)) / (n * (n - 1))), n)
 
 
 class Lineage:
-    """Follows tensors from the call that gave them into the next, by the object itself: nothing is kept alive."""
+    """Tracks which call returned the tensor that enters another, by identity, through weak references."""
 
     def __init__(self) -> None:
         self._makers: dict[int, tuple[ReferenceType[Tensor], int, Key]] = {}
         self._given: dict[tuple[str, int], Key | None] = {}
 
     def enter(self, call: Call, module: nn.Module, inputs: Any) -> None:
-        """See what a call is given, before it may change that in place."""
+        """Note the source of a call's input, before it may change it in place."""
         if _keeps_channels_apart(module):
-            given = tensors_in(inputs)
-            self._given[call.name, call.index] = self._maker(given[0][1]) if len(given) == 1 else None
+            tensors = tensors_in(inputs)
+            self._given[call.name, call.index] = self._maker(tensors[0][1]) if len(tensors) == 1 else None
 
     def leave(self, key: Key, tensor: Tensor) -> Key | None:
-        """See what it gives; return whose channels these are, None where they are its own."""
+        """Note an output; return the output whose channels it passes on, None if they are its own."""
         source = self._maker(tensor) or self._given.get(key[:2])
         if not tensor.is_inference():
             self._makers[id(tensor)] = ref(tensor), version_of(tensor), key
         return source
 
     def _maker(self, tensor: Tensor) -> Key | None:
-        """Return the call that gave a tensor, None where somebody has changed it since."""
-        found = self._makers.get(id(tensor))
-        if found is None or tensor.is_inference():
+        """Return the output that a tensor is, None if it was changed since."""
+        entry = self._makers.get(id(tensor))
+        if entry is None or tensor.is_inference():
             return None
-        maker, version, key = found
+        maker, version, key = entry
         return key if maker() is tensor and version == version_of(tensor) else None
 
 
 def _keeps_channels_apart(module: nn.Module) -> bool:
-    """Tell whether a channel of the output comes from the same channel of the input, and from no other: pools,
-    activations, identities, batch norms."""
+    """Check that each output channel depends on the same input channel only: pools, activations, batch norms."""
     if isinstance(module, nn.ChannelShuffle):
         return False
     has_own = next(module.parameters(), None) is not None or next(module.children(), None) is not None

@@ -1,4 +1,4 @@
-"""`stats`: from a model and its input to a row of statistics for everything its layers put out."""
+"""`stats`: the public function, and the entropy of attention."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -36,10 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Entropies:
-    """Of one attention in one batch, on its device: `(heads,)` sums and extremes over queries, images and windows.
+    """Entropies of one attention: `(heads,)` sums and extremes over queries, images and windows, on its device.
 
     Attributes:
-        n: queries a head; `shape`: windows of an image, queries, keys.
+        n: number of queries per head.
+        shape: windows per image, queries, keys.
     """
 
     total: Tensor
@@ -66,30 +67,32 @@ def observe_attention(
     is_training: bool = False,
     interventions: Iterable[Intervention] = (),
 ) -> tuple[AttentionStats, ...]:
-    """Run every pass once; return a row for each head of every attention inside the selected calls."""
+    """Run every pass once; return a row per head of every attention inside the selected calls."""
     watch = AttentionWatch(selection, _entropies)
     watch.run(model, passes, is_training=is_training, interventions=interventions)
     merged: dict[tuple[str, int, int], tuple[AttentionCall, _Entropies]] = {}
-    for seen in watch.seen:
-        key = seen.call.name, seen.call.index, seen.index
-        known = merged.get(key)
-        merged[key] = (known[0], known[1].merge(seen.kept)) if known else (seen, seen.kept)
-    every = sorted(merged.values(), key=lambda one: (one[0].call.order, one[0].index))
-    return tuple(row for seen, entropies in every for row in _rows(seen, entropies))
+    for attention in watch.seen:
+        key = attention.call.name, attention.call.index, attention.index
+        earlier = merged.get(key)
+        merged[key] = (
+            (earlier[0], earlier[1].merge(attention.kept)) if earlier else (attention, attention.kept)
+        )
+    in_order = sorted(merged.values(), key=lambda item: (item[0].call.order, item[0].index))
+    return tuple(row for attention, entropies in in_order for row in _rows(attention, entropies))
 
 
 def _entropies(heads: Heads) -> _Entropies:
     entropy = torch.special.entr(heads.weights.float()).sum(-1)  # sum of -w log w; 0 where w is 0
     n_groups, _, n_queries, n_keys = heads.weights.shape
-    # In windows, what lies nowhere is padding; elsewhere it is a class token or the like.
+    # In windows, queries without a position are padding; elsewhere they are extra tokens.
     is_real = (heads.queries >= 0) if heads.is_windowed else torch.ones_like(heads.queries, dtype=torch.bool)
     by_head = entropy.movedim(1, 0)[:, is_real.to(entropy.device)]
     shape = (n_groups // heads.n_images, n_queries, n_keys)
     return _Entropies(by_head.double().sum(1), by_head.amin(1), by_head.amax(1), by_head.shape[1], shape)
 
 
-def _rows(seen: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
-    call, (n_windows, n_queries, n_keys) = seen.call, entropies.shape
+def _rows(attention: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
+    call, (n_windows, n_queries, n_keys) = attention.call, entropies.shape
     of_heads = zip(
         (entropies.total / entropies.n).tolist(), entropies.low.tolist(), entropies.high.tolist(), strict=True
     )
@@ -99,7 +102,7 @@ def _rows(seen: AttentionCall, entropies: _Entropies) -> list[AttentionStats]:
             type=call.type,
             order=call.order,
             call=call.index,
-            output=seen.output,
+            output=attention.output,
             head=head,
             heads=len(entropies.total),
             queries=n_queries,
@@ -174,11 +177,11 @@ def stats(
         "quantiles": quantiles_in(columns or ()),
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
-    asked = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
+    options = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
     alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
-    again = {**asked, "columns": columns if plot is None else None}
+    repeat = {**options, "columns": columns if plot is None else None}
     entering = InputStatsObserver()
-    with blocks.begin(subject, {**asked, "figures": figures, **more}, again, alone):
+    with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
         activations = observe_activations(
             module,
             blocks.over,
@@ -222,7 +225,7 @@ def stats(
 
 
 def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
-    """Say why the batches have to be gone through by one process, in one go; nothing where they need not."""
+    """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
         "the correlation of channels is too large to be kept block by block": correlation,
@@ -243,7 +246,7 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
-    """Run all batches once more."""
+    """Run all batches again to measure attention."""
     loaded = subject.loaded
     for intervention in subject.bound.interventions:
         intervention.repeat()

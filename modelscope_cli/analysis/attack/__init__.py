@@ -1,1 +1,1 @@
-"""Images changed as little as it takes to fool a model."""
+"""The smallest change of an image that fools a model."""

@@ -1,4 +1,4 @@
-"""`attack`: from a model and one image to the nearest image that fools it, and whether its file still does."""
+"""`attack`: the public function."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -18,7 +18,7 @@ from modelscope_cli.report.views import figures_of
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
-_RUNS = 15  # typical of a bisection over epsilon, for the image and for the file
+_RUNS = 15  # typical number of searches of a bisection over epsilon, for the image and for the file
 
 
 @spelled_out
@@ -93,14 +93,14 @@ def attack(
         n_steps *= _RUNS
     with counting(subject.progress, "steps", n_steps) as tick:
         aim = None if asked.target is None else resolve_aim(asked.target, subject)
-        attacked = on_image.attack_picture(loaded, subject.inputs, asked, tick, interventions, aim)
+        attacked = on_image.attack_image(loaded, subject.inputs, asked, tick, interventions, aim)
     if attacked.before.note is not None:
         subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
     with results.open() as stage:
         folder = figures_of("attack")
         file = stage / folder.ADVERSARIAL if stage is not None else None
-        read = on_image.save_and_ask(loaded, subject.inputs, attacked.found, file, interventions)
+        read = on_image.save_and_reread(loaded, subject.inputs, attacked.found, file, interventions)
         subject.warn(on_image.notices(attacked, read, asked))
         record = AttackRecord(
             run=subject.run(),

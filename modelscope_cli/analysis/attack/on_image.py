@@ -1,4 +1,4 @@
-"""`attack`: one picture, one model, and what came of it."""
+"""The goals of an attack, and an attack on one image."""
 
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -39,13 +39,13 @@ from modelscope_cli.records.attack import ClassShift
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import Arguments, Notice
 
-# A share of the pixels, of a box's score, or of a likeness: more than this much has to go.
+# The share of the pixels, of a box's score or of a similarity that has to change.
 _MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class ClassGoal:
-    """Another class than `index`, or (targeted) that one."""
+    """A class other than `index`, or (targeted) that class."""
 
     goal: Goal
     words: str
@@ -68,11 +68,11 @@ class ClassGoal:
 
 @dataclass(frozen=True, slots=True)
 class PixelGoal:
-    """More than half of some pixels get another class, or (targeted) one class.
+    """Another class, or (targeted) one class, for more than half of some pixels.
 
     Attributes:
-        classes: `(1, H, W)`, the class that each pixel has, or is to get.
-        pixels: which of them count.
+        classes: `(1, H, W)`, the class of each pixel, now or (targeted) wanted.
+        pixels: mask of the pixels that count.
     """
 
     classes: Tensor
@@ -95,7 +95,7 @@ class PixelGoal:
 
 @dataclass(frozen=True, slots=True)
 class NumberGoal:
-    """A number in 0..1 that is followed falls below half of what it was, or (targeted) rises above a half."""
+    """A followed number in 0..1 below half of its first value, or (targeted) above 0.5."""
 
     followed: FollowedOutput
     before: float
@@ -105,7 +105,7 @@ class NumberGoal:
     loss_name: str
 
     def loss(self, answer: ModelOutput) -> Tensor:
-        # 1e-6 is far below any score a detector reports, and keeps the loss finite where there is none.
+        # 1e-6 is far below any score a detector reports, and keeps the loss finite without a box.
         return -self.followed.score(answer)[0].clamp_min(1e-6).log()
 
     def is_reached(self, answer: ModelOutput) -> bool:
@@ -115,7 +115,7 @@ class NumberGoal:
 
 @dataclass(frozen=True, slots=True)
 class LikenessGoal:
-    """The output turns away from the image's own, or (targeted) is more like another image's than like that."""
+    """An output unlike the image's own, or (targeted) more similar to another image's output."""
 
     own: FollowedOutput
     other: FollowedOutput | None
@@ -136,15 +136,14 @@ class LikenessGoal:
 
 
 AnswerGoal = ClassGoal | PixelGoal | NumberGoal | LikenessGoal
-"""What an attack wants. Each has a loss and its name for a person, whether it `is_targeted`, so that the loss has
-to fall and not to rise, what it is to get to or away from in `words`, and the `index` of a class it is about."""
+# `loss` has to fall (`is_targeted`) or rise; `words` name the goal, and `index` its class.
 
 
 def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> AnswerGoal:
-    """Return what is to be reached, from what the model says of the image.
+    """Return the goal for the model's output.
 
     Args:
-        aim: None for anything but what it says.
+        aim: None for any other output.
     """
     if not answer.is_finite():
         raise CannotRunError(
@@ -167,9 +166,9 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
             "the model outputs one value per image, and an attack needs classes, pixels, boxes or an embedding",
             "modelscope grads ... --target 'logit:[0]'   differentiates it",
         )
-    own = answer.follow(THE_PREDICTED, categories)
+    own_output = answer.follow(THE_PREDICTED, categories)
     other = None if aim is None else answer.follow(aim, categories)
-    return LikenessGoal(own, other, (other or own).words)
+    return LikenessGoal(own_output, other, (other or own_output).words)
 
 
 def _class_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequence[str] | None) -> ClassGoal:
@@ -228,11 +227,11 @@ _OF_SEVERAL = ("video", "optical_flow")
 
 @dataclass(frozen=True, slots=True)
 class Attacked:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        levels: the picture as the model sees it before normalisation, `(C, H, W)` uint8 on the CPU.
-        before: what the model says of it.
+        levels: the image before normalisation, `(C, H, W)` uint8 on the CPU.
+        before: the model's output for it.
     """
 
     goal: AnswerGoal
@@ -243,12 +242,12 @@ class Attacked:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """What was found, written to a file and read back.
+    """The adversarial image, written to a file and read back.
 
     Attributes:
-        levels: of the file, `(C, H, W)` uint8.
-        answer: what the model says of these very pixels; prepared: and of the file resized and cropped once more,
-            like any picture.
+        levels: pixels of the file, `(C, H, W)` uint8.
+        answer: the model's output for these pixels.
+        prepared: the output for the file after the usual resize and crop.
     """
 
     levels: Tensor
@@ -260,9 +259,9 @@ class ReadBack:
 def function_of_pixels(
     loaded: LoadedModel, preprocessing: Preprocessing, interventions: Sequence[Intervention] = ()
 ) -> Iterator[Callable[[Tensor], ModelOutput]]:
-    """Give the model as a function from pixels of 0..1 to what it says, with the normalisation inside.
+    """Open the model as a function from pixels in 0..1 to its output, normalisation included.
 
-    Only the pixels are differentiated. `interventions` change every pass alike.
+    Only the pixels are differentiated. `interventions` apply to every pass.
     """
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
 
@@ -274,7 +273,7 @@ def function_of_pixels(
 
 
 def check_family(loaded: LoadedModel) -> None:
-    """Refuse models that look at several images at once."""
+    """Refuse models that take several images per prediction."""
     if loaded.family in _OF_SEVERAL:
         kind = loaded.family.replace("_", " ")
         raise CannotRunError(
@@ -289,10 +288,10 @@ def check_family(loaded: LoadedModel) -> None:
 
 
 def check_inputs(inputs: Inputs, name: str) -> None:
-    """Refuse what is not one picture: an attack needs pixels of 0..1, as they are before normalisation.
+    """Refuse inputs other than one image: an attack needs pixels in 0..1, before normalisation.
 
     Args:
-        name: what to call them in the message.
+        name: the name of the inputs in messages.
     """
     if inputs.info.names:
         message = (
@@ -300,15 +299,15 @@ def check_inputs(inputs: Inputs, name: str) -> None:
         )
         raise UsageError(message, "give one image file")
     if inputs.preprocessing is None:
-        what = "holds tensors" if inputs.info.files else "is not an image"
+        problem = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(
-            f"{name} {what}, and an attack changes the pixels of an image", "give one image file"
+            f"{name} {problem}, and an attack changes the pixels of an image", "give one image file"
         )
     if inputs.n_images > 1:
         raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one image file")
 
 
-def attack_picture(
+def attack_image(
     loaded: LoadedModel,
     inputs: Inputs,
     request: AttackRequest,
@@ -316,36 +315,36 @@ def attack_picture(
     interventions: Sequence[Intervention] = (),
     aim: TargetSpec | None = None,
 ) -> Attacked:
-    """Attack the one picture of `inputs`; the model is left as it was. `tick` is called after every step.
+    """Attack the one image of `inputs`; the model is not changed. `tick` is called after every step.
 
     Args:
-        aim: what `request.target` means; None for anything but what the model says.
+        aim: `request.target`, resolved; None for any other output.
     """
     plan = _plan(inputs)
     levels = next(iter(inputs)).pictures[0][: len(plan.mean)]
     pixels = as_pixels(levels, loaded.device)[None]
-    with function_of_pixels(loaded, plan, interventions) as says_of:
-        before = says_of(pixels).settled()
+    with function_of_pixels(loaded, plan, interventions) as predict:
+        before = predict(pixels).settled()
         goal = choose_goal(aim, before, loaded.categories)
         look = smallest if request.is_smallest else search
-        return Attacked(goal, levels, before, look(says_of, pixels, goal, request, tick))
+        return Attacked(goal, levels, before, look(predict, pixels, goal, request, tick))
 
 
-def save_and_ask(
+def save_and_reread(
     loaded: LoadedModel,
     inputs: Inputs,
-    found: BestAttempt[ModelOutput],
+    best: BestAttempt[ModelOutput],
     file: Path | None = None,
     interventions: Sequence[Intervention] = (),
 ) -> ReadBack:
-    """Write what was found as a PNG, read that as any picture is read, and ask the model about it.
+    """Write the adversarial image as a PNG, read it back and run the model on it.
 
     Args:
-        file: where the PNG goes; None to keep it in memory.
+        file: path of the PNG; None to keep it in memory.
     """
     plan = _plan(inputs)
     png = io.BytesIO()
-    to_pil_image(found.levels[0]).save(png, format="PNG")
+    to_pil_image(best.levels[0]).save(png, format="PNG")
     if file is not None:
         file.write_bytes(png.getvalue())
     image = decode(ListedImage("adversarial.png", png.getvalue()), plan.mode)
@@ -353,8 +352,8 @@ def save_and_ask(
     prepared = plan.picture(plan.apply(image, "adversarial.png"))[: len(plan.mean)]
     for intervention in interventions:
         intervention.repeat()
-    with function_of_pixels(loaded, plan, interventions) as says_of:
-        answers = [says_of(as_pixels(x, loaded.device)[None]).settled() for x in (levels, prepared)]
+    with function_of_pixels(loaded, plan, interventions) as predict:
+        answers = [predict(as_pixels(x, loaded.device)[None]).settled() for x in (levels, prepared)]
     return ReadBack(levels, *answers)
 
 
@@ -367,19 +366,19 @@ def describe(
     attacked: Attacked, read: ReadBack, request: AttackRequest, categories: tuple[str, ...] | None
 ) -> dict[str, Any]:
     """Return the fields of `AttackRecord` that come from the attack, by name."""
-    goal, found = attacked.goal, attacked.found
-    change = found.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
+    goal, best = attacked.goal, attacked.found
+    change = best.pixels[0].cpu().double() - as_pixels(attacked.levels, "cpu").double()
     saved_change = (read.levels.int() - attacked.levels.int()).double() / 255
-    answers = [attacked.before, found.answer, read.answer]
-    tops = [_as_said(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
+    answers = [attacked.before, best.answer, read.answer]
+    tops = [_answer_of(answer, attacked.before, categories) for answer in (*answers, read.prepared)]
     return {
         "method": request.method,
         "norm": request.norm,
         "smallest": request.is_smallest,
-        "not_within": found.not_within,
-        "epsilon": found.epsilon,
+        "not_within": best.not_within,
+        "epsilon": best.epsilon,
         "steps": request.steps,
-        "step_size": found.step_size,
+        "step_size": best.step_size,
         "restarts": request.restarts,
         "targeted": goal.is_targeted,
         "target": goal.index if goal.is_targeted else None,
@@ -396,32 +395,32 @@ def describe(
         "l2": float(change.norm()),
         "linf_saved": float(saved_change.abs().max()),
         "l2_saved": float(saved_change.norm()),
-        "success": found.is_success,
+        "success": best.is_success,
         "success_saved": goal.is_reached(read.answer),
         "success_prepared": goal.is_reached(read.prepared),
-        "iterations": found.iterations,
-        "restart": found.restart,
+        "iterations": best.iterations,
+        "restart": best.restart,
         "loss_before": float(goal.loss(attacked.before)),
-        "losses": found.losses,
-        "forward_passes": found.n_forward,
-        "backward_passes": found.n_backward,
-        "stuck_runs": found.n_stuck,
+        "losses": best.losses,
+        "forward_passes": best.n_forward,
+        "backward_passes": best.n_backward,
+        "stuck_runs": best.n_stuck,
         "magnification": max(1, 127 // max(round(255 * float(saved_change.abs().max())), 1)),
     }
 
 
 def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple[Notice, ...]:
-    """Say why what was found may mean less than it seems.
+    """Return warnings about results that may mislead.
 
-    A failure where there is no gradient is no robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False
-    Sense of Security", section 3.
+    Failure for lack of a gradient is not robustness: Athalye et al. 2018, "Obfuscated Gradients Give a False Sense
+    of Security", section 3.
     """
-    found, notices = attacked.found, []
-    if found.n_stuck:
+    best, notices = attacked.found, []
+    if best.n_stuck:
         hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
-            f"the gradient of the loss ({found.losses[-1][-1]:.3g}) is exactly zero in {found.n_stuck} of "
-            f"{len(found.losses)} runs: the attack cannot see a direction there, which does not prove "
+            f"the gradient of the loss ({best.losses[-1][-1]:.3g}) is exactly zero in {best.n_stuck} of "
+            f"{len(best.losses)} runs: the attack cannot see a direction there, which does not prove "
             f"robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
@@ -434,10 +433,10 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
 def _shifts(
     answers: list[ModelOutput], tops: list[Said], goal: AnswerGoal, categories: tuple[str, ...] | None
 ) -> tuple[ClassShift, ...]:
-    """Every class among the best of any answer, those of the picture first, and the one it is about."""
+    """Return the top classes of all outputs, those of the original image first, and the class of the goal."""
     if answers[0].main.kind == "vectors":
-        own = answers[0].follow(THE_PREDICTED, categories)
-        return (ClassShift(None, "cosine similarity", *(float(own.score(answer)) for answer in answers)),)
+        first = answers[0].follow(THE_PREDICTED, categories)
+        return (ClassShift(None, "cosine similarity", *(float(first.score(answer)) for answer in answers)),)
     indices = dict.fromkeys(guess.index for said in tops for guess in said.top)
     if goal.index is not None:
         indices[goal.index] = None
@@ -449,20 +448,20 @@ def _shifts(
 
 
 def _scores(answer: ModelOutput) -> dict[int, float]:
-    """Return of every class its probability, its share of the pixels, or the score of its best box."""
+    """Return the probability of every class, its share of the pixels, or the score of its best box."""
     every = answer.main.guesses(None, None, Scoring()) or ((),)
-    found: dict[int, float] = {}
+    scores: dict[int, float] = {}
     for guess in every[0]:
-        found.setdefault(guess.index, guess.score if guess.share is None else guess.share)
-    return found
+        scores.setdefault(guess.index, guess.score if guess.share is None else guess.share)
+    return scores
 
 
-def _as_said(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
-    """Return the best guesses for the one image, and the best of them in words."""
+def _answer_of(answer: ModelOutput, before: ModelOutput, categories: tuple[str, ...] | None) -> Said:
+    """Return the top predictions for the image, and the first in words."""
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
-        own = before.follow(THE_PREDICTED, categories)
-        return Said((), f"a cosine similarity of {float(own.score(answer)):.3f}")
+        similarity = before.follow(THE_PREDICTED, categories)
+        return Said((), f"a cosine similarity of {float(similarity.score(answer)):.3f}")
     (top,) = guesses
     if not top:
         return Said((), "no box")

@@ -1,4 +1,4 @@
-"""What a person asked `attack` for, checked before anything heavy is imported. Standard library."""
+"""The options of `attack`, checked before anything heavy is imported. Standard library."""
 
 import math
 from dataclasses import dataclass, replace
@@ -6,28 +6,27 @@ from dataclasses import dataclass, replace
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.bounds import absurdity
 
-# What a method does where nothing else is asked for. Ten steps of the iterated method, twenty of the other with a
-# step that could cross the ball two and a half times, so that no random start is too far from any of its corners.
+# Defaults of each method. The steps of `pgd` add up to 2.5 radii, so that a random start can reach every corner.
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
 _REACH = {"fgsm": 1.0, "ifgsm": 1.0, "pgd": 2.5}
 # The radii most papers attack ImageNet models with; 3 in the Euclidean norm is about 2/255 a value at 224 x 224.
-_LONGEST = 10_000  # from black to white in a picture of 33 megapixels
+_LONGEST = 10_000  # from black to white in an image of 33 megapixels
 _EPSILON = {"linf": "8/255", "l2": "3"}
 
 
 @dataclass(frozen=True, slots=True)
 class AttackRequest:
-    """Everything `attack` can be asked for beside the model and its picture. Lengths are of pixels in 0..1.
+    """The options of an attack. Lengths are of pixels in 0..1.
 
     Attributes:
         method: `fgsm`, `ifgsm` or `pgd`.
         norm: `linf`, the largest change of any value, or `l2`, the Euclidean length of the whole change.
-        epsilon: how far the image may move, in that norm; of the smallest change where the search begins.
-        is_smallest: whether the smallest change is looked for, and not any within epsilon.
-        steps: gradient steps of one run; `step_size`: how far each goes, in that norm.
-        restarts: runs, each from another random start.
-        target: a class index or a label to be mistaken for; None for anything but the predicted class.
-        seed: of the random starts.
+        epsilon: radius in that norm; with `is_smallest`, where the search begins.
+        is_smallest: whether to search for the smallest change instead of any within epsilon.
+        steps, step_size: number and length of the gradient steps of one run.
+        restarts: number of runs, each from another random start.
+        target: a class index or label to be mistaken for; None for any but the predicted class.
+        seed: the seed of the random starts.
     """
 
     method: str
@@ -41,7 +40,7 @@ class AttackRequest:
     is_smallest: bool = False
 
     def within(self, radius: float) -> "AttackRequest":
-        """Return the same for another epsilon; a step stays the same share of it."""
+        """Return the request for another epsilon; the ratio of step size to epsilon stays."""
         return replace(self, epsilon=radius, step_size=self.step_size * radius / self.epsilon)
 
 
@@ -56,16 +55,16 @@ def make_request(
     target: str | None,
     seed: int,
 ) -> AttackRequest:
-    """Fill in what was left out.
+    """Fill in defaults.
 
-    The step is epsilon itself for the one of `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2:
-    the end of the way is the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
+    The step is epsilon for `fgsm`; epsilon / steps for `ifgsm` (Dong et al. 2018, section 2: the last step reaches
+    the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
     """
     if method == "fgsm":
         typed = {"--steps": steps, "--step-size": step_size}
-        given = [f"{option} {value}" for option, value in typed.items() if value is not None]
-        if given:
-            raise UsageError(f"'{given[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
+        options = [f"{option} {value}" for option, value in typed.items() if value is not None]
+        if options:
+            raise UsageError(f"'{options[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
     if method != "pgd" and restarts > 1:
         raise UsageError(
             f"'--restarts {restarts}' does not apply: {method} has no random start", "--method pgd"
@@ -82,7 +81,7 @@ def make_request(
 
 
 def _length(option: str, text: str, example: str, norm: str) -> float:
-    """Read `8/255` or `0.03`."""
+    """Parse `8/255` or `0.03`."""
     numerator, slash, denominator = text.partition("/")
     try:
         value = float(numerator) / (float(denominator) if slash else 1.0)

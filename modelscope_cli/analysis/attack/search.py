@@ -2,8 +2,8 @@
 
 `fgsm` is Goodfellow et al. 2015, "Explaining and Harnessing Adversarial Examples", section 4; `ifgsm` Kurakin et
 al. 2017, "Adversarial examples in the physical world", section 2.2; `pgd` Madry et al. 2018, "Towards Deep Learning
-Models Resistant to Adversarial Attacks", section 2.1. They are one loop: `fgsm` is its first step, and `pgd` begins
-somewhere else in the ball.
+Models Resistant to Adversarial Attacks", section 2.1. They share one loop: `fgsm` is its first step, and `pgd`
+starts at a random point of the ball.
 """
 
 import itertools
@@ -34,33 +34,30 @@ class Ball:
         raise NotImplementedError
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Return the step of length 1 along which a linear function with this gradient, not zero, grows most."""
+        """Return the unit step of steepest ascent for a non-zero gradient."""
         raise NotImplementedError
 
     def nearest(self, pixels: Tensor) -> Tensor:
-        """Return the nearest point of the ball, then clamped to [0, 1]; what lies inside comes back as it is."""
+        """Return the nearest point of the ball, clamped to [0, 1]; points inside are unchanged."""
         raise NotImplementedError
 
     def random(self, generator: torch.Generator) -> Tensor:
-        """Return a point drawn evenly from the ball, then clamped to [0, 1]; drawn on the CPU."""
+        """Return a point drawn uniformly from the ball on the CPU, clamped to [0, 1]."""
         raise NotImplementedError
 
     def rounded(self, pixels: Tensor) -> Tensor:
-        """Return a point of the ball as 8-bit levels, uint8 on the CPU: the nearest, but never outside the ball.
-
-        The center has to be 8-bit levels / 255 itself.
-        """
+        """Round to 8-bit levels inside the ball, uint8 on the CPU. The center must be 8-bit levels / 255."""
         levels = self.center.cpu().double().mul(255).round()
         change = self._rounded_change(pixels.cpu().double() * 255 - levels)
         return (levels + change).clamp(0, 255).to(torch.uint8)
 
     def _rounded_change(self, change: Tensor) -> Tensor:
-        """Return whole levels near `change`, which is in levels, and no farther from zero than 255 radii."""
+        """Round a change in levels to whole levels, at most 255 radii from zero."""
         raise NotImplementedError
 
 
 class LinfBall(Ball):
-    """No value moves by more than the radius."""
+    """The ball in which every value changes by at most the radius."""
 
     @staticmethod
     def length(change: Tensor) -> float:
@@ -83,7 +80,7 @@ class LinfBall(Ball):
 
 
 class L2Ball(Ball):
-    """The whole change is no longer than the radius."""
+    """The ball in which the Euclidean length of the change is at most the radius."""
 
     @staticmethod
     def length(change: Tensor) -> float:
@@ -114,8 +111,8 @@ class L2Ball(Ball):
         excess = float(rounded.square().sum()) - (255 * self.radius) ** 2
         if excess <= 0:
             return rounded
-        # Rounding outwards led out of the ball. As many of those values as it takes go one level back, those first
-        # that were rounded farthest; all of them would be inside for certain.
+        # Rounding left the ball: move values that were rounded outwards back by one level, those rounded farthest
+        # first, until the change is inside. Moving all of them always suffices.
         flat = rounded.flatten()
         lead = flat.abs() - change.flatten().abs()
         outwards = lead.argsort(descending=True)[: int((lead > 0).sum())]
@@ -129,41 +126,41 @@ BALLS: dict[str, type[Ball]] = {"linf": LinfBall, "l2": L2Ball}
 
 
 class Detachable(Protocol):
-    """What a model says: a tensor of logits, or a whole answer."""
+    """A model's output: logits or a `ModelOutput`."""
 
     def detach(self) -> Any:
-        """Return the same without its graph."""
+        """Return the output without its graph."""
 
 
-# Where a bisection ends: what was found and what was not are within 5 %, or too short to matter.
+# A bisection ends when its bounds are within 5 % of each other, or negligibly short.
 _NEAR, _SHORTEST = 1.05, 1e-6
 A = TypeVar("A", bound=Detachable)
 A_contra = TypeVar("A_contra", bound=Detachable, contravariant=True)
 
 
 class Objective(Protocol[A_contra]):
-    """What a search wants of whatever the model says."""
+    """The objective of a search, for one type of output."""
 
     @property
     def is_targeted(self) -> bool:
         """Whether the loss has to fall, and not to rise."""
 
     def loss(self, answer: A_contra) -> Tensor:
-        """Return how far it is from there."""
+        """Return the loss."""
 
     def is_reached(self, answer: A_contra) -> bool:
-        """Whether it is there."""
+        """Return whether the objective is reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What an attack on a row of logits wants: the class `index`, or (not targeted) any but that."""
+    """The goal of an attack on a row of logits: the class `index`, or (not targeted) any other."""
 
     index: int
     is_targeted: bool
 
     def loss(self, logits: Tensor) -> Tensor:
-        """Return the cross-entropy of the class, which a targeted attack lowers and any other raises."""
+        """Return the cross-entropy of the class; a targeted attack lowers it, any other raises it."""
         return F.cross_entropy(logits, logits.new_tensor([self.index], dtype=torch.long))
 
     def is_reached(self, logits: Tensor) -> bool:
@@ -172,19 +169,20 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class BestAttempt(Generic[A]):
-    """The best picture on the way, and the way.
+    """The best image of a search, and the history of the search.
 
     Attributes:
-        pixels: `(1, C, H, W)` float32, inside the ball; `answer`: what the model says of them.
-        levels: the same rounded to 8 bits inside the ball, uint8 on the CPU.
+        pixels: `(1, C, H, W)` float32, inside the ball.
+        answer: the model's output for `pixels`.
+        levels: `pixels` rounded to 8 bits inside the ball, uint8 on the CPU.
         is_success: whether `pixels` reach the goal.
-        restart, iterations: the run it comes from, and the gradient steps there; both from 0.
-        losses: of every run, before its first step and after each; in nats.
-        n_forward, n_backward: passes through the model in all runs.
-        n_stuck: runs that ended early where the gradient is exactly zero.
-        is_final: whether the search ended there; else it is the best of those that fell short.
-        epsilon, step_size: of these runs; of the smallest change those of the run it comes from.
-        not_within: of the smallest change the largest epsilon within which none was found; 0 where none was tried.
+        restart, iterations: its run and the number of gradient steps there, from 0.
+        losses: of every run, before the first step and after each; in nats.
+        n_forward, n_backward: number of passes in all runs.
+        n_stuck: number of runs that ended early at a zero gradient.
+        is_final: whether the search succeeded; otherwise this is the best failure.
+        epsilon, step_size: of its run.
+        not_within: for the smallest change, the largest epsilon without success; 0 if none was tried.
     """
 
     pixels: Tensor
@@ -204,7 +202,7 @@ class BestAttempt(Generic[A]):
 
 
 def search(
-    says_of: Callable[[Tensor], A],
+    predict: Callable[[Tensor], A],
     pixels: Tensor,
     goal: Objective[A],
     request: AttackRequest,
@@ -213,16 +211,16 @@ def search(
     *,
     is_for_file: bool = True,
 ) -> BestAttempt[A]:
-    """Look for an image inside the ball that reaches the goal; stop at the first that still does in 8 bits.
+    """Search the ball for an image that reaches the goal; stop at the first that does so in 8 bits, too.
 
-    Of those that do not, the best is one that reaches the goal before rounding, then the one whose loss is best.
+    Otherwise return the best: one that reaches the goal before rounding, else the one with the best loss.
 
     Args:
-        says_of: the model, from pixels of 0..1, `(1, C, H, W)`, to what it says of them.
+        says_of: the model, from pixels in 0..1, `(1, C, H, W)`, to its output.
         pixels: `(1, C, H, W)` float32, 8-bit levels / 255.
         tick: called after every step.
-        near: where to start instead, moved into the ball.
-        is_for_file: without, stop at the first image that reaches the goal before rounding.
+        near: where the first run starts instead, moved into the ball.
+        is_for_file: whether the goal has to be reached after rounding.
     """
     ball = BALLS[request.norm](pixels, request.epsilon)
     generator = torch.Generator().manual_seed(request.seed)
@@ -238,13 +236,13 @@ def search(
         if near is not None and restart == 0:
             start = ball.nearest(near)
         losses.append([])
-        for point in _climb(says_of, ball, start, goal, request):
+        for point in _climb(predict, ball, start, goal, request):
             tick()
             losses[-1].append(point.loss)
             is_success = goal.is_reached(point.answer)
             is_lasting = is_success
             if is_success and is_for_file:
-                is_lasting = goal.is_reached(says_of(rounded(point)))
+                is_lasting = goal.is_reached(predict(rounded(point)))
                 n_rounded += 1
             rank = is_lasting, is_success, -point.loss if goal.is_targeted else point.loss
             if best is None or rank > best[0]:
@@ -278,18 +276,17 @@ def search(
 
 
 def smallest(
-    says_of: Callable[[Tensor], A],
+    predict: Callable[[Tensor], A],
     pixels: Tensor,
     goal: Objective[A],
     request: AttackRequest,
     tick: Callable[[], object] = lambda: None,
 ) -> BestAttempt[A]:
-    """Look for the nearest image that reaches the goal, by bisection over epsilon, and for the nearest 8-bit file.
+    """Search for the nearest image that reaches the goal by bisection over epsilon, and for the nearest 8-bit file.
 
-    Arguments and errors are those of `search`. Epsilon is doubled until an image is found, then bisected (on a
-    scale of ratios) between what was found and what was not, until they are within 5 %. A run starts from the
-    nearest image so far, moved into the smaller ball; `fgsm`, which is one step from the image itself, does not.
-    The file is searched for in the same way, from that length upwards.
+    Epsilon is doubled until a search succeeds, then bisected geometrically until success and failure are within
+    5 %. A run starts from the nearest image so far, moved into the smaller ball; `fgsm` always starts from the
+    original. The file is searched for in the same way, from that length upwards.
     """
     length = BALLS[request.norm].length
     longest = 1.0 if request.norm == "linf" else math.sqrt(pixels.numel())
@@ -298,7 +295,7 @@ def smallest(
     def bisect(
         radius: float, low: float, near: Tensor | None, *, is_for_file: bool
     ) -> tuple[BestAttempt[A] | None, float]:
-        """Return the nearest that was found, and the largest radius within which there was none."""
+        """Return the nearest success and the largest radius without one."""
         best, high = None, longest
         unit = 1 / 255 if is_for_file and request.norm == "linf" else 0.0
         while best is None or high > max(low * _NEAR, _SHORTEST):
@@ -307,13 +304,13 @@ def smallest(
                 if best is not None and radius >= high:
                     break
             start = None if request.method == "fgsm" else near
-            found = search(
-                says_of, pixels, goal, request.within(radius), tick, start, is_for_file=is_for_file
+            attempt = search(
+                predict, pixels, goal, request.within(radius), tick, start, is_for_file=is_for_file
             )
-            runs.append(found)
-            if found.is_final:
-                end = as_pixels(found.levels, pixels.device) if is_for_file else found.pixels
-                best, near, high = found, found.pixels, min(radius, length(end - pixels))
+            runs.append(attempt)
+            if attempt.is_final:
+                end = as_pixels(attempt.levels, pixels.device) if is_for_file else attempt.pixels
+                best, near, high = attempt, attempt.pixels, min(radius, length(end - pixels))
             else:
                 low = radius
                 if radius >= longest:
@@ -342,7 +339,7 @@ def smallest(
 
 @dataclass(frozen=True, slots=True)
 class _Point(Generic[A]):
-    """A picture on the way, after `iteration` steps."""
+    """The image after `iteration` steps."""
 
     iteration: int
     pixels: Tensor
@@ -351,14 +348,14 @@ class _Point(Generic[A]):
 
 
 def _climb(
-    says_of: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
+    predict: Callable[[Tensor], A], ball: Ball, start: Tensor, goal: Objective[A], request: AttackRequest
 ) -> Iterator[_Point[A]]:
-    """Yield the start and the picture after each step, up to where the gradient is exactly zero."""
+    """Yield the start and the image after each step; stop where the gradient is exactly zero."""
     sign = -1.0 if goal.is_targeted else 1.0
     pixels = start
     for iteration in range(request.steps + 1):
         pixels = pixels.detach().requires_grad_()
-        answer = says_of(pixels)
+        answer = predict(pixels)
         loss = goal.loss(answer)
         if not loss.isfinite():
             raise CannotRunError(
@@ -376,7 +373,7 @@ def _climb(
 
 
 def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
-    """Differentiate with respect to the pixels alone; nothing is accumulated anywhere."""
+    """Return the gradient with respect to the pixels; no `.grad` is accumulated."""
     gradient = None
     if loss.requires_grad:
         with backward_pass():
@@ -396,5 +393,5 @@ def _gradient(loss: Tensor, pixels: Tensor) -> Tensor:
 
 
 def as_pixels(levels: Tensor, device: torch.device | str) -> Tensor:
-    """Turn 8-bit levels into float32 pixels of 0..1 on a device."""
+    """Return 8-bit levels as float32 pixels in 0..1 on a device."""
     return levels.to(device, torch.float32) / 255

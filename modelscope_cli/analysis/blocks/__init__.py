@@ -1,1 +1,1 @@
-"""Work that is cut into blocks of fixed content, shared out among processes, kept, and put together in order."""
+"""Batches as fixed blocks that processes share, stored on disk and merged in order."""

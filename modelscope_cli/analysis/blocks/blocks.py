@@ -1,4 +1,4 @@
-"""How a command goes through its batches: alone and in order, or as blocks that are kept and shared out."""
+"""Iteration over batches: in order in one process, or as stored blocks shared by several."""
 
 import os
 import tempfile
@@ -47,10 +47,10 @@ class Blocks:
     """The batches of one call of a public function.
 
     Attributes:
-        out: the folder of the result, for the record; None where there is none.
-        has_folder: whether a folder is written of the result, here or by another process, or was once.
+        out: the folder of the result; None without one.
+        has_folder: whether the result has a folder, written here, by another process or earlier.
         is_shared: whether other processes make the same call.
-        is_first: whether this process writes what is to be written; of several, one does.
+        is_first: whether this process writes the results.
     """
 
     def __init__(
@@ -62,11 +62,11 @@ class Blocks:
         share: bool = False,
         keep: bool = True,
     ) -> None:
-        """Refuse what cannot be written to, before anything long is begun.
+        """Check the folder before any long computation.
 
         Args:
-            out: for the report and, with `keep`, the finished blocks; `force`: it need not be empty.
-            resume: go on with the blocks that are in `out`.
+            out: folder for the report and, with `keep`, the finished blocks; `force`: it need not be empty.
+            resume: continue with the blocks in `out`.
             share: whether the other processes that torchrun has started make the same call.
         """
         self._verified = being_verified()
@@ -107,12 +107,12 @@ class Blocks:
     def begin(
         self, subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any], alone: str = ""
     ) -> Iterator[None]:
-        """Decide how the batches of a subject are gone through, and do so in here.
+        """Choose how to iterate over the batches of a subject, for the duration of the context.
 
         Args:
-            options: what was asked for and changes a number, beside the model and the images.
-            keywords: what the public function has to be given to compute the same again.
-            alone: why only one process can do it, in one go; empty where that is not so.
+            options: everything but the model and the images that changes a number.
+            keywords: the arguments of the public function that repeat the computation.
+            alone: why one process has to compute everything in one go; empty if it need not.
         """
         self._progress = subject.progress
         is_done = False
@@ -160,23 +160,23 @@ class Blocks:
         return isinstance(self._way, SequentialBlocks)
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Give the partial results of all batches, in their order, whoever computed them.
+        """Yield the partial results of all batches, in order, from all processes.
 
         Args:
-            phase: a word for what is done, of a run one after the other; letters and blanks.
-            compute: makes the partial result of a batch; depends on nothing that was computed in this phase.
-            kind: the annotation of a partial result, see `exact`.
+            phase: a name, unique in the run; letters and blanks.
+            compute: returns the partial result of a batch, independent of the phase's other batches.
+            kind: the type annotation of a partial result, see `lossless_json`.
         """
         return self._way.over(phase, compute, kind)
 
     def certificate(self) -> Certificate | None:
-        """Return what the result vouches for; None where no blocks were made."""
+        """Return the certificate of the result; None without blocks."""
         if isinstance(self._way, SequentialBlocks):
             return None
         return self._way.certificate(self._document)
 
     def warnings(self) -> tuple[Notice, ...]:
-        """Return what makes a result of blocks mean less than it seems."""
+        """Return a warning if the blocks come from different kinds of machines."""
         certificate = self.certificate()
         if certificate is None or len(certificate.machines) == 1:
             return ()
@@ -188,9 +188,9 @@ class Blocks:
 
     @contextmanager
     def write(self) -> Iterator[Path | None]:
-        """Give where to write the report, if at all, and say that it is written; see `Results.open`.
+        """Yield the folder for the report, if any, and note that it was written; see `Results.open`.
 
-        Beside blocks, the hashes of all files of the report are written, which `verify` and `sha256sum -c` read.
+        With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
         """
         with self._results.open() as stage:
             yield stage
@@ -201,7 +201,7 @@ class Blocks:
 
     @contextmanager
     def _agreed_folder(self) -> Iterator[BlockFolder]:
-        """Give the folder of the blocks: what was asked for, else one for as long as the run lasts."""
+        """Yield the folder of the blocks, a temporary one if none was requested."""
         if self._folder is not None:
             yield self._folder
             return
@@ -219,7 +219,7 @@ class Blocks:
                 rmtree(path, ignore_errors=True)
 
     def _agree(self, folder: BlockFolder) -> None:
-        """Begin the folder, or hold this run against the one that is in it."""
+        """Start the folder, or check that its run is the same as this one."""
         if self.is_first and not self._is_again:
             folder.clear()
             self._results.begun()
@@ -230,9 +230,9 @@ class Blocks:
             self._meeting.tell(_BEGUN, "yes")
         elif self._meeting is not None:
             self._meeting.hear(_BEGUN, PATIENCE_S)
-        found = differences(self._document, folder.document() or {})
-        if found:
-            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(found)}"
+        changes = differences(self._document, folder.document() or {})
+        if changes:
+            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(changes)}"
             raise UsageError(
                 message,
                 "leave out --resume   and --force starts again"
@@ -241,10 +241,10 @@ class Blocks:
             )
 
     def _wait_for_others(self) -> None:
-        """Let the first process be the last to leave: the folder, or the store they meet in, may go with it."""
+        """Make the first process end last, because it owns the folder or the store."""
         if self._meeting is None:
             return
-        with suppress(CannotRunError):  # those who were killed read no more
+        with suppress(CannotRunError):  # killed processes read no more
             n_done = self._meeting.add(_DONE, 1)
             while self.is_first and n_done < self._ranks.world:
                 self._meeting.check()
@@ -253,12 +253,12 @@ class Blocks:
 
 
 def _why_alone(subject: Subject) -> str:
-    """Say why inputs cannot be cut into blocks; nothing where they can."""
-    inputs, given = subject.inputs, subject.given
+    """Say why inputs cannot be split into blocks; empty if they can."""
+    inputs, python_inputs = subject.inputs, subject.given
     if inputs.make_blocks is None:
-        return f"{given.name} is not a list of image files"
+        return f"{python_inputs.name} is not a list of image files"
     if inputs.files.has_given:
-        return f"{given.name} is not in a file"
+        return f"{python_inputs.name} is not in a file"
     if inputs.n_listed != len(inputs.files):
         return "the images are one sample"
     return ""

@@ -1,4 +1,4 @@
-"""The folder in which finished blocks lie, a file each, and `run.json`, which says what they are blocks of."""
+"""The folder of finished blocks, one file each, and `run.json`, which describes their run."""
 
 import dataclasses
 import hashlib
@@ -30,19 +30,14 @@ from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
 SCHEMA = "modelscope/blocks/1"
-# How much is said on the way, what has been read of a file, and who decodes.
+# Fields of requests that do not change results.
 _NOT_ASKED = ("progress", "headers", "workers")
 
 
 def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what blocks are blocks of.
-
-    Args:
-        options: what was asked for and changes a number, beside the model and the images.
-        keywords: what the public function has to be given to compute the same again.
-    """
+    """Return the description of a run for `run.json`; arguments as in `Blocks.begin`."""
     inputs = subject.inputs
-    every = _plain(
+    all_options = _plain(
         {
             "command": subject.command,
             "batch": inputs.block_size,
@@ -60,8 +55,8 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
         "threads": torch.get_num_threads(),
         "list_sha256": inputs.files.sha256(),
         "model_sha256": model_sha256(subject.loaded.module),
-        "options_sha256": options_sha256(every),
-        "options": every,
+        "options_sha256": options_sha256(all_options),
+        "options": all_options,
         "request": {
             "model": _request(subject.request) if subject.request is not None else None,
             "inputs": _request(subject.given.request),
@@ -71,31 +66,31 @@ def describe_run(subject: Subject, options: Mapping[str, Any], keywords: Mapping
 
 
 def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
-    """Say in words what is not the same in two runs; nothing where their blocks belong together."""
+    """Describe the differences between two runs; empty if their blocks belong together."""
     if there.get("schema") != SCHEMA or there.get("command") != here["command"]:
         return [f"the command ('{there.get('command')}' there)"]
-    found = []
+    changes = []
     if here["list_sha256"] != there["list_sha256"]:
-        found.append(
+        changes.append(
             f"the list of files ({there['files']:,} there, {here['files']:,} here, with their sizes)"
         )
     if here["model_sha256"] != there["model_sha256"]:
-        found.append("the model")
+        changes.append("the model")
     options = {**there["options"], **here["options"]}
     for name in options:
         was, now = (run["options"].get(name) for run in (there, here))
         if was != now:
-            found.append(f"{name} ({_shown(was)} there, {_shown(now)} here)")
-    return found
+            changes.append(f"{name} ({_shown(was)} there, {_shown(now)} here)")
+    return changes
 
 
 def model_request(document: Mapping[str, Any]) -> ModelRequest | None:
-    """Return the request for the model; None where a module was handed over in Python."""
-    typed = document["request"]["model"]
-    if typed is None:
+    """Return the request for the model; None for a module passed from Python."""
+    fields = document["request"]["model"]
+    if fields is None:
         return None
-    checkpoint = Path(typed["checkpoint"]) if typed["checkpoint"] is not None else None
-    return ModelRequest(**{**_tuples(typed), "checkpoint": checkpoint})
+    checkpoint = Path(fields["checkpoint"]) if fields["checkpoint"] is not None else None
+    return ModelRequest(**{**_tuples(fields), "checkpoint": checkpoint})
 
 
 def input_request(document: Mapping[str, Any]) -> InputRequest:
@@ -114,7 +109,7 @@ def _request(request: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return what JSON makes of a value, of whichever kind a caller in Python gave it."""
+    """Return a value as plain JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -134,18 +129,17 @@ def _shown(value: Any) -> str:
 
 
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
-# Whose source goes with the version of torch, which the blocks note anyway.
+# Packages whose source is not hashed: the version of torch is stored with the blocks.
 _PUBLISHED = ("torch.", "torchvision.", "timm.", "transformers.")
 
 
 def options_sha256(options: Mapping[str, Any]) -> str:
-    """Return the hash of what was asked for, plain values by name."""
+    """Return the hash of the options, plain values by name."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()
 
 
 def model_sha256(model: nn.Module) -> str:
-    """Return the hash of the architecture as torch prints it, the source of classes that are not published ones,
-    and every parameter and buffer, to the bit."""
+    """Hash the printed architecture, the source of classes outside published packages, and all tensors."""
     digest = hashlib.sha256(_ADDRESS.sub("", str(model)).encode())
     for kind in dict.fromkeys(type(module) for module in model.modules()):
         if not kind.__module__.startswith(_PUBLISHED):
@@ -164,15 +158,15 @@ def _source(kind: type) -> str:
 
 
 def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
-    """Return parameters, buffers, those too that no checkpoint holds, and the weights of quantized layers."""
+    """Return all parameters and buffers, non-persistent ones too, and the weights of quantized layers."""
     named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     packed = {name: value for name, value in model.state_dict().items() if name not in named}
-    every = {**named, **packed}
+    tensors = {**named, **packed}
     return [
-        (f"{name}{n or ''}", one)
-        for name, value in every.items()
-        for n, one in enumerate(value if isinstance(value, tuple) else (value,))
-        if isinstance(one, Tensor)
+        (f"{name}{n or ''}", tensor)
+        for name, value in tensors.items()
+        for n, tensor in enumerate(value if isinstance(value, tuple) else (value,))
+        if isinstance(tensor, Tensor)
     ]
 
 
@@ -183,7 +177,7 @@ def _bytes(value: Tensor) -> Any:
 
 
 def this_machine(loaded: LoadedModel) -> Machine:
-    """Describe what computes here."""
+    """Describe this machine's device, processor, threads and version of torch."""
     device, version = loaded.device, str(torch.__version__)
     if device.type == "cuda":
         major, minor = torch.cuda.get_device_capability(device)
@@ -198,23 +192,24 @@ def _processor() -> str:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.processor() or platform.machine()
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1].strip() if match else platform.processor() or platform.machine()
 
 
 RUN, BLOCKS, SUMS = "run.json", "blocks", "SHA256SUMS"
-TIMING = "seconds"  # the one figure of a result that is not the same twice
+TIMING = "seconds"  # the only figure that differs between equal runs
 _TIMES = re.compile(rb'"seconds":[^,}]*')
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """What is known of one block.
+    """One block.
 
     Attributes:
-        images: the files that went through the model, in order; `broken`: those that cannot be read.
-        machine: that computed it.
-        result: what the analysis made of it, as plain values; None of a block without images.
+        images: names of the files that went through the model, in order.
+        broken: the files that cannot be read.
+        machine: the machine that computed it.
+        result: the partial result as plain values; None without images.
     """
 
     number: int
@@ -229,34 +224,34 @@ class Block:
 
     @property
     def names(self) -> list[str]:
-        """All files it is made of."""
-        return sorted([*self.images, *(one.name for one in self.broken)])
+        """Names of all its files, sorted."""
+        return sorted([*self.images, *(file.name for file in self.broken)])
 
 
 class BlockFolder:
-    """Writes and reads blocks. A block is there whole or not at all, whatever kills its writer."""
+    """Writes and reads blocks. Writes are atomic, so a killed process leaves no partial block."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def begin(self, document: dict[str, Any]) -> None:
-        """Say what the blocks are blocks of; the first thing in the folder."""
+        """Write the description of the run, before any block."""
         make_folder(self.path / BLOCKS)
         write_bytes(self.path / RUN, (json.dumps(document, indent=2) + "\n").encode())
 
     def clear(self) -> None:
-        """Take away what another run has begun here."""
+        """Remove another run."""
         (self.path / RUN).unlink(missing_ok=True)
         shutil.rmtree(self.path / BLOCKS, ignore_errors=True)
 
     def tidy(self) -> None:
-        """Take away what a process was writing when it was killed."""
+        """Remove the temporary files of killed processes."""
         for file in (self.path / BLOCKS).glob("*"):
             if is_unfinished(file):
                 file.unlink(missing_ok=True)
 
     def document(self) -> dict[str, Any] | None:
-        """Return what the blocks are blocks of; None where none were begun."""
+        """Return the description of the run; None if there is none."""
         try:
             found = json.loads((self.path / RUN).read_bytes())
         except (OSError, ValueError):
@@ -267,15 +262,15 @@ class BlockFolder:
         return self._file(phase, number).exists()
 
     def last_change(self) -> int:
-        """Return when the last block was finished, in nanoseconds of the file system's clock."""
+        """Return when the last block was finished, in nanoseconds by the file system's clock."""
         return (self.path / BLOCKS).stat().st_mtime_ns
 
     def write(self, phase: str, block: Block, result: str) -> None:
-        """Write a finished block; `result` is the text of what it holds."""
+        """Write a finished block; `result` is its partial result as JSON."""
         data = f'{{"block":{to_text(block)},\n"result":{result}}}\n'.encode()
 
-        def write_through(beside: Path) -> None:
-            with beside.open("wb") as file:
+        def write_through(temporary: Path) -> None:
+            with temporary.open("wb") as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
@@ -283,12 +278,12 @@ class BlockFolder:
         write_with(self._file(phase, block.number), write_through)
 
     def read(self, phase: str, number: int) -> tuple[Block, bytes]:
-        """Return a block and the hash of its file, without what took how long."""
+        """Return a block and the hash of its file without timings."""
         path = self._file(phase, number)
         try:
             data = path.read_bytes()
-            found = json.loads(data)
-            block = replace(from_plain(Block, found["block"]), result=found["result"])
+            stored = json.loads(data)
+            block = replace(from_plain(Block, stored["block"]), result=stored["result"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             message = f"block '{path}' cannot be read: {error}"
             raise CannotRunError(
@@ -301,30 +296,30 @@ class BlockFolder:
 
 
 def write_sums(folder: Path) -> None:
-    """Write the hashes of all files in a folder beside them, as `sha256sum` does."""
+    """Write the hashes of all files in a folder, in the format of `sha256sum`."""
     lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
     write_bytes(folder / SUMS, "".join(lines).encode())
 
 
 def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
-    """Say which files of a report are missing, or not as they were written.
+    """Describe the files of a report that are missing or were changed.
 
     Args:
-        expected: files that have to be there, and have a hash.
+        expected: names of files that must exist and have a hash.
     """
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
     written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    found = []
+    changes = []
     for name in sorted({*written, *expected}):
         path = folder / name
         if not path.is_file():
-            found.append(f"'{path}' is missing")
+            changes.append(f"'{path}' is missing")
         elif _sha256(path) != written.get(name):
-            found.append(f"'{path}' was changed after it was written")
-    return found
+            changes.append(f"'{path}' was changed after it was written")
+    return changes
 
 
 def _sha256(path: Path) -> str:

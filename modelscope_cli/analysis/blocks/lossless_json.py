@@ -1,4 +1,4 @@
-"""Partial results as text and back, exactly: every float, infinite ones too, and every element of a tensor."""
+"""Lossless JSON for partial results: every float, infinite ones too, and every element of a tensor."""
 
 import dataclasses
 import json
@@ -25,7 +25,7 @@ def to_text(value: Any) -> str:
 
 
 def from_plain(kind: type[T], value: Any) -> T:
-    """Return what `to_text` was given, from what `json.loads` makes of it; `kind` is its annotation."""
+    """Return the value of type `kind` that `to_text` wrote, from the output of `json.loads`."""
     return _reader(kind)(value)  # type: ignore[arg-type]
 
 
@@ -52,16 +52,16 @@ def _plain(value: Any) -> Any:
 
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """Return the fields of a partial result; those without `repr` are not part of it, and have a default."""
+    """Return the stored fields: those with `repr`; the others have a default."""
     return tuple(field.name for field in dataclasses.fields(kind) if field.repr)
 
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """Return what reads a value of an annotation."""
+    """Return the reader for an annotation."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
-        kinds = [one for one in arguments if one is not types.NoneType]
+        kinds = [argument for argument in arguments if argument is not types.NoneType]
         return _optional(_reader(kinds[0])) if len(kinds) == 1 else lambda value: value  # words or numbers
     if origin is tuple:
         is_any_length = len(arguments) == 2 and arguments[1] is ...

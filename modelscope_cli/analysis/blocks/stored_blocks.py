@@ -1,4 +1,4 @@
-"""Blocks that lie in a folder as they are finished, computed by any number of processes, put together in order."""
+"""Blocks computed by any number of processes, stored in a folder and merged in order."""
 
 import hashlib
 import threading
@@ -17,19 +17,15 @@ from modelscope_cli.ranks import Ranks, Store, meeting_place
 from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.records.certificate import Certificate, Machine
 
-# Every process counts up a word of its own so often, from a thread that long computations do not stop; one whose
-# word stays the same for so long has gone. Another machine may be that much slower under load, and no more.
+# Every process increments its own counter once per beat, from a thread that computations do not block. A process
+# whose counter has not changed for `GONE_S` seconds is considered dead.
 _BEAT_S, GONE_S = 1.0, 30.0
 _ENDED, _DONE = -(2**40), 2**40
 _RESUME = "start the same command with --resume"
 
 
 class Rendezvous:
-    """The store in which the processes meet.
-
-    Raises, from every method:
-        CannotRunError: the store, or the process that keeps it, has ended (exit 4).
-    """
+    """The store shared by the processes. Every method raises `CannotRunError` if the store has ended (exit 4)."""
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -41,17 +37,17 @@ class Rendezvous:
         threading.Thread(target=self._beat, args=(self._store,), daemon=True).start()
 
     def add(self, word: str, n: int) -> int:
-        """Add to a counter, 0 at first, and return it."""
+        """Add to a counter, initially 0, and return it."""
         with _explained():
             return int(self._store.add(word, n))
 
     def tell(self, word: str, text: str) -> None:
-        """Say something to all others."""
+        """Publish a text under a key."""
         with _explained():
             self._store.set(word, text)
 
     def hear(self, word: str, patience_s: float) -> str:
-        """Wait for what another process tells; the own `wait` of a store would not answer a signal."""
+        """Wait for a text of another process. A store's own `wait` would ignore signals, so this polls."""
         end = time.monotonic() + patience_s
         while not self._has(word):
             self.check()
@@ -66,7 +62,7 @@ class Rendezvous:
             return bool(self._store.check([word]))
 
     def check(self) -> None:
-        """Ask whether all others are still there; of one that has not begun yet that is not known."""
+        """Raise if another process has ended; processes that have not started yet are not checked."""
         now = time.monotonic()
         for rank in set(range(self._ranks.world)) - {self._ranks.rank}:
             count = self.add(_alive(rank), 0)
@@ -80,13 +76,13 @@ class Rendezvous:
                 raise CannotRunError(message, _RESUME)
 
     def leave(self, *, is_done: bool) -> None:
-        """Tell the others that this process goes no further: it is done, or cannot go on."""
+        """Tell the other processes that this one is done or has failed."""
         self._is_over.set()
         with suppress(CannotRunError):
             self.add(_alive(self._ranks.rank), _DONE if is_done else _ENDED)
 
     def _beat(self, store: Store) -> None:
-        with suppress(Exception):  # of torch: the store has gone, which the main thread notices itself
+        with suppress(Exception):  # of torch: the store has ended, which the main thread notices itself
             while not self._is_over.wait(_BEAT_S):
                 store.add(_alive(self._ranks.rank), 1)
 
@@ -105,15 +101,15 @@ def _explained() -> Iterator[None]:
 
 
 T = TypeVar("T")
-# A process that finishes no block for so long has gone, and nobody has told.
+# If no block was finished for this long, the process that claimed it is considered dead.
 PATIENCE_S, _POLL_S = 1800.0, 0.02
 
 
 class StoredBlocks:
-    """Goes through blocks that are kept.
+    """Iterates over stored blocks.
 
     Args:
-        meeting: where processes claim blocks; None of one process.
+        meeting: where processes claim blocks; None for a single process.
     """
 
     def __init__(
@@ -128,7 +124,7 @@ class StoredBlocks:
         self._machines: dict[Machine, None] = {}
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Compute blocks of a phase until none is left, and give the partial results of all, in order."""
+        """Compute the blocks of a phase until none is left, and yield the partial results of all, in order."""
         for block in self._subject.track(self._all(phase, compute), phase):
             if block.result is not None:
                 yield from_plain(kind, block.result)
@@ -146,7 +142,7 @@ class StoredBlocks:
             yield self.take(phase, number)
 
     def _claimed(self, phase: str) -> Iterator[int]:
-        """Give the numbers of blocks that are ours and not finished yet; asked for only when one can be begun."""
+        """Return the numbers of unfinished blocks for this process, claimed lazily."""
         numbers = self._numbers(phase)
         return (number for number in numbers if not self._folder.has(phase, number))
 
@@ -176,7 +172,7 @@ class StoredBlocks:
             time.sleep(_POLL_S)
 
     def take(self, phase: str, number: int) -> Block:
-        """Return a finished block, and remember what the certificate has to say of it."""
+        """Return a finished block, and add it to the certificate."""
         block, sha256 = self._folder.read(phase, number)
         size = self._inputs.block_size
         expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])
@@ -189,7 +185,7 @@ class StoredBlocks:
         return block
 
     def certificate(self, document: dict[str, Any]) -> Certificate:
-        """Return what all blocks together vouch for."""
+        """Return the certificate of all blocks."""
         return Certificate(
             images=len(self._inputs.files),
             broken=len(self._inputs.feed.broken),
@@ -205,19 +201,19 @@ class StoredBlocks:
 
 
 class ForEachBlock(Protocol):
-    """Goes through all batches and gives the partial result of each, in their order; see `Blocks.over`."""
+    """A function that yields the partial result of each batch, in order; see `Blocks.over`."""
 
     def __call__(self, phase: str, compute: Callable[[Batch], T], kind: type[T], /) -> Iterator[T]: ...
 
 
 class SequentialBlocks:
-    """Goes through the batches as they come: the same results in the same order as of blocks that are kept."""
+    """Computes the batches in order, with the same results as stored blocks."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Give the partial result of every batch."""
+        """Yield the partial result of every batch."""
         has_blocks = self._subject.inputs.make_blocks is not None
         for batch in self._subject.track(self._subject.inputs, phase):
             partial = compute_block(batch, compute, self._subject.seed) if has_blocks else compute(batch)
@@ -226,8 +222,8 @@ class SequentialBlocks:
 
 
 def compute_block(batch: Batch, compute: Callable[[Batch], T], seed: int) -> T | None:
-    """Compute a block with random numbers of its own: what a model draws depends neither on the process nor on
-    the blocks before. None of a block without images."""
+    """Compute a block under its own seed, so that results do not depend on the process or on other blocks; None
+    without images."""
     if not batch.n_images:
         return None
     with seeded((seed + batch.block) % (LAST_SEED + 1)):

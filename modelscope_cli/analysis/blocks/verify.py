@@ -1,4 +1,4 @@
-"""`verify`: compute some blocks of a result again, and hold them and the report against what lies in its folder."""
+"""`verify`: recompute some blocks of a result, and compare them and the report with its folder."""
 
 import json
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 SAMPLE = 8
-# What a report says of how it was made, and not of what was found.
+# Fields of a report that describe the run and not its results.
 _CIRCUMSTANCES = {"tool", "argv", "elapsed_ms", "warnings", "out_dir", "files", "feeding", TIMING}
 
 
@@ -74,14 +74,14 @@ def verify(
         )
     check = Verifying(folder, sample, seed)
     with verifying(check):
-        again = _compute(document, requested, progress)
+        recomputed = _compute(document, requested, progress)
     certificate = check.certificate(document)
-    in_report = _in_report(folder.path / DOCUMENT, again)
+    in_report = _in_report(folder.path / DOCUMENT, recomputed)
     found = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
-    for one in found:
-        (progress.warn if progress is not None else str)(one)
+    for difference in found:
+        (progress.warn if progress is not None else str)(difference)
     return VerifyRecord(
-        run=replace(again.run, command="verify"),
+        run=replace(recomputed.run, command="verify"),
         result=str(folder.path),
         of=document["command"],
         blocks=tuple(check.checked),
@@ -94,31 +94,31 @@ def verify(
 
 
 def _compute(document: Mapping[str, Any], model: Any, progress: Progress | None) -> Record:
-    """Call the public function that made the result, as it was called then."""
+    """Repeat the call of the public function that made the result."""
     import modelscope_cli
 
     keywords = keywords_of(document)
-    if "each" in keywords:  # whether rows were handed on one by one, and none of them kept
+    if "each" in keywords:  # whether rows were streamed to a callback
         keywords["each"] = (lambda record: None) if keywords["each"] else None
     function = getattr(modelscope_cli, document["command"])
     return function(model, input_request(document), **keywords, progress=progress)
 
 
-def _in_report(path: Path, again: Record) -> list[str]:
-    """Say which figures of the report are not those that the blocks add up to."""
+def _in_report(path: Path, recomputed: Record) -> list[str]:
+    """Describe the figures of the report that differ from the result of the blocks."""
     try:
         report = json.loads(path.read_bytes())
     except OSError:
         return []
     except ValueError as error:
         return [f"'{path}' is not a report: {error}"]
-    made = json.loads(json.dumps(strict(again.to_dict())))
-    found = [
+    document = json.loads(json.dumps(strict(recomputed.to_dict())))
+    changed_keys = [
         key
-        for key in sorted({*report, *made} - _CIRCUMSTANCES)
-        if _figures(report.get(key)) != _figures(made.get(key))
+        for key in sorted({*report, *document} - _CIRCUMSTANCES)
+        if _figures(report.get(key)) != _figures(document.get(key))
     ]
-    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in found]
+    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in changed_keys]
 
 
 def _figures(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Blocks that are computed again and held against what lies in a folder."""
+"""Recomputation of blocks and comparison with the stored ones."""
 
 import json
 import os
@@ -18,22 +18,20 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.certificate import Certificate, Machine, VerifiedBlock
 
-_SAID = (
-    "OMP_NUM_THREADS"  # torchrun sets it to 1 where it starts several processes and nobody has said otherwise
-)
+_SAID = "OMP_NUM_THREADS"  # torchrun sets it to 1 for several processes, unless the user has set it
 
 
 def threads_of_blocks(device: torch.device) -> int:
-    """Return with how many threads blocks are computed: as many as somebody has said, else one, as torchrun has it.
+    """Return the number of threads for blocks: the user's setting, else one, like torchrun.
 
-    With another number the same block has other bits; on an accelerator it makes no difference.
+    On the CPU the bits of a result depend on it.
     """
     return torch.get_num_threads() if device.type != "cpu" or _SAID in os.environ else 1
 
 
 @contextmanager
 def threads(n: int) -> Iterator[None]:
-    """Compute with this many threads in here."""
+    """Use `n` threads inside the context."""
     before = torch.get_num_threads()
     torch.set_num_threads(n)
     try:
@@ -43,17 +41,17 @@ def threads(n: int) -> Iterator[None]:
 
 
 T = TypeVar("T")
-# Of numbers that another kind of machine computed. Kernels differ by some 1e-6 a layer.
+# For results of another kind of machine; kernels differ by some 1e-6 per layer.
 TOLERANCE = 1e-3
 _CURRENT: ContextVar["Verifying | None"] = ContextVar("verifying", default=None)
 
 
 class Verifying:
-    """Computes some of the blocks in a folder again, and gives the partial results of all as they are there.
+    """Recomputes a sample of the blocks in a folder, and yields the stored partial results of all.
 
     Attributes:
-        checked: what came of each block that was computed again, in every phase.
-        differences: what is not as it was when the blocks were computed.
+        checked: the comparison of each recomputed block, in every phase.
+        differences: descriptions of what has changed since the blocks were computed.
     """
 
     def __init__(self, folder: BlockFolder, sample: int, seed: int) -> None:
@@ -67,13 +65,13 @@ class Verifying:
 
     @contextmanager
     def begin(self, subject: Subject, document: dict[str, Any]) -> Iterator[None]:
-        """Hold the run that is computed again against the one in the folder; use as many threads as it did."""
+        """Compare this run with the one in the folder, and use the same number of threads."""
         there = self._folder.document() or {}
-        found = differences(document, there)
+        changes = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
-            message = f"'{self._folder.path}' is another run, which differs in {', '.join(found)}"
+            message = f"'{self._folder.path}' is another run, which differs in {', '.join(changes)}"
             raise CannotRunError(message, "run it from the same folder, with the files as they were")
-        self.differences += [f"the runs differ in {one}" for one in found]
+        self.differences += [f"the runs differ in {change}" for change in changes]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):
             self.machine = this_machine(subject.loaded)
@@ -81,7 +79,7 @@ class Verifying:
             yield
 
     def over(self, phase: str, compute: Callable[[Batch], T], kind: type[T]) -> Iterator[T]:
-        """Compute the sample again, then give the partial results of all blocks as they lie in the folder."""
+        """Recompute the sample, then yield the stored partial results of all blocks."""
         inputs = self._subject.inputs
         assert inputs.make_blocks is not None
         self._refuse_unfinished(phase, inputs.n_batches)
@@ -95,7 +93,7 @@ class Verifying:
                 yield from_plain(kind, block.result)
 
     def certificate(self, document: dict[str, Any]) -> Certificate:
-        """Return what the blocks vouch for as they lie in the folder."""
+        """Return the certificate of the stored blocks."""
         return self._kept.certificate(self._folder.document() or document)
 
     def _refuse_unfinished(self, phase: str, n_blocks: int) -> None:
@@ -117,16 +115,16 @@ class Verifying:
         )
 
 
-def gap_between(one: Any, other: Any) -> float | None:
-    """Return the largest difference of two numbers in two plain values, as a share of the largest beside them.
+def gap_between(value: Any, other: Any) -> float | None:
+    """Return the largest difference between numbers of two plain values, relative to the largest of their list.
 
-    0 means that they are equal to the last bit; None that they are not of one shape, or hold other words.
+    0 if all bits are equal; None if structure or text differ.
     """
-    if isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys():
-        return _largest([(one[key], other[key]) for key in one if key != TIMING])
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        return _largest(list(zip(one, other, strict=True)))
-    return 0.0 if type(one) is type(other) and one == other else None
+    if isinstance(value, dict) and isinstance(other, dict) and value.keys() == other.keys():
+        return _largest([(value[key], other[key]) for key in value if key != TIMING])
+    if isinstance(value, list) and isinstance(other, list) and len(value) == len(other):
+        return _largest(list(zip(value, other, strict=True)))
+    return 0.0 if type(value) is type(other) and value == other else None
 
 
 def _largest(pairs: list[tuple[Any, Any]]) -> float | None:
@@ -145,7 +143,7 @@ def _largest(pairs: list[tuple[Any, Any]]) -> float | None:
 
 @contextmanager
 def verifying(check: Verifying) -> Iterator[None]:
-    """Let the function that is called in here compute again what `check` asks for."""
+    """Make public functions called in this context recompute the blocks of `check`."""
     token = _CURRENT.set(check)
     try:
         yield
@@ -154,5 +152,5 @@ def verifying(check: Verifying) -> Iterator[None]:
 
 
 def being_verified() -> Verifying | None:
-    """Return what the function that is running was called for; None where it computes a result of its own."""
+    """Return the verification in progress; None if there is none."""
     return _CURRENT.get()

@@ -1,4 +1,4 @@
-"""`diff` with an input: two models run side by side, one output of each in memory at a time."""
+"""`diff` with an input: run two models in step, with one output of each in memory at a time."""
 
 import dataclasses
 import shlex
@@ -26,17 +26,16 @@ Pair = tuple[StreamedOutput | None, StreamedOutput | None]
 
 
 class Pairing:
-    """Pair the outputs of the same call of both models.
+    """Pairs the outputs of the same call of both models.
 
-    As long as both make the same calls in the same order nothing is kept. What only one model has a layer for is
-    passed on alone. Where orders differ, both sides go on step by step and copies are kept of what the other side
-    may still come to: as many as the orders are apart.
+    While both models make the same calls in the same order, no output is copied. Outputs of layers that only one
+    model has are yielded alone. Where the orders differ, copies are stored until the other side reaches them.
 
     Args:
-        names_a, names_b: all layers of either model.
+        names_a, names_b: the names of all layers of each model.
 
     Attributes:
-        most_bytes: how much was kept at one time.
+        most_bytes: the largest size of all copies at one time.
     """
 
     def __init__(self, names_a: frozenset[str], names_b: frozenset[str]) -> None:
@@ -46,12 +45,12 @@ class Pairing:
         self.most_bytes = 0
 
     def pairs(self, a: Iterator[StreamedOutput], b: Iterator[StreamedOutput]) -> Iterator[Pair]:
-        """Yield each output once, with its counterpart or None; good until the next pair is asked for."""
+        """Yield each output once, with its counterpart or None; valid until the next pair is requested."""
         x, y = next(a, None), next(b, None)
         while x is not None or y is not None:
             if x is not None and y is not None and x.key == y.key:
                 yield x, y
-                x = y = None  # the models must not go on with these still held
+                x = y = None  # release them before the models continue
                 x, y = next(a, None), next(b, None)
             elif x is not None and (x.key in self._kept_b or y is None or x.call.name not in self._names_b):
                 yield x, self._kept_b.pop(x.key, None)
@@ -65,25 +64,25 @@ class Pairing:
                 self._keep(x, y)
                 x = y = None
                 x, y = next(a, None), next(b, None)
-        yield from ((kept, None) for kept in self._kept_a.values())
-        yield from ((None, kept) for kept in self._kept_b.values())
+        yield from ((output, None) for output in self._kept_a.values())
+        yield from ((None, output) for output in self._kept_b.values())
         self._kept_a.clear()
         self._kept_b.clear()
 
     def _keep(self, x: StreamedOutput, y: StreamedOutput) -> None:
         self._kept_a[x.key], self._kept_b[y.key] = x.copied(), y.copied()
-        kept = (*self._kept_a.values(), *self._kept_b.values())
-        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in kept))
+        copies = (*self._kept_a.values(), *self._kept_b.values())
+        self.most_bytes = max(self.most_bytes, sum(output.tensor.nbytes for output in copies))
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models and the setting it runs under.
+    """One of the two models and its settings.
 
     Attributes:
         label: `A` or `B`, for messages.
-        seed: of the random numbers drawn in the passes (dropout).
-        interventions: change what flows; none unless a person hooks into this side.
+        seed: the seed of random numbers in the passes (dropout).
+        interventions: the hooks of this side.
     """
 
     label: str
@@ -101,7 +100,7 @@ class Side:
 
 @dataclass(slots=True)
 class _OutputSums:
-    """What is known of one output so far. `pending`: sums of the current pass, still on the device."""
+    """The sums of one output over the batches so far; `pending` are those of the current pass, on the device."""
 
     difference: LayerDifference
     sums: Tensor | None = None
@@ -135,20 +134,19 @@ def diff_activations(
     hooked: Set[str] = frozenset(),
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
 ) -> tuple[tuple[LayerDifference, ...], tuple[Notice, ...]]:
-    """Run both models over every batch and compare what each call of each layer gives.
+    """Run both models over every batch and compare the outputs of each call of each layer.
 
-    Both wait for each other at every output, so that two activations are in memory, not two sets of them. Where
-    the models make their calls in another order, an output is copied and kept until the other side comes to it.
-    Each side draws its own random numbers from its seed, so dropout drops alike where the seeds and devices are.
+    The models wait for each other at every output, so only one activation of each is in memory. Where their calls
+    come in another order, outputs are copied and stored until the other side reaches them. Each side draws random
+    numbers from its own seed, so dropout is the same for equal seeds and devices.
 
     Args:
-        batches: float32 on the CPU, as A wants them.
+        batches: float32 on the CPU, preprocessed for A.
         tolerance: on the relative L2 over all batches.
-        layers, exclude: patterns; without any, the layers inside which no other runs, the models themselves, and
-            those that are `hooked`, where the two part.
+        layers, exclude: patterns; without any, the innermost layers, the models themselves and the `hooked` layers.
 
     Returns:
-        the rows, in execution order; and a warning where outputs had to be kept.
+        the rows, in execution order; and a warning if outputs were stored.
     """
     wanted = _wanted(a, b, layers, exclude)
     _check_common(a, b)
@@ -164,9 +162,9 @@ def diff_activations(
             for row in rows.values():
                 row.settle()
     if not rows:
-        asked = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
+        patterns = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
         raise CannotRunError(
-            f"no layer of {asked} is called in the forward pass",
+            f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
     return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
@@ -175,7 +173,7 @@ def diff_activations(
 def _open(
     side: Side, wanted: frozenset[str] | None, hooked: Set[str], stack: ExitStack
 ) -> Callable[[Arguments], Generator[StreamedOutput]]:
-    """Open a session, to be closed by `stack`, and return what runs a pass of it."""
+    """Open a session, closed by `stack`, and return a function that runs one pass."""
     module = side.loaded.module
     stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
     session = stack.enter_context(
@@ -210,7 +208,7 @@ def _add(
         try:
             row.pending = sum_up(x.tensor, y.tensor)
         except (TypeError, RuntimeError, NotImplementedError) as error:
-            # One output that cannot be compared is a row that says so, never the end of the run.
+            # An output that cannot be compared is reported in its row and does not end the run.
             row.fail(in_one_line(error, 200))
 
 
@@ -247,12 +245,12 @@ def _names(side: Side) -> frozenset[str]:
 
 
 def _check_common(a: Side, b: Side) -> None:
-    """Refuse two architectures: every row would be of only one of them."""
+    """Refuse architectures without a common layer: every row would be of only one side."""
     ours, theirs = (_names(side) - {""} or {""} for side in (a, b))
     if not ours & theirs:
-        one, other = (side.loaded.info.name for side in (a, b))
-        message = f"'{one}' and '{other}' have no layer in common, by name: there is nothing to compare"
-        raise CannotRunError(message, f"modelscope summary {shlex.quote(other)}")
+        name_a, name_b = (side.loaded.info.name for side in (a, b))
+        message = f"'{name_a}' and '{name_b}' have no layer in common, by name: there is nothing to compare"
+        raise CannotRunError(message, f"modelscope summary {shlex.quote(name_b)}")
 
 
 def _kept(pairing: Pairing) -> tuple[Notice, ...]:

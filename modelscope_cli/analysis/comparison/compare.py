@@ -1,4 +1,4 @@
-"""Two sides compared: their weights, or what their layers give on the same input."""
+"""Comparison of two sides: their weights, or the outputs of their layers on the same input."""
 
 import dataclasses
 import hashlib
@@ -37,31 +37,31 @@ _MOST_RENAMINGS = 8
 def pair_names(
     a: Mapping[str, Tensor], b: Mapping[str, Tensor]
 ) -> tuple[dict[str, str], tuple[Renaming, ...]]:
-    """Return `{name in A: name in B}` of what both have, and the prefixes that had to be replaced for it.
+    """Return `{name in A: name in B}` of matching tensors, and the prefixes that were replaced.
 
-    First what has one name in both; then, as long as it makes most of the rest fit, what another prefix gives
-    the name; last, what has the same type, shape and values as exactly one tensor of the other side.
+    First match equal names; then names that a replaced prefix makes equal, as long as it matches most of the rest;
+    last, tensors with the same type, shape and values as exactly one tensor of the other side.
     """
     pairs = {name: name for name in a if name in b}
     rest_a, rest_b = _without(a, pairs), _without(b, pairs.values())
     renamings: list[Renaming] = []
     while len(renamings) < _MOST_RENAMINGS and (best := _best_prefixes(rest_a, rest_b)) is not None:
         prefix, b_prefix = best
-        found = _renamed(rest_a, rest_b, prefix, b_prefix)
-        pairs.update(found)
-        renamings.append(Renaming(prefix, b_prefix, len(found)))
-        rest_a, rest_b = _without(rest_a, found), _without(rest_b, found.values())
+        renamed = _renamed(rest_a, rest_b, prefix, b_prefix)
+        pairs.update(renamed)
+        renamings.append(Renaming(prefix, b_prefix, len(renamed)))
+        rest_a, rest_b = _without(rest_a, renamed), _without(rest_b, renamed.values())
     pairs.update(_same_values(rest_a, rest_b))
     return pairs, tuple(renamings)
 
 
 def _without(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
-    taken = set(names)
-    return {name: tensor for name, tensor in tensors.items() if name not in taken}
+    excluded = set(names)
+    return {name: tensor for name, tensor in tensors.items() if name not in excluded}
 
 
 def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[str, str] | None:
-    """Return the pair of prefixes that most tensors of one shape differ by, where that is half of them."""
+    """Return the pair of prefixes by which most tensors of equal shape differ, None if less than half do."""
     groups: dict[Any, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, tensors in enumerate((a, b)):
         for name, tensor in tensors.items():
@@ -79,7 +79,7 @@ def _best_prefixes(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> tuple[st
 
 
 def _differing_prefixes(name: str, other: str) -> tuple[str, str]:
-    """Cut off the longest common end, in whole parts: `a.b.c`, `x.c` are `a.b.`, `x.`."""
+    """Remove the longest common suffix, in whole parts: `a.b.c`, `x.c` become `a.b.`, `x.`."""
     parts, others = name.split("."), other.split(".")
     while parts and others and parts[-1] == others[-1]:
         parts.pop()
@@ -112,7 +112,7 @@ def _by_value(tensors: Mapping[str, Tensor]) -> dict[Any, list[str]]:
 
 @dataclass(frozen=True, slots=True)
 class ModelComparison:
-    """Two sides and the tolerance they are held to."""
+    """Two sides, and the settings of their comparison."""
 
     sources: tuple[Source, Source]
     seeds: tuple[int, int]
@@ -121,7 +121,7 @@ class ModelComparison:
     invoked: Invocation
 
     def of_weights(self) -> DiffRecord:
-        """Compare two state dicts: of checkpoints, of models, or one of each."""
+        """Compare two state dicts, each of a checkpoint or a model."""
         a, b = (
             open_weights(source, seed, self.progress)
             for source, seed in zip(self.sources, self.seeds, strict=True)
@@ -151,18 +151,18 @@ class ModelComparison:
 
     def run(
         self,
-        given: PythonInputs,
+        python_inputs: PythonInputs,
         modes: tuple[str, str],
         hook: Patterns,
         b_hook: Patterns,
         layer: Patterns,
         exclude: Patterns,
     ) -> DiffRecord:
-        """Run both on the same input and compare what their layers give."""
+        """Run both sides on the same input and compare the outputs of their layers."""
         hooks = _read_hooks(as_patterns(hook), as_patterns(b_hook))
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
-        inputs = open_shared(given, loaded[0], self.progress)
+        inputs = open_shared(python_inputs, loaded[0], self.progress)
         sides = [
             Side(label, model, is_training=mode == "train", seed=seed)
             for label, model, mode, seed in zip("AB", loaded, modes, self.seeds, strict=True)
@@ -175,27 +175,27 @@ class ModelComparison:
         a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
         tolerance, reason = choose_tolerance(self.tolerance, [a.dtype, b.dtype])
         hooked_a, hooked_b = (
-            replace(side, interventions=tuple(one.interventions))
-            for side, one in zip(sides, bound, strict=True)
+            replace(side, interventions=tuple(binding.interventions))
+            for side, binding in zip(sides, bound, strict=True)
         )
-        rows, kept = diff_activations(
+        rows, notices = diff_activations(
             hooked_a,
             hooked_b,
             inputs,
             tolerance,
             layers=as_patterns(layer),
             exclude=as_patterns(exclude),
-            hooked={name for one in bound for hook in one.hooks for name in hook.target.names},
+            hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
-        for warning in kept:
+        for warning in notices:
             self.progress.warn(warning.message)
-        (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(one, self.progress) for one in bound)
+        (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *kept,
+            *notices,
             *a_notices,
             *b_notices,
         )
@@ -213,12 +213,12 @@ class ModelComparison:
             b_hooks=b_hooks,
         )
 
-    def _header(self, a: DiffSide, given: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
-        """Fill the header, which tells of A."""
+    def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
+        """Return the header, which describes A."""
         return Run.of(
             "diff",
             a.model,
-            given,
+            input_info,
             device=a.device,
             dtype=a.dtype,
             seed=a.seed,
@@ -228,7 +228,7 @@ class ModelComparison:
 
 
 def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHook], list[ReadHook]]:
-    """Read the hooks of A and of B, which are those of A where B has none of its own."""
+    """Read the hooks of A and of B; B has those of A unless it has its own."""
     read = read_hooks(ours, "diff")
     if theirs:
         return read, read_hooks(theirs, "diff")
@@ -246,17 +246,17 @@ def diff_tensors(
     *,
     track: Callable[[Iterable[str], int], Iterator[str]] = lambda names, total: iter(names),
 ) -> tuple[tuple[TensorDifference, ...], tuple[Renaming, ...]]:
-    """Compare two state dicts, one tensor at a time; of mapped files nothing is kept in memory.
+    """Compare two state dicts, one tensor at a time, so that mapped files stay out of memory.
 
     Args:
-        tolerance: on the relative L2; 0 finds every bit.
+        tolerance: on the relative L2; 0 detects every changed bit.
         track: wraps the iteration to show its progress.
 
     Returns:
-        the rows, what A has in its order, then what only B has; and the prefixes that make names fit.
+        the rows, those of A in its order, then those of B alone; and the replaced prefixes.
     """
     pairs, renamings = pair_names(a, b)
-    taken = set(pairs.values())
+    paired = set(pairs.values())
     rows = [
         _compare(name, a[name], pairs[name], b[pairs[name]], tolerance)
         if name in pairs
@@ -266,7 +266,7 @@ def diff_tensors(
     added = (
         TensorDifference(name=name, status="added", **traits(None, tensor))
         for name, tensor in b.items()
-        if name not in taken
+        if name not in paired
     )
     return (*rows, *added), renamings
 
@@ -280,7 +280,7 @@ def _compare(name: str, a: Tensor, b_name: str, b: Tensor, tolerance: float) -> 
     try:
         distance = to_distance(sum_up(a, b))
     except (TypeError, RuntimeError, NotImplementedError) as error:
-        # One tensor that cannot be compared is a row that says so, never the end of the run.
+        # A tensor that cannot be compared is reported in its row and does not end the run.
         return dataclasses.replace(row, status="changed", problem=in_one_line(error, 200))
     if a.dtype != b.dtype:
         status = "retyped"

@@ -1,4 +1,4 @@
-"""`diff`: from two sides, and perhaps an input, to what differs between them."""
+"""`diff`: the public function, and the comparison of saved results."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -95,7 +95,7 @@ def diff(
         check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)
     a, b = _text(a), _text(b)
-    if are_results(a, b):
+    if all(isinstance(side, str) and is_result(side) for side in (a, b)):
         refuse_all_but_tolerance(
             inputs=inputs
             if not isinstance(inputs, InputRequest)
@@ -118,8 +118,8 @@ def diff(
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
     is_run = files is None or bool(files) or bool(shapes)
     if not is_run:
-        given = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(given, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
+        input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
+        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
     sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
@@ -147,24 +147,24 @@ def diff(
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
-    """Return what was said of both: as the command line hands it over, or in keywords."""
-    said = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
-    return said or as_request("", keywords)
+    """Return the settings of both sides: from the command line's request, or from keywords."""
+    request = next((side for side in (a, b) if isinstance(side, ModelRequest)), None)
+    return request or as_request("", keywords)
 
 
 def _text(side: Any) -> Any:
-    """Return what would have been typed for a side that is named; a module as it is."""
+    """Return the name or path of a side as text; a module unchanged."""
     side = side.model if isinstance(side, ModelRequest) else side
     return fspath(side) if isinstance(side, PathLike) else side
 
 
 def _files(inputs: Any) -> tuple[str, ...] | None:
-    """Return the paths among which the input is; None where it is something else."""
+    """Return the paths of the input; None if it is not given as paths."""
     if isinstance(inputs, InputRequest):
         return inputs.files
     several = list(inputs) if isinstance(inputs, list | tuple) else [] if inputs is None else [inputs]
-    is_named = all(isinstance(one, str | PathLike) for one in several)
-    return tuple(fspath(one) for one in several) if is_named else None
+    is_named = all(isinstance(item, str | PathLike) for item in several)
+    return tuple(fspath(item) for item in several) if is_named else None
 
 
 def _with_files(inputs: Any, files: tuple[str, ...] | None) -> Any:
@@ -189,15 +189,15 @@ def _sources(
     *,
     is_run: bool,
 ) -> "tuple[Source, Source]":
-    """Return what is to be loaded, or was handed over, for A and for B."""
+    """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
-        asked = read_names(a, b, model, is_run=is_run)
-        if asked.is_left_out and own == BSettings():
+        names = read_names(a, b, model, is_run=is_run)
+        if names.is_left_out and own == BSettings():
             message = f"there is nothing to compare '{a}' with"
             raise UsageError(
                 message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             )
-        return requests_of(settings, asked, own)
+        return requests_of(settings, names, own)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
 
@@ -207,14 +207,9 @@ def _sources(
     return sources
 
 
-def are_results(*sides: Any) -> bool:
-    """Tell whether both sides are results that were kept: pages, documents, or the folders of commands."""
-    return all(isinstance(side, str) and is_result(side) for side in sides)
-
-
-def refuse_all_but_tolerance(**given: Any) -> None:
-    """Refuse what means nothing between results that were kept, instead of passing over it."""
-    for name, value in given.items():
+def refuse_all_but_tolerance(**options: Any) -> None:
+    """Refuse options that have no effect on saved results."""
+    for name, value in options.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
             message = f"'{option}' needs models to run, and these are saved results"
@@ -279,7 +274,7 @@ def _of_row(
 
 
 def _number(value: Any) -> float | None:
-    """Return a figure; None for words, and for what was not finite."""
+    """Return a finite number as float; None for anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else None
 

@@ -1,4 +1,4 @@
-"""How far apart two tensors are: sums that add up over chunks and batches, and the figures made of them."""
+"""Distance of two tensors: sums over chunks and batches, and figures computed from them."""
 
 import math
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from torch import Tensor
 
 from modelscope_cli.records.naming import dtype_name
 
-# What is widened to float64 at one time: as much as a processor's cache holds, whatever the tensor's size.
+# Number of values widened to float64 at a time; fits into a processor's cache.
 _CHUNK_CPU, _CHUNK_DEVICE = 1 << 16, 1 << 24
 _N, _DIFFERING, _NONFINITE, _ABS, _DD, _AA, _BB, _AB, _MAX = range(9)
 
 
 @dataclass(frozen=True, slots=True)
 class Distance:
-    """The figures of `records.Difference`, in the same words."""
+    """The figures of `records.Difference`, by the same names."""
 
     max_abs: float
     mean_abs: float
@@ -27,17 +27,17 @@ class Distance:
     nonfinite: int
 
     def exceeds(self, tolerance: float) -> bool:
-        """Tell whether b is something else than a; with a tolerance of 0, whether any bit is."""
+        """Check whether b differs from a by more than the tolerance; with 0, in any bit."""
         if self.nonfinite or not tolerance:
             return bool(self.differing)
         return self.rel_l2 > tolerance
 
 
 def sum_up(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sums that two tensors of one shape make, `(9,)`, on the device of `a`, without synchronising it.
+    """Return the sums over two tensors of one shape, `(9,)`, on the device of `a`, without synchronising it.
 
-    Values are widened to float64 (float32 on mps, which has none wider) a chunk at a time; complex ones count
-    as pairs, quantized ones as what they stand for.
+    Values are widened to float64 (float32 on mps) a chunk at a time; complex values count as pairs, quantized ones
+    are dequantized.
     """
     a, b = _plain(a.detach()), _plain(b.detach()).to(a.device)
     wide = torch.float32 if a.device.type == "mps" else torch.float64
@@ -70,15 +70,15 @@ def _sum_chunk(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
     return torch.stack([value.to(wide) for value in sums])
 
 
-def merge(one: Tensor, other: Tensor) -> Tensor:
+def merge(sums: Tensor, other: Tensor) -> Tensor:
     """Return the sums over the values of both."""
-    total = one + other
-    total[_MAX] = torch.maximum(one[_MAX], other[_MAX])
+    total = sums + other
+    total[_MAX] = torch.maximum(sums[_MAX], other[_MAX])
     return total
 
 
 def to_distance(sums: Tensor) -> Distance:
-    """Turn sums into figures; on an accelerator this is where the numbers come over."""
+    """Compute the figures from the sums; waits for an accelerator."""
     values = sums.tolist()
     dd, aa, bb = values[_DD], values[_AA], values[_BB]
     rel_l2 = math.sqrt(dd) / math.sqrt(aa) if aa else (math.inf if dd else 0.0)
@@ -97,7 +97,7 @@ def to_distance(sums: Tensor) -> Distance:
 
 
 def traits(a: Tensor | None, b: Tensor | None) -> dict[str, Any]:
-    """Return the shapes and dtypes that a `records.Difference` tells of; None where one side has no such tensor."""
+    """Return the shapes and dtypes for a `records.Difference`; None for a missing tensor."""
     return {
         "shape": None if a is None else tuple(a.shape),
         "b_shape": None if b is None else tuple(b.shape),

@@ -1,4 +1,4 @@
-"""What A and B of `diff` mean, before anything heavy is imported."""
+"""The sides and options of `diff`, read before anything heavy is imported."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -14,14 +14,14 @@ from modelscope_cli.models.weights_file import is_model_file
 
 Patterns = str | Sequence[str]
 
-# What torch.testing.assert_close allows two floats of a dtype to differ by, relative to each other: its `rtol`.
+# The default `rtol` of torch.testing.assert_close.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
 _INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """One of the two: a model, perhaps with a checkpoint, or (without a model) the tensors of a checkpoint."""
+    """A side by name: a model with or without a checkpoint, or (without a model) the tensors of a checkpoint."""
 
     model: str | None
     checkpoint: Path | None = None
@@ -29,7 +29,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class BSettings:
-    """What was said of B alone; None, or no hooks, where it is as A."""
+    """Settings of B alone; None, or no hooks, where they are those of A."""
 
     weights: str | None = None
     checkpoint: Path | None = None
@@ -41,13 +41,13 @@ class BSettings:
     hook: Patterns = ()
 
     def typed(self) -> dict[str, object]:
-        """Return each with the option it was said with."""
+        """Return the settings by option."""
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
 class WeightsFile:
-    """A checkpoint whose tensors are compared as they are; `key` says which of them, where not the usual ones."""
+    """A checkpoint whose tensors are compared without a model; `key` selects an entry."""
 
     path: Path
     key: str | None = None
@@ -55,10 +55,10 @@ class WeightsFile:
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
-    """What is to be compared.
+    """The two sides.
 
     Attributes:
-        is_left_out: nobody named a B, so it is A once more.
+        is_left_out: whether B was not named, and is A again.
     """
 
     a: Named
@@ -67,10 +67,10 @@ class DiffRequest:
 
 
 def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> DiffRequest:
-    """Tell models and checkpoints apart.
+    """Distinguish models from checkpoints.
 
-    A checkpoint is run in `model`, or in what the other side names, or else in the architecture it is recognised
-    as; without an input (`is_run`) its tensors are compared as they are.
+    A checkpoint is run in `model`, else in the model of the other side, else in the architecture it is recognised
+    as; without an input (not `is_run`) its tensors are compared without a model.
     """
     texts = (a, b or a)
     models = [text for text in texts if not holds_weights(text)] if is_run else []
@@ -84,7 +84,7 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
 
 
 def holds_weights(text: str) -> bool:
-    """Tell a checkpoint, a file or folder, from the name of a model and from an image."""
+    """Check that a text names a checkpoint, a file or folder, and not a model or image."""
     if is_import(text) or text.lower() in model_names():
         return False
     path = Path(text)
@@ -95,54 +95,50 @@ def holds_weights(text: str) -> bool:
 
 
 def is_input(text: str) -> bool:
-    """Tell a picture, a folder or a glob from a checkpoint and the name of a model, perhaps a mistyped one."""
+    """Check that a text names an image, a folder or a glob, and not a checkpoint or a (perhaps mistyped) model."""
     if holds_weights(text) or is_import(text) or text.lower() in model_names():
         return False
     suffix = Path(text).suffix.lower()
-    return text == "-" or suffix in _INPUT_SUFFIXES or any(mark in text for mark in "*?[") or _is_there(text)
-
-
-def _is_there(text: str) -> bool:
-    path = Path(text)
-    return path.exists() and path.suffix != ".py"
+    is_pattern = any(mark in text for mark in "*?[")
+    return text == "-" or suffix in _INPUT_SUFFIXES or is_pattern or (Path(text).exists() and suffix != ".py")
 
 
 def requests_of(
-    settings: ModelRequest, asked: DiffRequest, own: BSettings
+    settings: ModelRequest, names: DiffRequest, own: BSettings
 ) -> tuple[ModelRequest | WeightsFile, ModelRequest | WeightsFile]:
-    """Return what to load for A and for B, or the file whose tensors are compared as they are.
+    """Return the model to load, or the file whose tensors to compare, for A and for B.
 
     Args:
-        settings: what was said of both; `own`: what was said of B alone.
+        settings: the settings of both sides; `own`: those of B alone.
     """
-    _refuse_settings(settings, asked, own)
-    base = asked.a if asked.a.model else asked.b
+    _refuse_settings(settings, names, own)
+    base = names.a if names.a.model else names.b
     if base.model is None:
-        return _file(asked.a, settings.key), _file(asked.b, own.key or settings.key)
-    if settings.checkpoint and asked.a.checkpoint:
-        message = f"'{asked.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
+        return _file(names.a, settings.key), _file(names.b, own.key or settings.key)
+    if settings.checkpoint and names.a.checkpoint:
+        message = f"'{names.a.checkpoint}' and '--checkpoint {settings.checkpoint}' are two checkpoints for A"
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": own.key}
-    if not _has_checkpoint(settings, asked, own):
+    if not _has_checkpoint(settings, names, own):
         refuse_given(keys, "is about a checkpoint, and there is none", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
     a = check_request(a)
-    if asked.b.model is None:
-        return a, _file(asked.b, own.key or settings.key)
-    b = _with_key(_request_b(a, asked, settings.checkpoint, own), own.key or settings.key)
+    if names.b.model is None:
+        return a, _file(names.b, own.key or settings.key)
+    b = _with_key(_request_b(a, names, settings.checkpoint, own), own.key or settings.key)
     b = check_request(b)
-    return (a if asked.a.model is not None else _file(asked.a, settings.key)), b
+    return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
-def _has_checkpoint(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> bool:
-    given = (asked.a.checkpoint, asked.b.checkpoint, settings.checkpoint, own.checkpoint)
-    return any(given) or any(is_checkpoint(model) for model in (asked.a.model, asked.b.model) if model)
+def _has_checkpoint(settings: ModelRequest, names: DiffRequest, own: BSettings) -> bool:
+    checkpoints = (names.a.checkpoint, names.b.checkpoint, settings.checkpoint, own.checkpoint)
+    return any(checkpoints) or any(is_checkpoint(model) for model in (names.a.model, names.b.model) if model)
 
 
 def _with_key(request: ModelRequest, key: str | None) -> ModelRequest:
-    """Give a side the key where it has a checkpoint; it may be meant for the other side alone."""
+    """Set the key of a side that has a checkpoint; it may be meant for the other side alone."""
     has_checkpoint = request.checkpoint is not None or is_checkpoint(request.model)
     return replace(request, key=key if has_checkpoint else None)
 
@@ -152,19 +148,19 @@ def _file(side: Named, key: str | None) -> WeightsFile:
     return WeightsFile(side.checkpoint, key)
 
 
-def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
-    """Return what B is: A, but for its name and what its own options say; `option` is `--checkpoint`, for both."""
-    named = asked.b.checkpoint
-    if named is not None and own.checkpoint is not None and not asked.is_left_out:
+def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BSettings) -> ModelRequest:
+    """Return the request for B: that for A with B's name and options; `option` is `--checkpoint`, for both."""
+    named = names.b.checkpoint
+    if named is not None and own.checkpoint is not None and not names.is_left_out:
         message = f"'{named}' and '--b-checkpoint {own.checkpoint}' are two checkpoints for B"
         raise UsageError(message, f"leave out --b-checkpoint {own.checkpoint}")
-    # Weights of B's own take the place of a checkpoint that was only meant for it because it was for A.
+    # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if own.weights else option
-    checkpoint = own.checkpoint or (named if not (own.weights and asked.is_left_out) else None)
-    assert asked.b.model is not None
+    checkpoint = own.checkpoint or (named if not (own.weights and names.is_left_out) else None)
+    assert names.b.model is not None
     return replace(
         a,
-        model=asked.b.model,
+        model=names.b.model,
         weights=own.weights or ("auto" if checkpoint else a.weights),
         checkpoint=checkpoint or inherited,
         device=own.device or a.device,
@@ -173,39 +169,39 @@ def _request_b(a: ModelRequest, asked: DiffRequest, option: Path | None, own: BS
     )
 
 
-def _refuse_settings(settings: ModelRequest, asked: DiffRequest, own: BSettings) -> None:
-    """Refuse what would have no effect on files compared as they are: what is typed is obeyed or an error."""
+def _refuse_settings(settings: ModelRequest, names: DiffRequest, own: BSettings) -> None:
+    """Refuse options that have no effect on files compared without a model."""
     reason = "is a setting of models, and checkpoints without a model are compared as they are"
-    if asked.b.model is None:
+    if names.b.model is None:
         refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
-        if asked.a.model is None:
-            given = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
+        if names.a.model is None:
+            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
             usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
-            ours = {f"--{name}": value for name, value in given.items() if value != usual.get(name)}
+            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
             refuse_given(ours, reason, "--model NAME")
 
 
 def refuse_run_options(
-    given: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
+    inputs: InputRequest, *, mode: str, layer: Patterns, exclude: Patterns, hook: Patterns, own: BSettings
 ) -> None:
-    """Refuse what only a run would obey, where there is no input."""
+    """Refuse options that only affect a run, where there is no input."""
     running = {
         **{"--mode": None if mode == "auto" else mode, "--b-mode": own.mode},
         **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
-        **{"--size": given.size, "--mean": given.mean, "--std": given.std, "--batch": given.batch},
-        "--no-normalize": not given.normalize,
+        **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
+        "--no-normalize": not inputs.normalize,
     }
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
-def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
-    """Return the tolerance on the relative L2, and where it comes from.
+def choose_tolerance(tolerance: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
+    """Return the tolerance on the relative L2, and its origin in words.
 
     Args:
-        dtypes: both models run in; None where tensors are compared, between which nothing rounds.
+        dtypes: the dtypes in which the models run; None to compare stored tensors, which are exact.
     """
-    if asked is not None:
-        return asked, "asked for"
+    if tolerance is not None:
+        return tolerance, "asked for"
     if dtypes is None:
         return 0.0, "exact"
     coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
@@ -213,9 +209,9 @@ def choose_tolerance(asked: float | None, dtypes: Sequence[str] | None) -> tuple
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first of these that was given: what is typed is obeyed or an error."""
+    """Refuse the first option that has a value."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value
-            typed = option if value is True else f"{option} {first}"
-            raise UsageError(f"'{typed}' {reason}", hint)
+            text = option if value is True else f"{option} {first}"
+            raise UsageError(f"'{text}' {reason}", hint)

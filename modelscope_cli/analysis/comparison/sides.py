@@ -1,4 +1,4 @@
-"""The two sides that `diff` compares: loaded, handed over or copied; and what they are."""
+"""The two sides of `diff`: loaded, passed from Python or copied."""
 
 import copy
 from collections.abc import Iterable
@@ -30,31 +30,31 @@ from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
-# To be loaded, there already, or (without a run) a checkpoint whose tensors are compared as they are.
+# A model to load, a loaded one, or (without a run) a checkpoint whose tensors are compared without a model.
 Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
     a: "Model", b: "Model | None", settings: ModelRequest, own: BSettings, model: str | None, *, is_run: bool
 ) -> tuple[Source, Source]:
-    """Return A and B where at least one of them is a module of the caller's.
+    """Return A and B if at least one of them is a module of the caller.
 
-    A checkpoint beside it is, in a run, run in a copy of it, or in `model`; without one its tensors are compared.
-    Left out, or the same object again, B is a copy of A under the settings of its own: one module cannot be in
-    two states at once.
+    In a run, a checkpoint on the other side is loaded into a copy of the module, or into `model`; without a run its
+    tensors are compared. If B is None or the same module, it is a copy of A with B's settings, because one module
+    cannot be in two states at once.
     """
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
-            as_request(side, {})  # which says what a model may be
+            as_request(side, {})  # raises for anything but a model
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
         return _same_module(_described(a), own, settings)
-    beside = _described(a if _is_handed(a) else b)
+    module_side = _described(a if _is_handed(a) else b)
 
-    def source(side: Any, said: BSettings) -> Source:
-        loading = replace(said, mode=None, seed=None, hook=()).typed()
+    def source(side: Any, side_settings: BSettings) -> Source:
+        loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -63,17 +63,17 @@ def sources_handed_over(
         if is_file and not is_run:
             reason = "is a setting of models, and a checkpoint without an input is compared as it is"
             refuse_given({**loading, "--b-key": None}, reason, "give inputs=")
-            return WeightsFile(Path(side), said.key or settings.key)
+            return WeightsFile(Path(side), side_settings.key or settings.key)
         if is_file:
-            values = {"--b-weights": said.weights, "--b-checkpoint": said.checkpoint}
+            values = {"--b-weights": side_settings.weights, "--b-checkpoint": side_settings.checkpoint}
             refuse_given(values, f"are other weights for B than '{side}'", "leave out one of them")
         if is_file and model is None:
-            return _varied(beside, Path(side), said, settings)
+            return _varied(module_side, Path(side), side_settings, settings)
         named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
             name: value
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
-            if (value := getattr(said, name)) is not None
+            if (value := getattr(side_settings, name)) is not None
         }
         request: ModelRequest = replace(settings, **{**named, **chosen})
         return check_request(request)
@@ -82,10 +82,10 @@ def sources_handed_over(
 
 
 def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
-    """Return a module, and a copy of it under the settings that B has of its own."""
+    """Return a module, and a copy of it with the settings of B."""
     if not any(replace(own, seed=None).typed().values()) and own.seed is None:
-        what = f"there is nothing to compare '{ours.info.name}' with"
-        message = f"{what}: B is the same module under the same settings"
+        problem = f"there is nothing to compare '{ours.info.name}' with"
+        message = f"{problem}: B is the same module under the same settings"
         raise UsageError(
             message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
         )
@@ -104,7 +104,7 @@ def _described(side: Any) -> LoadedModel:
 def _varied(
     loaded: LoadedModel, checkpoint: Path | None, own: BSettings, settings: ModelRequest
 ) -> LoadedModel:
-    """Return a copy of a module with other values, on another device or in another dtype."""
+    """Return a copy of a module with other weights, device or dtype."""
     info, filled = loaded.info, None
     device = resolve_device(own.device)[0] if own.device else loaded.device
     dtype = resolve_dtype(own.dtype) if own.dtype else loaded.dtype
@@ -130,21 +130,21 @@ def _varied(
 def _copied(loaded: LoadedModel) -> nn.Module:
     try:
         return copy.deepcopy(loaded.module)
-    except Exception as error:  # whatever stands in the attributes of the user's module
+    except Exception as error:  # from any attribute of the user's module
         reason = in_one_line(error, 200)
         message = f"'{loaded.info.name}' cannot be copied for B: {type(error).__name__}: {reason}"
         raise CannotRunError(message, "give two modules as a and b") from error
 
 
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
-    """Load both models and say what was decided; of B, what was not said of A."""
+    """Load both models and print their notes; of B, only those that A does not have."""
     ours = _loaded(a)
     _tell(ours.notes, ours.warnings, progress)
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
     _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
-    shared = {id(held) for held in (*ours.module.modules(), *ours.module.parameters())}
-    if any(id(held) in shared for held in (*theirs.module.modules(), *theirs.module.parameters())):
+    shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
+    if any(id(part) in shared for part in (*theirs.module.modules(), *theirs.module.parameters())):
         if isinstance(a, LoadedModel) and isinstance(b, LoadedModel):
             message = (
                 f"'{ours.info.name}' and '{theirs.info.name}' share layers, which cannot run for both at once"
@@ -167,14 +167,14 @@ def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) 
         progress.warn(warning.message)
 
 
-def open_shared(given: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
-    """Open the input as A wants it, in float32 on the CPU, from where it goes to both."""
-    return open_for(given, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
+def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
+    """Open the input for A in float32 on the CPU; each side converts it."""
+    return open_for(python_inputs, replace(a, device=torch.device("cpu"), dtype=torch.float32), progress)
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """The tensors of one side, without a run."""
+    """The tensors of one side."""
 
     side: DiffSide
     tensors: dict[str, Tensor]
@@ -182,7 +182,7 @@ class Weights:
 
 
 def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
-    """Take the state dict of a model; of a checkpoint, map its tensors."""
+    """Return the state dict of a model, or the mapped tensors of a checkpoint."""
     if isinstance(side, WeightsFile):
         return _open_file(side, progress)
     loaded = _loaded(side)
@@ -195,18 +195,18 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
 
 def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
-    held = read_checkpoint(path, file.key)
-    _tell(held.notes, held.warnings, progress)
-    state = held.state
-    if path.suffix.lower() == ".safetensors":  # which has no order of its own
+    checkpoint = read_checkpoint(path, file.key)
+    _tell(checkpoint.notes, checkpoint.warnings, progress)
+    state = checkpoint.state
+    if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}
     dtypes = {dtype_name(tensor.dtype) for tensor in state.values()}
-    weights = WeightsInfo(str(path), path.name, "checkpoint", held.sha256)
+    weights = WeightsInfo(str(path), path.name, "checkpoint", checkpoint.sha256)
     side = DiffSide(ModelInfo("file", str(path), "", weights), "cpu", ", ".join(sorted(dtypes)), 0, None)
-    return Weights(side, state, held.warnings)
+    return Weights(side, state, checkpoint.warnings)
 
 
 def describe(loaded: LoadedModel, seed: int, mode: str | None) -> DiffSide:
-    """Say what a side is."""
+    """Return the description of a side."""
     dtype = dtype_name(loaded.dtype)
     return DiffSide(loaded.info, str(loaded.device), dtype, seed, mode)

@@ -1,1 +1,1 @@
-"""What is wrong with a folder of images, without a model."""
+"""Problems of a folder of images, found without a model."""

@@ -1,4 +1,4 @@
-"""`check DIR`: from folders of images to the findings of the rules about them."""
+"""`check DIR`: the public function."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
@@ -64,14 +64,14 @@ def check_images(
     rules = settings.rules(RULES)
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
-    known = before.findings
+    accepted = before.findings
     least = settings.thresholds.get(_ALIKE, next(rule.threshold for rule in RULES if rule.code == _ALIKE))
     evidence = examine_images(folders, others, float(least or 0), progress)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:
-        new = updated(known, findings, infos)
-        known = write_baseline(settings.baseline, new, before.model, progress)
-    findings, gone = compare(findings, known, infos)
+        new = updated(accepted, findings, infos)
+        accepted = write_baseline(settings.baseline, new, before.model, progress)
+    findings, gone = compare(findings, accepted, infos)
     report = evidence.report
     run = Run.of(
         "check",
@@ -107,5 +107,5 @@ def check_images(
     return record
 
 
-def _words(given: Folders) -> tuple[str, ...]:
-    return (fspath(given),) if isinstance(given, str | PathLike) else tuple(fspath(one) for one in given)
+def _words(paths: Folders) -> tuple[str, ...]:
+    return (fspath(paths),) if isinstance(paths, str | PathLike) else tuple(fspath(path) for path in paths)

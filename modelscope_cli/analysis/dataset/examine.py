@@ -1,4 +1,4 @@
-"""Go through the images of one or two data sets once, and gather what the rules look at."""
+"""Read the images of one or two data sets once, and gather the evidence for the rules."""
 
 import hashlib
 import os
@@ -37,18 +37,18 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.progress import Progress
 
 Numbers = NDArray[np.int64]
-_MOST_APART = 28  # of the 128 coarse bits, so that the fine ones are looked at
-_FEWEST_EDGES = 8  # of the fine bits that either image has: plainer ones are not compared
+_MOST_APART = 28  # differing coarse bits of 128, up to which the fine bits are compared
+_FEWEST_EDGES = 8  # fine bits set in either image, below which images are not compared
 _POPCOUNT = np.array([bin(n).count("1") for n in range(1 << 16)], dtype=np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
 class ImagePair:
-    """Two images, the earlier in the list first.
+    """Two similar images, the earlier in the list first.
 
     Attributes:
-        alike: the share of their edges that they have in common.
-        how: in the words of `records.dataset`.
+        alike: the share of edges they have in common.
+        how: `BYTES`, `PIXELS` or `ALIKE`.
     """
 
     first: int
@@ -58,7 +58,7 @@ class ImagePair:
 
 
 def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:
-    """Return the groups of numbers whose rows are equal, two or more each, in the order of their first."""
+    """Return groups of two or more numbers with equal rows, sorted."""
     if not len(numbers):
         return []
     keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
@@ -69,45 +69,43 @@ def equal_rows(rows: NDArray[np.uint8], numbers: Numbers) -> list[list[int]]:
 
 
 def find_alike(table: ImageTable, numbers: Numbers, least: float) -> Iterator[ImagePair]:
-    """Give the pairs of images that are alike, each once.
+    """Yield each pair of similar images once.
 
-    The 128 coarse bits of every image are cut into bands of 16, straight and interleaved, and sorted by one band
-    after the other: images with an equal band stand side by side, and no matrix of pairs is needed. Those of at
-    most 28 differing bits are compared by their 512 fine bits: the number set in both over the number set in either
-    (Jaccard 1912), which is not fooled by how much of an image is plain.
+    The 128 coarse bits of every image are split into bands of 16 bits, straight and interleaved. Sorting by each
+    band brings images with an equal band together, without a matrix of all pairs. Pairs with at most 28 differing
+    coarse bits are compared by their 512 fine bits: bits set in both over bits set in either (Jaccard 1912), which
+    plain areas do not affect.
 
     Args:
-        numbers: of the images to compare; of those with equal hashes the first is compared with each of the others.
-        least: share of the edges that two images have in common to be alike.
+        numbers: the images to compare; of several with equal hashes, the first is paired with each of the others.
+        least: smallest share of common edges of a similar pair.
     """
     coarse, fine = table.rows("coarse")[numbers], table.rows("fine")[numbers]
     hashes = np.concatenate([coarse, fine], 1)
     if len(numbers) < 2:
         return
     for group in equal_rows(hashes, np.arange(len(numbers))):
-        for other in group[1:]:
-            if _POPCOUNT[fine[other].view(np.uint16)].sum() >= _FEWEST_EDGES:
-                yield ImagePair(int(numbers[group[0]]), int(numbers[other]), 1.0)
+        for b in group[1:]:
+            if _POPCOUNT[fine[b].view(np.uint16)].sum() >= _FEWEST_EDGES:
+                yield ImagePair(int(numbers[group[0]]), int(numbers[b]), 1.0)
     distinct = _firsts(hashes)
     coarse, fine, numbers = coarse[distinct], fine[distinct].view(np.uint16), numbers[distinct]
-    seen: set[tuple[int, int]] = set()
+    yielded: set[tuple[int, int]] = set()
     for band in _bands(coarse):
         for left, right in _neighbours(band):
             near = _POPCOUNT[(coarse[left] ^ coarse[right]).view(np.uint16)].sum(1) <= _MOST_APART
-            one, other = left[near], right[near]
-            both, either = (
-                _POPCOUNT[bits].sum(1) for bits in (fine[one] & fine[other], fine[one] | fine[other])
-            )
+            a, b = left[near], right[near]
+            both, either = (_POPCOUNT[bits].sum(1) for bits in (fine[a] & fine[b], fine[a] | fine[b]))
             alike = np.where(either >= _FEWEST_EDGES, both / np.maximum(either, 1), 0.0)
             for n in np.flatnonzero(alike >= least):
-                first, second = sorted((int(numbers[one[n]]), int(numbers[other[n]])))
-                if (first, second) not in seen:
-                    seen.add((first, second))
+                first, second = sorted((int(numbers[a[n]]), int(numbers[b[n]])))
+                if (first, second) not in yielded:
+                    yielded.add((first, second))
                     yield ImagePair(first, second, float(alike[n]))
 
 
 def _firsts(rows: NDArray[np.uint8]) -> Numbers:
-    """Return the first of all rows that are equal."""
+    """Return the index of the first of each group of equal rows."""
     keys = np.ascontiguousarray(rows).view(f"V{rows.shape[1]}")[:, 0]
     return np.sort(np.unique(keys, return_index=True)[1])
 
@@ -119,13 +117,13 @@ def _bands(coarse: NDArray[np.uint8]) -> Iterator[NDArray[np.uint16]]:
 
 
 def _interleaved(coarse: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the same bits in another order: each band has one of every row of the grid."""
+    """Reorder the bits so that each band has one of every row of the grid."""
     bits = np.unpackbits(coarse, axis=1)
     return np.packbits(bits.reshape(len(bits), -1, 8).transpose(0, 2, 1).reshape(len(bits), -1), axis=1)
 
 
 def _neighbours(band: NDArray[np.uint16]) -> Iterator[tuple[Numbers, Numbers]]:
-    """Give the pairs of equal bands, those a step apart in the sorted order at once, then those two steps apart."""
+    """Yield the pairs with equal bands, by their distance in the sorted order."""
     order = np.argsort(band, kind="stable").astype(np.int64)
     ordered = band[order]
     left = np.arange(len(order) - 1)
@@ -139,7 +137,7 @@ def _neighbours(band: NDArray[np.uint16]) -> Iterator[tuple[Numbers, Numbers]]:
 
 
 def groups_of(pairs: Sequence[ImagePair]) -> list[list[ImagePair]]:
-    """Return the pairs that hang together, each group in the order of its first image."""
+    """Return connected groups of pairs, in the order of their first image."""
     parent: dict[int, int] = {}
 
     def root(n: int) -> int:
@@ -156,10 +154,10 @@ def groups_of(pairs: Sequence[ImagePair]) -> list[list[ImagePair]]:
     return [groups[first] for first in sorted(groups)]
 
 
-_MOST_THREADS = 4  # Pillow decodes beside Python; more of them wait for the disk and for each other
-_WINDOW = 256  # images under way
-_SAME_PIXELS = 0.9  # from this likeness on, two images of one size are held against each other pixel by pixel
-_PLAIN = 0.02  # with less contrast nothing is alike or not
+_MOST_THREADS = 4  # Pillow decodes without the GIL; more threads wait for the disk and for each other
+_WINDOW = 256  # images in flight
+_SAME_PIXELS = 0.9  # similarity from which two images of one size are compared pixel by pixel
+_PLAIN = 0.02  # contrast below which images are not compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +165,8 @@ class _Listed:
     """The images of both sides, in one list.
 
     Attributes:
-        n_first: so many are of the first side.
-        roots: the folder that was typed for each run of images, None of lists and the like, and the number of the
-            image behind its last.
+        n_first: number of images of the first side.
+        roots: for each argument, its folder (None for lists and globs) and the end of its range of images.
     """
 
     files: FileList
@@ -177,7 +174,7 @@ class _Listed:
     roots: tuple[tuple[Path | None, int], ...]
 
     def label(self, number: int) -> str | None:
-        """Return the folder that an image lies in below the one that was typed; None where it lies in that."""
+        """Return the name of the image's subfolder; None if it is directly in the given folder."""
         root = next(root for root, end in self.roots if number < end)
         parent = Path(self.files[number].name).parent
         return parent.name if root is not None and parent != root else None
@@ -186,10 +183,10 @@ class _Listed:
 def examine_images(
     folders: Sequence[str], against: Sequence[str], least_alike: float, progress: Progress
 ) -> DatasetEvidence:
-    """Look at every image once.
+    """Read every image once and return the evidence for the rules.
 
     Args:
-        least_alike: share of their edges that two images have in common to be alike.
+        least_alike: smallest share of common edges of a similar pair.
     """
     listed = _list(folders, against, progress)
     table, broken = ImageTable(), UnreadableImages()
@@ -227,7 +224,7 @@ def examine_images(
 
 
 class _Names(Sequence[str]):
-    """The names of some files, made when asked for."""
+    """The names of some files, computed on access."""
 
     def __init__(self, files: FileList, numbers: Sequence[int]) -> None:
         self._files, self._numbers = files, numbers
@@ -246,19 +243,19 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     roots: list[tuple[Path | None, int]] = []
     n_first = 0
     for n, word in enumerate((*folders, *against)):
-        found = find_images([word])
-        for note in found.notes:
+        listing = find_images([word])
+        for note in listing.notes:
             progress.note(note)
-        for warning in found.warnings:
+        for warning in listing.warnings:
             progress.warn(warning.message)
-        files += found.files
+        files += listing.files
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first
     return _Listed(FileList(files), n_first, tuple(roots))
 
 
 def _looks(files: FileList) -> Iterator[ImageFacts]:
-    """Look at the images in order, several at a time."""
+    """Yield the facts of the images in order, computed by several threads."""
     n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
     each = iter(files)
     with strict_pillow(), ThreadPoolExecutor(n_threads) as pool:
@@ -267,7 +264,7 @@ def _looks(files: FileList) -> Iterator[ImageFacts]:
 
 
 def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list[ImagePair], list[ImagePair]]:
-    """Return the pairs of images with the same pixels, and the pairs of those that are only alike."""
+    """Return the pairs of images with the same pixels, and the pairs that are only similar."""
     good = table.good()
     same = equal_rows(table.rows("sha256")[good], good)
     identical = [ImagePair(group[0], other, 1.0, BYTES) for group in same for other in group[1:]]
@@ -288,7 +285,7 @@ def _find_copies(table: ImageTable, listed: _Listed, least: float) -> tuple[list
 
 
 class _Pixels:
-    """Holds decoded images against each other by a hash of their pixels, each decoded once."""
+    """Compares decoded images by a hash of their pixels, each decoded once."""
 
     def __init__(self, files: FileList) -> None:
         self._files = files
@@ -301,7 +298,7 @@ class _Pixels:
         if number not in self._known:
             try:
                 pixels = decode(self._files[number], "RGB").tobytes()
-            except UnreadableImageError:  # it has changed since it was looked at
+            except UnreadableImageError:  # changed since it was examined
                 pixels = os.urandom(16)
             self._known[number] = hashlib.sha256(pixels).digest()
         return self._known[number]
@@ -315,7 +312,7 @@ class _Groups:
         self._every = groups_of([*identical, *alike])
 
     def on_one_side(self, pairs: Sequence[ImagePair]) -> Iterator[CopyGroup]:
-        """Give the groups of two images or more on the same side."""
+        """Yield the groups of two or more images on the same side."""
         for group in groups_of(pairs):
             numbers = _numbers(group)
             for side in (True, False):
@@ -324,7 +321,7 @@ class _Groups:
                     yield self._group(group, members)
 
     def leaks(self) -> Iterator[CopyGroup]:
-        """Give the groups with images on both sides: the first of the first side, then those of the second."""
+        """Yield the groups with images on both sides: the first of the first side, then those of the second."""
         for group in self._every:
             first, *others = _numbers(group)
             others.sort(key=lambda n: (n < self._listed.n_first, n))
@@ -332,11 +329,11 @@ class _Groups:
                 yield self._group(group, [first, *others])
 
     def conflicts(self) -> Iterator[CopyGroup]:
-        """Give the groups whose images lie in folders of different classes."""
+        """Yield the groups whose images are in folders of different classes."""
         for group in self._every:
-            made = self._group(group, _numbers(group))
-            if len(made.labels) > 1:
-                yield made
+            copies = self._group(group, _numbers(group))
+            if len(copies.labels) > 1:
+                yield copies
 
     def _group(self, pairs: Sequence[ImagePair], numbers: Sequence[int]) -> CopyGroup:
         files = self._listed.files

@@ -1,4 +1,4 @@
-"""What one image is like: read once, decoded once, reduced to a few dozen bytes."""
+"""Facts about one image, read and decoded once and reduced to a few dozen bytes."""
 
 import hashlib
 from array import array
@@ -14,26 +14,26 @@ from modelscope_cli.inputs.image import UNREADABLE, UnreadableImageError, decode
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.paths import refuse_endless
 
-SHORT_SIDE = 128  # pixels: at this size everything is measured
-COARSE, FINE = 8, 16  # means a side
+SHORT_SIDE = 128  # pixels, the size at which everything is measured
+COARSE, FINE = 8, 16  # means per side
 COARSE_BYTES, FINE_BYTES = 2 * COARSE**2 // 8, 2 * FINE**2 // 8
-# A step of less than this share of the standard deviation is none: there noise and compression decide.
+# Steps below this share of the standard deviation are ignored: noise and compression would decide.
 _STEP = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class ImageFacts:
-    """What is kept of one image.
+    """The facts of one image; all but `sha256` and `kind` are valid only if it can be decoded.
 
     Attributes:
-        sha256: of the bytes of the file; empty where they cannot be read.
-        kind: why it cannot be decoded, in the words of `inputs.image`; empty where it can: then the rest holds.
-        width, height: in pixels, turned the way its EXIF data says.
-        coarse, fine: where it gets brighter, in 128 and in 512 bits; see `gradient_hash`.
-        light: the brightness that 99 % of the pixels do not exceed, 0..1.
+        sha256: hash of the file; empty if it cannot be read.
+        kind: why it cannot be decoded, in the words of `inputs.image`; empty if it can.
+        width, height: in pixels, after EXIF rotation.
+        coarse, fine: gradient hashes of 128 and 512 bits; see `gradient_hash`.
+        light: the 99th percentile of the brightness, 0..1.
         contrast: the standard deviation of the brightness, 0..0.5.
-        sharpness: the standard deviation of its Laplacian over its contrast: a change of brightness or contrast
-            leaves it as it is, and blur makes it small. 0 where there is no contrast.
+        sharpness: the standard deviation of the Laplacian over the contrast, which does not depend on brightness
+            and contrast; small for blurred images, 0 without contrast.
     """
 
     sha256: bytes
@@ -48,7 +48,7 @@ class ImageFacts:
 
 
 def look_at(file: ListedImage) -> ImageFacts:
-    """Read and decode one image; what is broken is not raised but said. Only inside `strict_pillow`."""
+    """Read and decode one image; errors are returned as `kind`. Call only inside `strict_pillow`."""
     try:
         content = _read(file)
     except UnreadableImageError as error:
@@ -75,7 +75,7 @@ def _read(file: ListedImage) -> bytes:
 
 
 def _brightness(gray: Image.Image) -> tuple[float, float]:
-    """Return the 99th percentile and the standard deviation, of 1 for white, from the histogram."""
+    """Return the 99th percentile and the standard deviation of the brightness, 1 for white."""
     counts = np.array(gray.histogram(), dtype=np.float64)
     levels = np.arange(256) / 255
     total = counts.sum()
@@ -96,14 +96,14 @@ def _sharpness(gray: Image.Image, contrast: float) -> float:
 def gradient_hash(gray: Image.Image, side: int) -> bytes:
     """Return the difference hash of an image in both directions, `side` squared bits each.
 
-    It is shrunk to means, one more across than down, and the other way round; a bit is set where a mean is
-    brighter than the one before it by more than a fifth of the standard deviation of the means. (dHash, N. Krawetz
-    2013, with a step in the place of zero: where hardly anything changes every compression would flip the bits.)
+    A bit is set where the mean of a cell is brighter than that of the cell before by more than a fifth of the
+    standard deviation of the means. (dHash, N. Krawetz 2013, with this threshold instead of zero, so that
+    compression does not flip the bits of plain areas.)
     """
     means = gray.convert("F")
     across = np.asarray(means.resize((side + 1, side), Image.Resampling.BOX))
     down = np.asarray(means.resize((side, side + 1), Image.Resampling.BOX)).T
-    return b"".join(_bits(one) for one in (across, down))
+    return b"".join(_bits(grid) for grid in (across, down))
 
 
 def _bits(means: Any) -> bytes:
@@ -116,10 +116,10 @@ _BYTES = {"sha256": 32, "coarse": COARSE_BYTES, "fine": FINE_BYTES}
 
 @dataclass(slots=True)
 class ImageTable:
-    """The looks of images in the order of the list, a column each; of a broken one only its kind holds.
+    """The facts of images in the order of the list, as columns.
 
     Attributes:
-        kinds: why images cannot be decoded, by number; not of those that can.
+        kinds: why images cannot be decoded, by number; other columns are not valid for these.
     """
 
     width: Any = field(default_factory=lambda: array("I"))
@@ -136,7 +136,7 @@ class ImageTable:
         return len(self.width)
 
     def add(self, look: ImageFacts) -> None:
-        """Take the next image of the list."""
+        """Add the next image of the list."""
         if look.kind:
             self.kinds[len(self)] = look.kind
         for name in (*_WHOLE, *_REAL):
@@ -154,5 +154,5 @@ class ImageTable:
         return np.frombuffer(bytes(getattr(self, name)), dtype=np.uint8).reshape(-1, _BYTES[name])
 
     def figures(self) -> Iterator[tuple[str, Any]]:
-        """Give the columns of numbers by name."""
+        """Return the numeric columns by name."""
         return ((name, getattr(self, name)) for name in (*_WHOLE, *_REAL))

@@ -1,1 +1,1 @@
-"""Why a model says what it says, and how far the answer can be trusted."""
+"""Explanations of a prediction, and checks of their faithfulness."""

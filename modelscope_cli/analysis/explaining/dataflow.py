@@ -1,4 +1,4 @@
-"""Follow what is made of an image through a forward pass, function by function, and cut the pass open somewhere."""
+"""Trace the values that depend on the image through a forward pass, and cut the graph at one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ _HEADS = ("linear", "conv", "matmul", "mm", "einsum", "bilinear")
 
 @dataclass(frozen=True, slots=True)
 class ProducedValue:
-    """A call of a function of torch that made a floating tensor of what came from the image.
+    """A call of a torch function that computed a floating-point tensor from the image.
 
     Attributes:
-        function: its bare name, `conv2d`.
-        reads: the numbers of the values it was given; 0 is the image.
-        is_weighted: whether it multiplies them by a matrix or kernels that do not come from the image.
+        function: its name without a module, such as `conv2d`.
+        reads: the numbers of its inputs; 0 is the image.
+        is_weighted: whether it multiplies them by a matrix or kernel that does not depend on the image.
     """
 
     function: str
@@ -36,7 +36,7 @@ class ProducedValue:
 class ValuePosition:
     """One value of a pass: output `output` of call `call`, both counted from 0.
 
-    Only calls that make something of the image count, so caches that the first pass fills do not change the count.
+    Only calls that depend on the image count, so caches filled by the first pass do not change the numbers.
     """
 
     call: int
@@ -45,18 +45,19 @@ class ValuePosition:
 
 
 def values_in(output: Any) -> list[Tensor]:
-    """Return the tensors of an output through which a gradient can go."""
+    """Return the tensors of an output that can have a gradient."""
     return [tensor for _, tensor in tensors_in(output) if tensor.is_floating_point() or tensor.is_complex()]
 
 
 class Dataflow(TorchFunctionMode):
-    """Numbers the values that are made of the image: floating tensors, in the order they come to be.
+    """Numbers the values computed from the image: floating-point tensors, in the order of computation.
 
-    No tensor is kept. What is detached, or drawn, is no longer the image's.
+    No tensor is stored. Detached values do not count.
 
     Attributes:
-        calls: all calls so far; a value remembers its place and shape.
-        ended: the first function that made of the image's values only what no gradient goes through; None for none.
+        calls: all calls so far.
+        places, shapes: the position and shape of each value by number.
+        ended: the first function whose outputs pass no gradient to the image; None if there is none.
     """
 
     def __init__(self, images: Any) -> None:
@@ -71,7 +72,7 @@ class Dataflow(TorchFunctionMode):
             self.shapes[0] = tuple(image.shape)
 
     def number_of(self, tensor: Tensor) -> int | None:
-        """Return which value a tensor holds now; None where it is not one of the image's."""
+        """Return the number of the value that a tensor holds; None if it does not depend on the image."""
         return self._numbers.get(tensor)
 
     def __torch_function__(
@@ -112,19 +113,19 @@ class Dataflow(TorchFunctionMode):
     def compute(
         self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        """Return what a call gives that was given something of the image's."""
+        """Return the output of a call whose inputs depend on the image; subclasses change it."""
         return func(*args, **kwargs)
 
     def reached(self, call: int, output: Any) -> Any:
-        """Return what flows on from a call instead of `output`."""
+        """Return the replacement of a call's output."""
         return output
 
 
 class Cut(Dataflow):
-    """Puts a leaf in one place of the pass, so that a gradient goes back to there and no further.
+    """Replaces one value of the pass by a leaf, at which the backward pass ends.
 
     Attributes:
-        leaf: what stood there, or zeros, `requires_grad`; None before the pass has come there.
+        leaf: the value, or zeros, with `requires_grad`; None until the pass reaches it.
     """
 
     def __init__(self, images: Any, place: ValuePosition, *, is_blank: bool = False) -> None:
@@ -146,14 +147,14 @@ class Cut(Dataflow):
     def reached(self, call: int, output: Any) -> Any:
         if call != self._place.call:
             return output
-        meant = values_in(output)[self._place.output]
+        target = values_in(output)[self._place.output]
 
         def replaced(path: str, tensor: Tensor) -> Tensor:
-            if tensor is not meant:
+            if tensor is not target:
                 return tensor
-            stood = tensor.detach()
-            self.leaf = (torch.zeros_like(stood) if self._is_blank else stood).requires_grad_()
-            return self.leaf.clone()  # what follows may work in place, which a leaf refuses
+            value = tensor.detach()
+            self.leaf = (torch.zeros_like(value) if self._is_blank else value).requires_grad_()
+            return self.leaf.clone()  # later in-place operations would fail on a leaf
 
         return map_tensors(output, replaced)
 

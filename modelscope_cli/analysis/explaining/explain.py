@@ -1,4 +1,4 @@
-"""`explain`: from a model and images to where the evidence lies, and how far each map of it can be trusted."""
+"""`explain`: the public function, and the totals over images."""
 
 import shlex
 import time
@@ -62,12 +62,12 @@ _MEDIANS = (*UNBOUNDED, "adds_up", "adds_up_to", "completeness")
 
 @dataclass(slots=True)
 class Totals:
-    """Adds images up; of each image but the first few it keeps a few numbers a method.
+    """Totals over images; stores a few numbers per method and image, and maps of the first images only.
 
     Attributes:
-        most_kept: of how many images the maps are kept, in `kept`.
-        words: what is explained; None from the moment that two images have different targets, as is `index`.
-        winner: of the first image: whose maps are added up in `evidence`.
+        most_kept: the number of images whose maps are stored in `kept`.
+        words, index: the target; None once two images have different targets.
+        winner: the best method of the first image, whose maps are summed in `evidence`.
     """
 
     most_kept: int
@@ -85,18 +85,18 @@ class Totals:
     _values: dict[str, dict[str, "array[float]"]] = field(default_factory=dict)  # method -> figure
     _judged: dict[str, list[Receipt]] = field(default_factory=dict)
 
-    def add(self, one: ImageResult) -> None:
-        """Take in one image."""
-        is_same = self.images == 0 or self.words == one.words
-        self.words, self.index = (one.words, one.index) if is_same else (None, None)
+    def add(self, result: ImageResult) -> None:
+        """Add one image."""
+        is_same = self.images == 0 or self.words == result.words
+        self.words, self.index = (result.words, result.index) if is_same else (None, None)
         self.images += 1
-        self.logit += one.logit
-        self.probability += one.probability
-        self.passes += one.passes
-        self.unfit = {**one.unfit, **self.unfit}
-        ranked = winner_first({method: outcome.receipt for method, outcome in one.outcomes.items()})
+        self.logit += result.logit
+        self.probability += result.probability
+        self.passes += result.passes
+        self.unfit = {**result.unfit, **self.unfit}
+        ranked = winner_first({method: outcome.receipt for method, outcome in result.outcomes.items()})
         self.winner = self.winner or ranked[0]
-        for method, outcome in one.outcomes.items():
+        for method, outcome in result.outcomes.items():
             self._first.setdefault(method, outcome)
             figures = {key: getattr(outcome.receipt, key) for key in FIGURES}
             figures |= {key: getattr(outcome.map, key) for key in ("adds_up", "completeness", "steps")}
@@ -107,13 +107,13 @@ class Totals:
                     values.append(value)
             answers = Receipt(tests=outcome.receipt.tests, verdict=outcome.receipt.verdict)
             self._judged.setdefault(method, []).append(answers)
-        if self.winner in one.lies:
-            self.evidence.take(one.name, one.words, one.lies[self.winner])
+        if self.winner in result.lies:
+            self.evidence.take(result.name, result.words, result.lies[self.winner])
         if len(self.kept) < self.most_kept:
-            self.kept.append(replace(one, outcomes={method: one.outcomes[method] for method in ranked}))
+            self.kept.append(replace(result, outcomes={method: result.outcomes[method] for method in ranked}))
 
     def rows(self) -> tuple[Explanation, ...]:
-        """Return one row a method, the winner first."""
+        """Return one row per method, the winner first."""
         rows = {method: self._row(method, outcome) for method, outcome in self._first.items()}
         return tuple(rows[method] for method in winner_first({m: row.receipt for m, row in rows.items()}))
 
@@ -138,18 +138,18 @@ class Totals:
         )
 
     def cells(self) -> dict[str, Tensor]:
-        """Return the cells of the maps that are kept, by method, and by image where there are several."""
+        """Return the cells of the stored maps by method, with several images as `NUMBER.METHOD`."""
         return {
             method if self.images == 1 else f"{n}.{method}": outcome.map.cells
-            for n, one in enumerate(self.kept)
-            for method, outcome in one.outcomes.items()
+            for n, result in enumerate(self.kept)
+            for method, outcome in result.outcomes.items()
         }
 
 
 BATCH = 16
-_LONG = 10  # seconds, from which on the cost is said
-_SLOWER = 2  # than a pass alone: many of them have a gradient, and what is shown has to be made
-MOST_SHOWN = 16  # images whose maps are kept, for the picture and the file of tensors
+_LONG = 10  # seconds from which the cost is announced
+_SLOWER = 2  # average cost relative to a forward pass, for gradients and changed images
+MOST_SHOWN = 16  # images whose maps are stored, for the figure and the file of tensors
 
 
 @spelled_out
@@ -220,14 +220,14 @@ def explain(
         )
     n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 0
     totals = Totals(most_kept=n_kept)
-    asked = _Asked(
+    asked = _Shared(
         resolve_aim(str(target), subject),
         texts(against),
         _calls(subject, layer),
         region,
         given.request.batch or BATCH,
     )
-    own = {
+    options = {
         **{"method": method, "target": str(target), "against": texts(against), "layer": layer},
         **{"receipt": kind, "box": texts(box), "mask": mask},
     }
@@ -253,7 +253,7 @@ def explain(
 
     with (
         _asking(subject, asked) as ask,  # in a model that is open and left as it was
-        blocks.begin(subject, {**own, "passes": asked.batch}, {**own, "require": require}, alone),
+        blocks.begin(subject, {**options, "passes": asked.batch}, {**options, "require": require}, alone),
     ):
         for images in blocks.over("images", see, tuple[ImageResult, ...]):
             for one in images:
@@ -294,12 +294,12 @@ def explain(
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
-    """What every image is asked alike.
+class _Shared:
+    """Options shared by all images.
 
     Attributes:
-        calls: labels of the layer's calls, of which one is meant; empty for the layer that is found.
-        batch: images in one pass.
+        calls: label of the layer's call; empty to find the layer.
+        batch: images per pass.
     """
 
     aim: TargetSpec
@@ -310,7 +310,7 @@ class _Asked:
 
 
 def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) -> None:
-    """Say what the receipts will cost, by the time of one pass, where that is long."""
+    """Announce the cost of the receipts, estimated from one pass, if it is long."""
     started = time.perf_counter()
     with torch.no_grad():
         question.run.run(question.image)
@@ -337,7 +337,7 @@ def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
 
 
 def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
-    """Return the labels of the calls a pattern means; of a layer that runs once there is one."""
+    """Return the label of the call that a pattern selects; refuse several."""
     if layer is None:
         return ()
     selection = subject.select(layer)
@@ -350,16 +350,16 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
 
 
 @contextmanager
-def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
-    """Open the model, and give what gives every image of a batch, with its target; the number is the first's."""
+def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int], Iterator[ImageQuery]]]:
+    """Open the model, and yield a function from a batch and its first number to a query per image."""
     loaded, names = subject.loaded, ModuleNames()
     reader, side = OutputReader.of(loaded), ModelSide(loaded.family, loaded.device, loaded.dtype)
     layers: dict[tuple[int, ...], ExplainedLayer] = {}
 
     def find(scored: Scored, image: Tensor) -> ExplainedLayer:
-        """Find the layer for every size of image once."""
+        """Find the layer once per image size."""
         if image.shape not in layers:
-            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, asked.calls)
+            layers[image.shape] = find_layer(replace(scored, run=Counted(run)), names, image, shared.calls)
         return layers[image.shape]
 
     interventions = subject.bind().interventions
@@ -373,10 +373,10 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
         return arguments
 
     def most_together(image: Tensor) -> int:
-        """Return how many images go into one pass: one where the model takes no more, as one exported with that."""
+        """Return the number of images per pass: one if the model does not take more, as some exported ones."""
         if not together:
-            together.append(asked.batch)
-            if asked.batch > 1:
+            together.append(shared.batch)
+            if shared.batch > 1:
                 try:
                     run(image.expand(2, *image.shape[1:]).clone())
                 except ForwardError:
@@ -392,15 +392,15 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
                 with torch.no_grad():
                     output = counted(image.clone())  # which a model may write to
                     n_together = most_together(image)
-                    target = choose_target(reader, asked.aim, asked.against, image, output)
+                    target = choose_target(reader, shared.aim, shared.against, image, output)
                     logit, probability = float(target.score(output)), float(target.probability(output))
                     other = target.runner_up(output) if isinstance(target, ClassTarget) else None
                 inside = None
-                if asked.region is not None:
+                if shared.region is not None:
                     if preprocessing is None or not batch.names:
                         raise UsageError("--box and --mask are pixels of an image file", "give an image file")
                     size = decode(subject.inputs.files[batch.numbers[n]], preprocessing.mode).size
-                    inside = asked.region.seen(size, preprocessing)
+                    inside = shared.region.seen(size, preprocessing)
                 yield ImageQuery(
                     batch.names[n] if batch.names else str(first + n),
                     Scored(counted, target, n_together if other is not None else 1, find, subject.seed),
@@ -419,12 +419,12 @@ def _asking(subject: Subject, asked: _Asked) -> Iterator[Callable[[Batch, int], 
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:
-    """Give the images of a batch, `(1, C, H, W)`."""
-    given = [tensor for _, tensor in tensors_in(args)]
-    if all(tensor.ndim == 3 for tensor in given):  # a list of them
-        each = [tensor[None] for tensor in given]
+    """Return the images of a batch, each `(1, C, H, W)`."""
+    tensors = [tensor for _, tensor in tensors_in(args)]
+    if all(tensor.ndim == 3 for tensor in tensors):  # a list of them
+        each = [tensor[None] for tensor in tensors]
     else:
-        each = list(given[0].split(1)) if len(given) == 1 else []
+        each = list(tensors[0].split(1)) if len(tensors) == 1 else []
     if not each or each[0].ndim != 4 or not each[0].is_floating_point():
         raise CannotRunError(
             "explain needs a model of single images, (N, C, H, W)", "modelscope models   lists classifiers"

@@ -1,4 +1,4 @@
-"""Which layer to explain at: the tensor that enters the global pooling or the selection of a token, and why."""
+"""The layer to explain: the tensor before global pooling or before the selection of a token."""
 
 import itertools
 import math
@@ -16,8 +16,8 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
 
 _MOST_PREFIX = 16  # class, distillation and register tokens before the patches
-_MOST_STRETCH = 2.0  # of the cells of a grid over the image
-# What changes no place, so that what it reads says the same and has the better grid and name.
+_MOST_STRETCH = 2.0  # aspect ratio of the cells of a grid over the image
+# Functions whose input is preferred to their output: it has the better grid and name.
 _PASSED = (
     "adaptive_avg_pool2d",
     "adaptive_max_pool2d",
@@ -30,17 +30,17 @@ _NO_LAYER = "--method integrated-gradients   needs no layer"
 
 
 class UnfitError(CannotRunError):
-    """A method has nothing to say of this model: left out of several, an error where it was asked for by name."""
+    """A method does not fit the model: omitted among several, an error if requested by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
-    """Where the places of the image lie in a tensor of one image.
+    """The positions of the image in a tensor of one image.
 
     Attributes:
         grid: rows and columns.
-        order: the tensor's dimensions as batch, channel, rows and columns, or as batch, channel, tokens.
-        prefix: tokens before those of the grid.
+        order: the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens.
+        prefix: number of tokens before those of the grid.
     """
 
     grid: tuple[int, int]
@@ -62,10 +62,10 @@ class ImageLayout:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedLayer:
-    """The tensor that is explained: its name, where it stands in the pass, how it lies, and why it was chosen.
+    """The explained tensor: its name, position in the pass, layout, and why it was chosen.
 
     Attributes:
-        is_behind_token: whether the score reads a class token and no patch behind it.
+        is_behind_token: whether after it the score reads only a class token, and no patch.
     """
 
     name: str
@@ -76,19 +76,19 @@ class ExplainedLayer:
 
 
 class ModuleNames(Observer):
-    """Notes which modules give and take the values of a pass that is followed.
+    """Records which modules return the values of a traced pass.
 
     Attributes:
-        followed: what numbers the values; None while nobody is interested.
+        followed: the trace that numbers the values; None between traces.
     """
 
     def __init__(self) -> None:
         self.begin(None)
 
     def begin(self, followed: Dataflow | None) -> None:
-        """Forget what was noted, and note what `followed` numbers."""
+        """Reset, and record the values numbered by `followed`."""
         self.followed = followed
-        self.given: dict[int, list[Call]] = {}  # by which calls, the innermost first
+        self.given: dict[int, list[Call]] = {}  # value -> the calls that return it, the innermost first
         self.norms: set[int] = set()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -99,7 +99,7 @@ class ModuleNames(Observer):
             if number is None:
                 continue
             givers = self.given.setdefault(number, [])
-            if not givers or call.depth < givers[-1].depth:  # not one that passes it on, as dropout does
+            if not givers or call.depth < givers[-1].depth:  # not one that returns its input, as dropout does
                 givers.append(call)
             if "norm" in call.type.lower():
                 self.norms.add(number)
@@ -107,10 +107,10 @@ class ModuleNames(Observer):
 
 @dataclass(frozen=True, slots=True)
 class RecordedPass:
-    """One pass over one image, followed.
+    """One traced pass over one image.
 
     Attributes:
-        cuts: the values through which everything goes that comes from the image, from the image to the score.
+        cuts: the values on every path from the image to the score, in order.
         size: height and width of the image.
     """
 
@@ -120,7 +120,7 @@ class RecordedPass:
     size: tuple[int, int]
 
     def name(self, value: int) -> str:
-        """Return the outermost layer that gives a value, or the function that made it and of what."""
+        """Return the outermost layer that returns a value, or the function that computed it and its input."""
         if value in self.names.given:
             return self.names.given[value][-1].label
         place = self.followed.places.get(value)
@@ -131,7 +131,7 @@ class RecordedPass:
         return f"{'slice' if called == 'getitem' else called}({self.name(source)})"
 
     def layout(self, value: int) -> ImageLayout | None:
-        """Return how the places of the image lie in a value; None where it has none."""
+        """Return the layout of a value; None if it has no positions of the image."""
         shape = self.followed.shapes[value]
         if len(shape) == 4:
             orders = ((0, 1, 2, 3), (0, 3, 1, 2))  # channels first, channels last
@@ -146,19 +146,19 @@ class RecordedPass:
         return None
 
     def _stretch(self, grid: tuple[int, int]) -> float:
-        """Return how much longer one side of a cell would be than the other; of no cells, infinity."""
+        """Return the aspect ratio of a cell, at least 1; infinity without cells."""
         ratio = grid[0] * self.size[1] / (grid[1] * self.size[0]) if grid[1] else 0.0
         return max(ratio, 1 / ratio) if ratio else math.inf
 
     def _tokens(self, shape: tuple[int, ...], orders: Sequence[tuple[int, ...]]) -> Iterator[ImageLayout]:
-        """Give how tokens may lie, best first: on a grid seen in this pass, else on one in the proportions of the
-        image, with the fewest other tokens before it."""
+        """Yield possible layouts of tokens, best first: on a grid of this pass, else in the image's proportions,
+        with the fewest other tokens before it."""
         shapes = self.followed.shapes.items()
         layouts = (self.layout(value) for value, other in shapes if len(other) == 4)
-        seen = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
+        grids = sorted({layout.grid for layout in layouts if layout is not None}, key=self._stretch)
         prefixes = range(_MOST_PREFIX + 1)
         for order, prefix in itertools.product(orders, prefixes):
-            for grid in seen:
+            for grid in grids:
                 if math.prod(grid) == shape[order[2]] - prefix:
                     yield ImageLayout(grid, order, prefix)
         for prefix, order in itertools.product(prefixes, orders):
@@ -169,8 +169,8 @@ class RecordedPass:
 
 
 def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
-    """Run one image and return what was made of it on the way to the score."""
-    image = image.clone()  # which a model may write to
+    """Run one image and return the trace from the image to the score."""
+    image = image.clone()  # the model may write to it
     with torch.no_grad(), Dataflow(image) as followed:
         names.begin(followed)
         score = scored.target.score(scored.run(image))
@@ -189,7 +189,7 @@ def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
 
 
 def _cuts(followed: Dataflow, end: int) -> tuple[int, ...]:
-    """Return the values that everything goes through: after them, nothing earlier is read any more."""
+    """Return the values after which no earlier value is read."""
     last_read: dict[int, int] = {end: len(followed.calls)}
     made_by: dict[int, list[int]] = {}
     for value, place in followed.places.items():
@@ -211,22 +211,22 @@ def _cuts(followed: Dataflow, end: int) -> tuple[int, ...]:
 def find_layer(
     scored: Scored, names: ModuleNames, image: Tensor, wanted: tuple[str, ...] = ()
 ) -> ExplainedLayer:
-    """Choose the tensor at which one image is explained.
+    """Choose the tensor to explain for one image.
 
-    It is the last one that has places and that everything goes through, before the weights that make scores of it.
-    Where the score reads a class token alone, no gradient comes to the patches there; then it is the last norm
-    that a gradient does come to.
+    It is the last tensor with positions on every path from the image to the score, before the weights of the head.
+    If the score reads only a class token, the gradient of the patches there is zero; then it is the last norm with
+    a gradient.
 
     Args:
-        wanted: the labels of the layers that are meant instead, of which one has to give such a tensor.
+        wanted: labels of layers to use instead, one of which has to return a tensor with positions.
     """
-    seen = follow(scored, names, image)
+    recorded = follow(scored, names, image)
     if wanted:
-        return _wanted(seen, wanted)
+        return _wanted(recorded, wanted)
     is_blind: list[str] = []
-    for value, layout in _candidates(seen):
-        name, why = seen.name(value), _why(seen, value, layout, is_blind)
-        layer = ExplainedLayer(name, seen.followed.places[value], layout, why, bool(is_blind))
+    for value, layout in _candidates(recorded):
+        name, why = recorded.name(value), _why(recorded, value, layout, is_blind)
+        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why, bool(is_blind))
         gradient = scored.at(layer, image).gradient if layout.prefix else None
         if gradient is None or layout.maps(gradient).any():
             return layer
@@ -236,45 +236,45 @@ def find_layer(
     raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
 
 
-def _wanted(seen: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
-    for value, given in reversed(seen.names.given.items()):
-        layout = seen.layout(value)
-        name = next((call.label for call in given if call.label in wanted), None)
+def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
+    for value, calls in reversed(recorded.names.given.items()):
+        layout = recorded.layout(value)
+        name = next((call.label for call in calls if call.label in wanted), None)
         if layout is not None and name is not None:
-            return ExplainedLayer(name, seen.followed.places[value], layout, "asked for")
+            return ExplainedLayer(name, recorded.followed.places[value], layout, "asked for")
     message = f"layer '{wanted[0]}' has no output with positions that depends on the image"
     raise CannotRunError(message, "leave out --layer")
 
 
-def _candidates(seen: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
-    """Give what could be explained, the best first and of each kind the latest first; the image is not a layer.
+def _candidates(recorded: RecordedPass) -> Iterator[tuple[int, ImageLayout]]:
+    """Yield candidates, best first and within each kind the latest first; the image is not a layer.
 
-    First what everything goes through before the head; where there is no such tensor, behind the head, as where
-    class maps are made of the pixels; then any layer's before the head, as where branches meet in the scores.
+    First the tensors on every path before the head; then those after the head, for class maps per pixel; then the
+    output of any layer before the head, for branches that meet in the scores.
     """
-    calls = seen.followed.calls
+    calls = recorded.followed.calls
     head = max((n for n, call in enumerate(calls) if call.is_weighted), default=len(calls))
-    through = set(seen.cuts)
-    for values, end in ((through, head), (through, len(calls)), (set(seen.names.given), head)):
-        yield from _among(seen, values, end)
+    through = set(recorded.cuts)
+    for values, end in ((through, head), (through, len(calls)), (set(recorded.names.given), head)):
+        yield from _among(recorded, values, end)
 
 
-def _among(seen: RecordedPass, through: set[int], end: int) -> Iterator[tuple[int, ImageLayout]]:
-    calls, places = seen.followed.calls, seen.followed.places
-    # A norm beside a skip: what it reads is the one value of its moment, and the patches go on through it alone.
-    beside = {value for value in seen.names.norms if set(calls[places[value].call].reads) <= through}
+def _among(recorded: RecordedPass, through: set[int], end: int) -> Iterator[tuple[int, ImageLayout]]:
+    calls, places = recorded.followed.calls, recorded.followed.places
+    # A norm parallel to a skip connection: its input is on every path, and the patches continue through it.
+    beside = {value for value in recorded.names.norms if set(calls[places[value].call].reads) <= through}
     for value in sorted((through | beside) - {0}, reverse=True):
-        place, layout = places[value], seen.layout(value)
+        place, layout = places[value], recorded.layout(value)
         if layout is None or place.output < 0 or place.call >= end or place.function in _PASSED:
             continue
-        # To the keys and values of a pooling, say.
+        # Such as the keys and values of attention pooling.
         is_projection = place.function == "linear" and len(layout.order) == 3
         if (value in through or layout.prefix) and not is_projection:
             yield value, layout
 
 
 def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
-    """Say that nothing of the score comes back to a layer, which is an error and not an empty map."""
+    """Return the error for a layer whose gradient is zero everywhere."""
     if is_token_alone:
         message = (
             f"the gradient of the score is exactly zero at every patch token of '{where}': after it the score "
@@ -287,15 +287,15 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
-def _why(seen: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
+def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
     if is_blind:
         n_patches = math.prod(layout.grid)
         return (
             f"after it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
             f"{n_patches} of them; this is the last norm that it reaches"
         )
-    if value not in seen.cuts and value not in seen.names.norms:
+    if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last layer with positions ({layout}); not everything passes through it"
-    reader = next((call for call in seen.followed.calls if value in call.reads), None)
+    reader = next((call for call in recorded.followed.calls if value in call.reads), None)
     into = f"enters {reader.function}" if reader is not None else "is the output"
     return f"the last tensor with positions that everything passes through ({layout}): it {into}"

@@ -1,4 +1,4 @@
-"""What a method returns, and what the methods that explain at a layer begin with."""
+"""The map that a method returns, and the gradients at the explained layer."""
 
 from dataclasses import dataclass
 
@@ -12,15 +12,15 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 @dataclass(frozen=True, slots=True)
 class Map:
-    """Where the evidence lies.
+    """The evidence of one image by one method.
 
     Attributes:
-        cells: `(rows, columns)` float32, signed where the method knows a sign; those of a layer are its grid.
-        why: how it came about, a sentence: of a layer why this one.
-        layer: the name of the layer; None for methods that go back to the pixels.
-        adds_up: the sum of the cells as a share of the logit, where that means something.
-        completeness: how far the sum is from what it has to be, relative to that.
-        steps: passes over the image, where the method takes as many as it needs.
+        cells: `(rows, columns)` float32, at the resolution of the layer or the image; signed if the method is.
+        why: how it was computed, or why this layer was chosen, as a sentence.
+        layer: the name of the layer; None for methods that explain the pixels.
+        adds_up: the sum of the cells over the logit, for maps in logits.
+        completeness: the relative error of that sum.
+        steps: number of passes, if it varies.
     """
 
     cells: Tensor
@@ -31,7 +31,7 @@ class Map:
     steps: int | None = None
 
     def on(self, size: tuple[int, int]) -> Tensor:
-        """Return the map at the size of the image, `(H, W)`, linear between the middles of the cells."""
+        """Return the map at the size of the image, `(H, W)`, by bilinear interpolation."""
         if self.cells.shape == size:
             return self.cells
         return F.interpolate(self.cells[None, None], size=size, mode="bilinear", align_corners=False)[0, 0]
@@ -47,19 +47,19 @@ class AtLayer:
     score: float
 
     def map(self, cells: Tensor, *, is_in_logits: bool = False) -> Map:
-        """Make a map of cells of the layer's grid."""
+        """Return cells of the layer's grid as a map."""
         adds_up = share_of(cells, self.score) if is_in_logits else None
         return Map(cells.cpu(), self.layer.why, self.layer.name, adds_up)
 
 
 def at_layer(scored: Scored, image: Tensor) -> AtLayer:
-    """Look at the layer of one image, `(1, C, H, W)`."""
+    """Compute activation and gradient at the layer of one image, `(1, C, H, W)`."""
     layer = scored.find(scored, image)
-    seen = scored.at(layer, image)
-    gradient = layer.layout.maps(seen.gradient)[0]
+    values = scored.at(layer, image)
+    gradient = layer.layout.maps(values.gradient)[0]
     if not gradient.any():
-        raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(seen.gradient.any()))
-    return AtLayer(layer, layer.layout.maps(seen.activation)[0], gradient, float(seen.score))
+        raise no_gradient(layer.name, layer.layout.prefix > 0 and bool(values.gradient.any()))
+    return AtLayer(layer, layer.layout.maps(values.activation)[0], gradient, float(values.score))
 
 
 def share_of(cells: Tensor, score: float) -> float | None:

@@ -1,4 +1,4 @@
-"""One image: its maps, and the receipt of each."""
+"""The maps of one image, and the receipt of each."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -27,13 +27,13 @@ from modelscope_cli.records.explain import FULL, NONE, Receipt
 
 @dataclass(frozen=True, slots=True)
 class MethodResult:
-    """A map and what it was held against.
+    """A map and its tests.
 
     Attributes:
         shown: the map at the size of the image, `(H, W)` on the CPU.
-        seconds: for the map alone.
-        units: what the map is in; nothing where it has no unit.
-        adds_up_to: the sum of a map in logits as a share of what it has to be.
+        seconds: time for the map alone.
+        units: the unit of the map; empty without one.
+        adds_up_to: the sum of a map in logits over its expected value.
     """
 
     map: Map
@@ -44,7 +44,7 @@ class MethodResult:
     adds_up_to: float | None = None
 
     def figures(self) -> "MethodResult":
-        """Return this without its maps and curves, which are many numbers."""
+        """Return a copy without maps and curves, which are large."""
         nothing = self.shown.new_empty(0, 0)
         receipt = replace(self.receipt, curves=())
         return replace(self, map=replace(self.map, cells=nothing), shown=nothing, receipt=receipt)
@@ -52,16 +52,16 @@ class MethodResult:
 
 @dataclass(frozen=True, slots=True)
 class ImageResult:
-    """What came of one image: plain numbers and small maps, which are added up later.
+    """The explanation of one image: plain numbers and small maps.
 
     Attributes:
-        name: of the file, or a number.
-        words: what was explained; `index`: the class, where it is one.
-        outcomes: by method. Of all but the first images of a run without maps.
-        lies: where the evidence lies by each method.
-        unfit: why a method does not fit.
-        picture: what the model saw before normalisation, `(3, H, W)` uint8; None where that is not shown.
-        passes: images that went through the model.
+        name: the file's name, or a number.
+        words, index: the target, and its class if it is one.
+        outcomes: by method; maps are stored for the first images of a run only.
+        lies: the position of the evidence by method.
+        unfit: why methods do not fit, by method.
+        picture: the image before normalisation, `(3, H, W)` uint8; None if not shown.
+        passes: number of images that went through the model.
     """
 
     name: str
@@ -78,17 +78,17 @@ class ImageResult:
 
 @dataclass(frozen=True, slots=True)
 class ImageQuery:
-    """One image and what is asked of it.
+    """One image to explain.
 
     Attributes:
-        name: of the file, or a number.
-        image: `(1, C, H, W)`, prepared.
-        target: what is explained; `logit`, `probability`: what the model says of it.
-        other: another class, which has to have another map.
-        inside: where the object is, `(H, W)` bool; None where nobody said.
+        name: the file's name, or a number.
+        image: `(1, C, H, W)`, preprocessed.
+        logit, probability: the model's output for the target.
+        other: another class, whose map should differ.
+        inside: mask of the object, `(H, W)` bool; None if not given.
         is_normalised: whether zero is the mean colour.
-        picture: what the model saw before normalisation, `(3, H, W)` uint8; None of noise and tensors.
-        layers: finds those of the model with parameters, the head first.
+        picture: the image before normalisation, `(3, H, W)` uint8; None for noise and tensors.
+        layers: returns the layers with parameters, the head first.
     """
 
     name: str
@@ -122,9 +122,9 @@ def explain_image(
 
     Args:
         receipt: `quick`, `full` or `none`.
-        say_cost: called with about how many passes the receipt will take, before it begins.
-        is_asked_for: whether the methods were named one by one, and one that does not fit is an error.
-        has_maps: whether the maps and the picture are shown, and not only their figures.
+        is_asked_for: whether the methods were named, so that one that does not fit is an error.
+        has_maps: whether to return maps and image, and not only figures.
+        say_cost: called with the approximate number of passes of the receipt before it begins.
     """
     outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
@@ -147,7 +147,7 @@ def explain_image(
 def _outcomes(
     question: ImageQuery, names: tuple[str, ...], model: nn.Module, *, is_asked_for: bool
 ) -> tuple[dict[str, MethodResult], dict[str, str]]:
-    """Return what came of each method, and of those that do not fit why."""
+    """Return the result of each method, and why the others do not fit."""
     scored, image = question.scored, question.image
     size = (image.shape[-2], image.shape[-1])
     outcomes: dict[str, MethodResult] = {}
@@ -155,8 +155,8 @@ def _outcomes(
     for name in names:
         started = time.perf_counter()
         try:
-            found = METHODS[name].explain(scored, image)
-            if not found.cells.any():
+            explanation = METHODS[name].explain(scored, image)
+            if not explanation.cells.any():
                 raise no_gradient("the image")
         except UnfitError as error:
             if is_asked_for:
@@ -164,9 +164,9 @@ def _outcomes(
             unfit[name] = error
             continue
         seconds = time.perf_counter() - started
-        shown = found.on(size)
-        where: dict[str, Any] = location(shown, question.inside)
-        outcomes[name] = MethodResult(found, shown, seconds, METHODS[name].units, Receipt(**where))
+        full_size = explanation.on(size)
+        where: dict[str, Any] = location(full_size, question.inside)
+        outcomes[name] = MethodResult(explanation, full_size, seconds, METHODS[name].units, Receipt(**where))
     if not outcomes:
         raise _because(next(iter(unfit.values())), model)
     blank = cache(lambda kind: _logit_of_nothing(kind, scored, image))
@@ -178,25 +178,25 @@ def _outcomes(
 
 
 def _because(error: UnfitError, model: nn.Module) -> UnfitError:
-    """Return the error for a model in which nothing can be differentiated, where that is why."""
+    """Return the error for a model that cannot be differentiated if it is one, else the original error."""
     quantized = without_gradient(model)
     return error if quantized is None else UnfitError(quantized, "--method occlusion   needs no gradient")
 
 
 def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
-    """Return the logit of what a map in logits begins at: a layer of zeros, an image of zeros, or none at all."""
+    """Return the logit at the baseline of a map in logits: a layer of zeros, an image of zeros, or none."""
     if kind == LAYER:
         return float(scored.at(scored.find(scored, image), image, is_blank=True).score)
     return float(scored.scores(torch.zeros_like(image))) if kind == PIXELS else 0.0
 
 
 def _passes(outcomes: Mapping[str, MethodResult], receipt: str) -> int:
-    """Say about how many images the receipt of one image shows the model."""
-    again = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
+    """Return the approximate number of passes for the receipt of one image."""
+    n_repeats = sum(min(outcome.map.steps or 1, 11) for outcome in outcomes.values())
     if receipt != FULL:
-        return COVERED + 1 + 4 * again
+        return COVERED + 1 + 4 * n_repeats
     n_copies = 4 + N_STAGES - 1 + N_DRAWS - 1 + N_PLANTS + 2
-    return COVERED + 3 + n_copies * again + Faithfulness.passes(len(outcomes))
+    return COVERED + 3 + n_copies * n_repeats + Faithfulness.passes(len(outcomes))
 
 
 def _with_receipts(
@@ -233,25 +233,25 @@ def _with_receipts(
     reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
     receipts = {}
     for name, outcome in outcomes.items():
-        found: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
+        figures: dict[str, Any] = {} if unseen else faithfulness.covering(outcome.shown)
         for key, others in (("repeatability", repeated), ("other_image", elsewhere)):
             other = others[name]
-            found[key] = None if other is None else spearman(other, outcome.map.cells)
+            figures[key] = None if other is None else spearman(other, outcome.map.cells)
         if name in randomised:
-            found["head_randomisation"] = randomised[name].head
+            figures["head_randomisation"] = randomised[name].head
         if kind == FULL:
-            found |= faithfulness.of(outcome.shown)
-            found |= _held_against_itself(METHODS[name], question, repeated[name])
+            figures |= faithfulness.of(outcome.shown)
+            figures |= _held_against_itself(METHODS[name], question, repeated[name])
             if name in randomised:
-                found["randomisation"] = randomised[name].rho
-                found["randomisation_cascade"] = randomised[name].cascade
-        receipt = replace(outcome.receipt, **found, agreement=agreed[name])
+                figures["randomisation"] = randomised[name].rho
+                figures["randomisation_cascade"] = randomised[name].cascade
+        receipt = replace(outcome.receipt, **figures, agreement=agreed[name])
         receipts[name] = replace(outcome, receipt=judged(receipt, kind, reasons, outcome.map.completeness))
     return receipts
 
 
 def _unseen(question: ImageQuery) -> str:
-    """Say why nothing can be said of what the model needs for a class that it does not find in the image."""
+    """Say why covering cannot be tested: the class is too improbable in the image; empty if it can."""
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
@@ -259,7 +259,7 @@ def _unseen(question: ImageQuery) -> str:
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
-    """Return a map for comparisons; None where nothing comes back, such as a gradient that is zero everywhere."""
+    """Return a map for comparisons; None if there is none, for example because the gradient is zero."""
     try:
         return method.briefly(scored, image).cells
     except CannotRunError:
@@ -267,7 +267,7 @@ def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
 
 
 def _held_against_itself(method: Method, question: ImageQuery, reference: Tensor | None) -> dict[str, Any]:
-    """Explain again what must have another map: another class, planted evidence."""
+    """Return the figures of tests that should change the map: another class, planted evidence."""
     scored, image = question.scored, question.image
     planted = None
     explained = _explained(method, scored, image)
@@ -278,7 +278,7 @@ def _held_against_itself(method: Method, question: ImageQuery, reference: Tensor
 
         planted = planted_evidence(with_term, reference, explained, question.logit, seed=scored.seed)
     other = None
-    if question.other is not None:  # where nothing of that class comes back there are no ranks to compare
+    if question.other is not None:
         other = _map_of(method, replace(scored, target=question.other), image)
     return {
         "other_class": None if other is None or reference is None else spearman(other, reference),
@@ -288,7 +288,7 @@ def _held_against_itself(method: Method, question: ImageQuery, reference: Tensor
 
 
 def _explained(method: Method, scored: Scored, image: Tensor) -> Tensor | None:
-    """Return the tensor a method explains, `(1, C, rows, columns)`; None where it has rules of its own."""
+    """Return the tensor a method explains, `(1, C, rows, columns)`; None for methods of the whole pass."""
     if method.kind == LAYER:
         layer = scored.find(scored, image)
         return layer.layout.maps(scored.at(layer, image).activation)

@@ -1,4 +1,4 @@
-"""What a person asked `explain` for, checked before anything heavy is imported. Standard library."""
+"""The options of `explain`, checked before anything heavy is imported. Standard library."""
 
 import re
 
@@ -7,8 +7,8 @@ from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
 
 AUTO, ALL = "auto", "all"
-# Cheap, and each says something else: a layer's cells in logits, the pixels' way from a blank image, and where a
-# network allows it its rules of relevance or its flow of attention. They are left out where they do not fit.
+# Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
+# propagation or attention flow. Methods that do not fit are omitted.
 _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
 METHODS = (
     *("hirescam", "gradcam", "gradcam++", "layercam", "finercam", "saliency", "input-x-gradient"),
@@ -16,29 +16,29 @@ METHODS = (
 )
 
 
-def choose_methods(asked: str, against: str | None = None) -> tuple[str, ...]:
-    """Return the methods that `auto`, `all` or a list of names stands for; `against` wants Finer-CAM among them."""
-    if asked in (AUTO, ALL):
-        chosen = METHODS if asked == ALL else _OF_AUTO
+def choose_methods(method: str, against: str | None = None) -> tuple[str, ...]:
+    """Return the methods of `auto`, `all` or a list of names; `against` needs Finer-CAM among them."""
+    if method in (AUTO, ALL):
+        chosen = METHODS if method == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
-    known = {_letters(name): name for name in METHODS}
-    parts = [part.strip() for part in asked.split(",") if part.strip()]
-    names = tuple(dict.fromkeys(known.get(_letters(part), part) for part in parts))
-    for name in names or (asked,):
+    spellings = {_letters(name): name for name in METHODS}
+    parts = [part.strip() for part in method.split(",") if part.strip()]
+    names = tuple(dict.fromkeys(spellings.get(_letters(part), part) for part in parts))
+    for name in names or (method,):
         check_choice("method", name, (AUTO, ALL, *METHODS))
     if against is not None and "finercam" not in names:
         raise UsageError(f"'--against {against}' is only for finercam", "--method finercam")
     return names
 
 
-def receipt_kind(asked: str | bool) -> str:
+def receipt_kind(receipt: str | bool) -> str:
     """Return `quick`, `full` or `none`; True is the default, False none."""
-    if isinstance(asked, bool):
-        return QUICK if asked else NONE
-    check_choice("receipt", asked, RECEIPTS)
-    return asked
+    if isinstance(receipt, bool):
+        return QUICK if receipt else NONE
+    check_choice("receipt", receipt, RECEIPTS)
+    return receipt
 
 
 def _letters(name: str) -> str:
-    """Return what `Grad-CAM`, `grad_cam` and `GradCAM` have in common."""
+    """Normalise a name, so that `Grad-CAM`, `grad_cam` and `GradCAM` are equal."""
     return re.sub("[-_ ]", "", name.lower())

@@ -1,4 +1,4 @@
-"""A model and what is explained of it, as a function from prepared images to one number each."""
+"""A model and its target as a function from preprocessed images to one number each."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """What is explained of a model's output."""
+    """The explained number of a model's output."""
 
     @property
     def words(self) -> str:
-        """`207 (golden retriever)`."""
+        """The target in words, such as `207 (golden retriever)`."""
 
     def score(self, output: Any) -> Tensor:
         """Return the logit of every image, `(N,)` float32, differentiable."""
 
     def probability(self, output: Any) -> Tensor:
-        """Return the same as a share of certainty, `(N,)` in 0..1."""
+        """Return the probability of every image, `(N,)` in 0..1."""
 
 
 @dataclass(frozen=True, slots=True)
 class LayerGradient:
-    """What stood at one place of the pass, the gradient of the score with respect to it, and the score, `(N,)`."""
+    """One value of the pass, the gradient of the score with respect to it, and the score, `(N,)`."""
 
     activation: Tensor
     gradient: Tensor
@@ -39,7 +39,7 @@ class LayerGradient:
 
 @dataclass(slots=True)
 class Counted:
-    """A run that counts the images it is given, in `images`."""
+    """A run that counts its images in `images`."""
 
     run: Run
     images: int = 0
@@ -51,15 +51,15 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """A model that is open, and its target.
+    """An open model and its target.
 
     Attributes:
-        run: from images `(N, C, H, W)` to the model's output; given a copy, as a model may work in place.
-        batch: images in one pass.
-        find: the layer at which one image is explained.
-        seed: of whatever a method draws.
-        term: planted evidence: added to the score, a function of the pixels where those are explained, else of the
-            layer's maps, `(N, C, rows, columns)`.
+        run: from images `(N, C, H, W)` to the model's output; call it with a copy, as a model may work in place.
+        batch: images per pass.
+        find: returns the layer to explain for one image.
+        seed: the seed of random methods.
+        term: planted evidence, added to the score: a function of the explained pixels or of the layer's maps,
+            `(N, C, rows, columns)`.
     """
 
     run: Counted
@@ -77,15 +77,15 @@ class Scored:
     def probability(self, images: Tensor) -> Tensor:
         """Return the probability of the target for every image, `(N,)`."""
         with torch.no_grad():
-            given = (some.clone() for some in images.split(self.batch))
-            return torch.cat([self.target.probability(self.run(some)) for some in given])
+            copies = (some.clone() for some in images.split(self.batch))
+            return torch.cat([self.target.probability(self.run(some)) for some in copies])
 
     def _score(self, output: Any, explained: Tensor) -> Tensor:
         score = self.target.score(output)
         return score if self.term is None else score + self.term(explained)
 
     def gradients(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Give scores and their gradients by the pixels, batch by batch: `(n,)` and `(n, C, H, W)`."""
+        """Yield scores and their gradients with respect to the pixels, by batch: `(n,)` and `(n, C, H, W)`."""
         for some in images.split(self.batch):
             pixels = some.detach().clone().requires_grad_()
             score = self._score(self.run(pixels.clone()), pixels)
@@ -98,9 +98,9 @@ class Scored:
             yield score.detach(), gradient
 
     def at(self, layer: "ExplainedLayer", image: Tensor, *, is_blank: bool = False) -> LayerGradient:
-        """Run once and look at one layer; only what comes behind it is kept for the gradient.
+        """Run once and return activation and gradient of one layer, replaced by zeros with `is_blank`.
 
-        `is_blank`: put zeros there.
+        The graph begins at the layer.
         """
         image = image.clone()
         with Cut(image, layer.place, is_blank=is_blank) as cut:
@@ -109,13 +109,13 @@ class Scored:
         score = self._score(output, layer.layout.maps(leaf))
         gradient = torch.zeros_like(leaf)
         if score.requires_grad:
-            (found,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
-            gradient = gradient if found is None else found
+            (gradient_at_leaf,) = torch.autograd.grad(score.sum(), leaf, allow_unused=True)
+            gradient = gradient if gradient_at_leaf is None else gradient_at_leaf
         return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
 
 
 def not_connected() -> Exception:
-    """Return the error for a score that is made of nothing that comes from the image."""
+    """Return the error for a score without a gradient to the image."""
     from modelscope_cli.analysis.explaining.layer import UnfitError
 
     message = "no gradient leads from the score back to the image"

@@ -1,4 +1,4 @@
-"""What is explained: the logit of one class, or whatever else a target follows in the output of a model."""
+"""The targets of `explain`: the logit of one class, or any other number of the model's output."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, c
 from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.errors import UsageError
 
-_CONTRAST, _NEAREST = 0.6, 3  # Finer-CAM, Zhang et al. 2025, section 3: the share taken off, and of how many
+_CONTRAST, _NEAREST = 0.6, 3  # weight and number of other classes; Zhang et al. 2025, section 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +21,9 @@ class ClassTarget:
     """The logit of one class.
 
     Attributes:
-        has_several: whether each class is decided on its own.
-        against: the class a contrast holds it against; None for the three nearest.
-        is_contrast: whether the score is the logit less 0.6 of that of the others, which Finer-CAM explains.
-        n_classes: how many there are.
+        has_several: whether an image can have several classes (multi-label).
+        against: the class of the contrast; None for the three nearest.
+        is_contrast: whether the score is the logit minus 0.6 times that of other classes, as for Finer-CAM.
     """
 
     reader: OutputReader
@@ -41,8 +40,8 @@ class ClassTarget:
 
     def score(self, output: Any) -> Tensor:
         logits = self._logits(output)
-        own = logits[:, self.index]
-        return own - _CONTRAST * self._others(logits) if self.is_contrast else own
+        logit = logits[:, self.index]
+        return logit - _CONTRAST * self._others(logits) if self.is_contrast else logit
 
     def probability(self, output: Any) -> Tensor:
         activation = "sigmoid" if self.has_several else "softmax"
@@ -50,7 +49,7 @@ class ClassTarget:
 
     @property
     def least_probability(self) -> float:
-        """Return the probability below which a class is not found in an image: 2.5 times that of chance, to 0.5."""
+        """The probability below which a class counts as absent: 2.5 times that of chance, from 0.05 to 0.5."""
         return max(0.05, min(2.5 / max(self.n_classes, 1), 0.5))
 
     def runner_up(self, output: Any) -> "ClassTarget":
@@ -72,7 +71,7 @@ class ClassTarget:
 
 @dataclass(frozen=True, slots=True)
 class OtherTarget:
-    """A box, pixels, one number, a likeness: one image tells what it is, so that images go by one at a time."""
+    """A box, pixels, a number or a similarity, which depends on its image, so that images run one at a time."""
 
     reader: OutputReader
     image: Tensor
@@ -93,7 +92,7 @@ class OtherTarget:
 def choose_target(
     reader: OutputReader, aim: TargetSpec, against: str | None, image: Tensor, output: Any
 ) -> ClassTarget | OtherTarget:
-    """Return what a target means for one image, `(1, C, H, W)`, and the output for it."""
+    """Return the target for one image, `(1, C, H, W)`, and its output."""
     answer, labels = reader.read(output, (image,), 1), reader.categories
     said = answer.main
     if not isinstance(said, ClassScores) or not aim.is_class:
@@ -111,5 +110,5 @@ def choose_target(
     )
 
 
-def _index(typed: str, said: ClassScores, labels: Sequence[str] | None) -> int:
-    return class_index(typed, said.n_classes, labels)
+def _index(text: str, output: ClassScores, labels: Sequence[str] | None) -> int:
+    return class_index(text, output.n_classes, labels)

@@ -31,9 +31,10 @@ class Method:
     """One method.
 
     Attributes:
-        explain: makes the map; `briefly`: a map for comparisons, of which many are made.
-        kind: what it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by rules of its own.
-        units: what the map is in; nothing where it has no unit.
+        explain: computes the map.
+        kind: what it differentiates or changes: the `layer`, the `pixels`, or the whole `pass` by its own rules.
+        units: the unit of the map; empty without one.
+        brief: a faster variant for comparisons.
     """
 
     explain: Callable[[Scored, Tensor], Map]

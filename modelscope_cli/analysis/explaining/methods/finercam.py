@@ -1,4 +1,4 @@
-"""Finer-CAM: Grad-CAM of by how much a class is ahead of those it is mistaken for; Zhang et al. 2025, section 3."""
+"""Finer-CAM: Grad-CAM of the margin between a class and similar ones; Zhang et al. 2025, section 3."""
 
 from dataclasses import replace
 
@@ -12,7 +12,7 @@ from modelscope_cli.analysis.explaining.target import ClassTarget
 
 
 def finercam(scored: Scored, image: Tensor) -> Map:
-    """Return the weighted sum of the layer's channels, against one class or the three nearest."""
+    """Return the weighted sum of the layer's channels, compared with one class or the three nearest."""
     if not isinstance(scored.target, ClassTarget):
         raise UnfitError(
             "finercam compares a class with others, and the target is not a class", "--method gradcam"

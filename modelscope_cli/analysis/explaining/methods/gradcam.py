@@ -1,6 +1,6 @@
-"""Grad-CAM: the activation weighted by the gradient's mean over the places, channel by channel.
+"""Grad-CAM: the activation weighted by the gradient's mean over positions, channel by channel.
 
-Selvaraju et al. 2017, equations 1 and 2, without the ReLU at the end: what speaks against the class stays visible.
+Selvaraju et al. 2017, equations 1 and 2, without the final ReLU, so that evidence against the class stays visible.
 """
 
 from torch import Tensor

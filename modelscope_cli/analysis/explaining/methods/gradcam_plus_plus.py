@@ -1,7 +1,7 @@
-"""Grad-CAM++: Grad-CAM with weights that count a small object as much as a large one.
+"""Grad-CAM++: Grad-CAM with weights that count small objects as much as large ones.
 
-Chattopadhay et al. 2018, equations 13, 14 and 19, for a score behind an exponential. The share of a cell is divided
-through by the square of its gradient, which needs no constant against a division by zero: 1 / (2 + A g).
+Chattopadhay et al. 2018, equations 13, 14 and 19, for the exponential of the score. The fraction is reduced by the
+square of the gradient to 1 / (2 + A g), which needs no constant against division by zero.
 """
 
 import torch

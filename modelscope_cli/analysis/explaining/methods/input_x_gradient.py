@@ -1,4 +1,4 @@
-"""Input x gradient: what each pixel adds to the logit, to first order; Shrikumar et al. 2016, section 3."""
+"""Input x gradient: the first-order contribution of each pixel to the logit; Shrikumar et al. 2016, section 3."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 
 def input_x_gradient(scored: Scored, image: Tensor) -> Map:
-    """Return the sum over a pixel's channels of value times gradient; the value is the prepared one."""
+    """Return the sum over channels of the preprocessed value times its gradient."""
     ((score, gradient),) = scored.gradients(image)
     cells = (image * gradient)[0].float().sum(0).cpu()
     return Map(cells, "the prepared pixel times its gradient", adds_up=share_of(cells, float(score)))

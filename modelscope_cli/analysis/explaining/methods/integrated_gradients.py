@@ -1,10 +1,9 @@
-"""Integrated gradients: the gradient along the straight way from a blank image, times that way.
+"""Integrated gradients: the gradient integrated along the straight path from a blank image, times that path.
 
-Sundararajan et al. 2017, equation 1. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`: none
-at the ends, where the gradient of a norm may be singular, most of them near. Each is weighted by `sin(k pi / n)`,
-the share of the way around it. The number of intervals is doubled, which takes over every old point, until the sum
-is within 2 % of the difference of the two logits twice running: on networks of ReLUs one good sum may be luck, and
-no rule converges steadily there.
+Sundararajan et al. 2017, equation 1. The points are those of Fejer's second rule, `(1 - cos(k pi / n)) / 2`, dense
+near the ends but not at them, where the gradient of a norm may be singular; each has the weight `sin(k pi / n)`.
+The number of intervals is doubled, which reuses all points, until the sum is within 2 % of the difference of the
+two logits twice in a row: for networks of ReLUs convergence is not steady, and one good sum may be luck.
 """
 
 import math
@@ -20,18 +19,17 @@ _ENOUGH, _FIRST, _MOST = 0.02, 8, 32  # relative error; intervals at first and a
 
 
 def integrated_gradients(scored: Scored, image: Tensor) -> Map:
-    """Return what each pixel adds to the logit on the way from an image of zeros, which is the mean colour where
-    images are normalised."""
+    """Return the contribution of each pixel to the logit, from an image of zeros, the mean colour if normalised."""
     return integrate(scored, image, torch.zeros_like(image))
 
 
 def integrate_briefly(scored: Scored, image: Tensor) -> Map:
-    """Return the same in the fewest points, for comparisons."""
+    """Return the same with the fewest points, for comparisons."""
     return integrate(scored, image, torch.zeros_like(image), most=_FIRST)
 
 
 def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST, most: int = _MOST) -> Map:
-    """Go from `blank` to `image`, in `first` intervals and more where they do not suffice, at most `most`."""
+    """Integrate from `blank` to `image` in `first` intervals, or more up to `most` until converged."""
     start, end = scored.scores(torch.cat([blank, image])).double().tolist()
     gap, way = end - start, (image - blank)[0].double()
     total = torch.zeros_like(way)
@@ -57,7 +55,7 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
 
 
 def _summed(scored: Scored, image: Tensor, blank: Tensor, angles: Sequence[float]) -> Tensor:
-    """Return the weighted sum of the gradients at some angles of the way, `(C, H, W)` float64."""
+    """Return the weighted sum of the gradients at some angles of the path, `(C, H, W)` float64."""
     total = torch.zeros_like(image[0], dtype=torch.float64)
     for first in range(0, len(angles), scored.batch):
         theta = torch.tensor(angles[first : first + scored.batch], dtype=torch.float64)[:, None, None, None]

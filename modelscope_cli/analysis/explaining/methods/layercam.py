@@ -1,4 +1,4 @@
-"""LayerCAM: HiResCAM of the gradients above zero only; Jiang et al. 2021, equations 4 to 6."""
+"""LayerCAM: HiResCAM with positive gradients only; Jiang et al. 2021, equations 4 to 6."""
 
 from torch import Tensor
 
@@ -7,6 +7,6 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 
 def layercam(scored: Scored, image: Tensor) -> Map:
-    """Return what speaks for the class in each cell, never below zero."""
+    """Return the evidence for the class in each cell, never below zero."""
     at = at_layer(scored, image)
     return at.map((at.gradient.relu() * at.activation).sum(0).relu())

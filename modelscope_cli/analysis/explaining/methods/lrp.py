@@ -2,9 +2,9 @@
 
 Bach et al. 2015; the composite of Kohlbrenner et al. 2020, section 3: the flat rule at the first convolution, the
 z+ rule at the others, the epsilon rule, with an epsilon of zero, at linear layers. Batch norm is folded into the
-convolution before it; a sum, a mean or a maximum passes relevance on in proportion. All of it is the gradient of a
-changed forward pass times what it is taken by (Montavon et al. 2019, section 10.3.2): a convolution gives z+ times
-z / z+, where the second is held fast.
+convolution before it; sums, means and maxima propagate relevance in proportion. Relevance is computed as input
+times gradient of a modified forward pass (Montavon et al. 2019, section 10.3.2): a convolution returns z+ times
+z / z+, where the second factor is detached.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored, not_connected
 
-# Functions that are linear in each piece and add nothing: their gradient times their input is their relevance.
+# Piecewise linear functions without an offset: their gradient times their input is their relevance.
 _IN_PROPORTION = {
     *(
         "relu",
@@ -66,15 +66,15 @@ class _Rules(Dataflow):
     """Runs a pass whose gradient times input is relevance.
 
     Attributes:
-        ones: what the flat rule takes in place of the image; None before the first convolution.
-        unknown: the first function that none of the rules covers.
+        ones: the input of the flat rule instead of the image; None before the first convolution.
+        unknown: the first function that no rule covers; empty if there is none.
     """
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
         self.ones: Tensor | None = None
         self.unknown = ""
-        self._convolved: Any = WeakTensorKeyDictionary()  # what a convolution gave -> what it was called with
+        self._convolved: Any = WeakTensorKeyDictionary()  # output of a convolution -> its arguments
 
     def compute(
         self, function: str, func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -94,7 +94,7 @@ class _Rules(Dataflow):
         return output
 
     def _convolve(self, output: Tensor, called: dict[str, Any]) -> Tensor:
-        """Return `output` with a graph that sends relevance on by the rule of this convolution."""
+        """Return `output` with a graph that propagates relevance by the rule of this convolution."""
         image, weight, bias = called["input"], called["weight"], called.get("bias")
         rest = {key: called[key] for key in _CONV[3:] if key in called}
         if self.number_of(image) == 0:
@@ -109,22 +109,22 @@ class _Rules(Dataflow):
 
 
 def _folded(called: dict[str, Any], norm: dict[str, Any]) -> dict[str, Any]:
-    """Return a convolution that does the batch norm behind it, too."""
+    """Return the arguments of a convolution that includes the batch norm after it."""
     mean, variance = norm["running_mean"], norm["running_var"]
     scale = (variance + norm.get("eps", 1e-5)).rsqrt()
     scale = scale if norm.get("weight") is None else scale * norm["weight"]
     shift = -mean * scale if norm.get("bias") is None else norm["bias"] - mean * scale
-    own = called.get("bias")
-    bias = shift if own is None else own * scale + shift
+    conv_bias = called.get("bias")
+    bias = shift if conv_bias is None else conv_bias * scale + shift
     return {**called, "weight": called["weight"] * scale[:, None, None, None], "bias": bias}
 
 
 def lrp(scored: Scored, image: Tensor) -> Map:
-    """Return the relevance of each pixel; the shares of biases are lost on the way."""
+    """Return the relevance of each pixel; the relevance of biases is lost."""
     pixels = image.detach().clone().requires_grad_()
-    given = pixels.clone()
-    with _Rules(given) as rules:
-        output = scored.run(given)
+    copy = pixels.clone()
+    with _Rules(copy) as rules:
+        output = scored.run(copy)
     if rules.unknown:
         message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
         raise UnfitError(message, "--method integrated-gradients")
@@ -132,9 +132,9 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]
     if not score.requires_grad:
         raise not_connected()
-    found = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
+    gradients = torch.autograd.grad(score.sum(), leaves, allow_unused=True)
     cells = torch.zeros(image.shape[-2:])
-    for leaf, gradient in zip(leaves, found, strict=True):
+    for leaf, gradient in zip(leaves, gradients, strict=True):
         if gradient is not None:
             cells += (leaf.detach() * gradient)[0].float().sum(0).cpu()
     return Map(

@@ -1,4 +1,4 @@
-"""Occlusion: by how much the logit falls where a window of the image is hidden; Zeiler & Fergus 2014, section 4.2.
+"""Occlusion: the drop of the logit when a window of the image is hidden; Zeiler & Fergus 2014, section 4.2.
 
 Large windows everywhere, then windows of half the side where the large ones mattered.
 """
@@ -11,13 +11,13 @@ from torch import Tensor
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.scored import Scored
 
-_SIDES, _REFINED = 7, 0.25  # windows along the short side; the share of them that is looked at again
+_SIDES, _REFINED = 7, 0.25  # windows along the short side; the share of them that is refined
 
 Window = tuple[int, int, int, int]  # top, left, bottom, right
 
 
 def windows(size: tuple[int, int], side: int, stride: int) -> list[Window]:
-    """Return windows that cover an image; the last of a row or column is cut off at the border."""
+    """Return windows that cover an image; the last of a row or column is clipped at the border."""
     tops, lefts = (range(0, max(length - side, 0) + min(stride, length), stride) for length in size)
     return [(y, x, min(y + side, size[0]), min(x + side, size[1])) for y in tops for x in lefts]
 
@@ -25,7 +25,7 @@ def windows(size: tuple[int, int], side: int, stride: int) -> list[Window]:
 def falls(
     scored: Scored, image: Tensor, hidden: list[Window], score: float
 ) -> Iterator[tuple[Window, float]]:
-    """Give by how much the logit falls where each window is zero, which is the mean colour of normalised images."""
+    """Yield the drop of the logit when each window is zero, the mean colour of normalised images."""
     for first in range(0, len(hidden), scored.batch):
         some = hidden[first : first + scored.batch]
         copies = image.repeat(len(some), 1, 1, 1)
@@ -35,7 +35,7 @@ def falls(
 
 
 def occlude(scored: Scored, image: Tensor, hidden: list[Window], score: float) -> Tensor:
-    """Return the mean fall over the windows that hide a pixel, `(H, W)` float64; NaN where none does."""
+    """Return the mean drop over the windows that hide a pixel, `(H, W)` float64; NaN where none does."""
     total, count = torch.zeros(2, *image.shape[-2:], dtype=torch.float64)
     for (top, left, bottom, right), fall in falls(scored, image, hidden, score):
         total[top:bottom, left:right] += fall
@@ -44,7 +44,7 @@ def occlude(scored: Scored, image: Tensor, hidden: list[Window], score: float) -
 
 
 def occlusion(scored: Scored, image: Tensor) -> Map:
-    """Return by how much the logit falls with each pixel's surroundings."""
+    """Return the drop of the logit when the surroundings of each pixel are hidden."""
     size = (image.shape[-2], image.shape[-1])
     score = float(scored.scores(image))
     side = max(min(size) // _SIDES, 1)
@@ -62,7 +62,7 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
     for n in chosen:
         top, left, bottom, right = coarse[n]
         part = detail[top:bottom, left:right] * (side / half) ** 2  # a small window hides less
-        # Where in the window, and no more than the window.
+        # Distribute within the window; the window's mean stays.
         cells[top:bottom, left:right] += part - part.mean()
     return Map(
         cells.float(),

@@ -1,6 +1,6 @@
-"""Attention rollout: where information flows through the attention of a transformer, whatever the class.
+"""Attention rollout: the flow of information through the attention of a transformer, independent of the class.
 
-Abnar & Zuidema 2020, section 3: the mean over the heads of each layer, half of it the skip connection, multiplied.
+Abnar & Zuidema 2020, section 3: the product over layers of the mean over heads, averaged with the skip connection.
 """
 
 import math
@@ -17,7 +17,7 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 
 class _Attention(Dataflow):
-    """Notes the attention of every layer, `(1, [heads,] tokens, tokens)`, whatever function computes it."""
+    """Records the attention of every layer, `(1, [heads,] tokens, tokens)`, computed by any function."""
 
     def __init__(self, image: Tensor) -> None:
         super().__init__(image)
@@ -42,7 +42,7 @@ class _Attention(Dataflow):
 
 
 def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
-    """Return what `scaled_dot_product_attention` computes on its way and does not give."""
+    """Return the attention weights that `scaled_dot_product_attention` does not return."""
     attn_mask, scale = kwargs.get("attn_mask"), kwargs.get("scale")
     logits = query @ key.transpose(-2, -1) * (scale or 1 / math.sqrt(query.shape[-1]))
     if attn_mask is not None:
@@ -53,19 +53,19 @@ def _shares(query: Tensor, key: Tensor, *_: Any, **kwargs: Any) -> Tensor:
 
 
 def rollout(scored: Scored, image: Tensor) -> Map:
-    """Return how much of the class token, or of the mean over the patches, comes from each patch."""
-    given = image.clone()
-    with torch.no_grad(), _Attention(given) as attention:
-        scored.run(given)
+    """Return the share of the class token, or of the mean over the patches, that comes from each patch."""
+    copy = image.clone()
+    with torch.no_grad(), _Attention(copy) as attention:
+        scored.run(copy)
     layer = scored.find(scored, image)
     n_patches = math.prod(layer.layout.grid)
-    # Windows stand in the place of images; keys that are pooled, or of other tokens, are another number.
+    # Windows would be a batch dimension above 1; pooled keys or other tokens would be another number of keys.
     sizes = {(shares.shape[0], *shares.shape[-2:]) for shares in attention.found}
     n_tokens = attention.found[0].shape[-1] if attention.found else 0
     if sizes != {(1, n_tokens, n_tokens)} or n_tokens < n_patches:
-        what = "attention within windows or among other tokens" if sizes else "no attention among all patches"
+        kind = "attention within windows or among other tokens" if sizes else "no attention among all patches"
         raise UnfitError(
-            f"rollout needs the same tokens in every layer, and this model has {what}", "--method hirescam"
+            f"rollout needs the same tokens in every layer, and this model has {kind}", "--method hirescam"
         )
     flow = torch.eye(n_tokens, device=image.device)
     for shares in attention.found:

@@ -1,4 +1,4 @@
-"""Saliency: the largest |gradient| of a pixel's channels; Simonyan et al. 2014, section 3. It has no sign."""
+"""Saliency: the largest |gradient| of a pixel's channels, unsigned; Simonyan et al. 2014, section 3."""
 
 from torch import Tensor
 
@@ -7,6 +7,6 @@ from modelscope_cli.analysis.explaining.scored import Scored
 
 
 def saliency(scored: Scored, image: Tensor) -> Map:
-    """Return how much the logit moves with each pixel."""
+    """Return the sensitivity of the logit to each pixel."""
     ((_, gradient),) = scored.gradients(image)
     return Map(strongest(gradient[0].float()), "the largest |gradient| of a pixel's channels")

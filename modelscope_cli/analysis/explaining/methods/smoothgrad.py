@@ -16,7 +16,7 @@ COPIES, SHARE = 25, 0.15
 
 
 def noisy_copies(image: Tensor, seed: int) -> Iterator[Tensor]:
-    """Give the copies, `(1, C, H, W)`."""
+    """Yield noisy copies of an image, `(1, C, H, W)`."""
     generator = torch.Generator().manual_seed(seed)
     deviation = SHARE * float(image.max() - image.min())
     for _ in range(COPIES):
@@ -24,7 +24,7 @@ def noisy_copies(image: Tensor, seed: int) -> Iterator[Tensor]:
 
 
 def smoothgrad(scored: Scored, image: Tensor) -> Map:
-    """Return how much the logit moves with each pixel, near this image; it has no sign."""
+    """Return the unsigned sensitivity of the logit to each pixel, averaged near the image."""
     total = torch.zeros_like(image[0], dtype=torch.float64)
     copies = noisy_copies(image, scored.seed)
     while some := list(itertools.islice(copies, scored.batch)):

@@ -1,7 +1,7 @@
-"""The receipt of an explanation: what it is held against, and where it points. Pure functions over maps.
+"""The receipt of an explanation: tests of a map, and where it points. Pure functions over maps.
 
-`Faithfulness(probability, image).of(map)` and `location(map, inside)` give figures by their names in a `Receipt`;
-`agreement`, `randomisation`, `spearman` (for another class) and `planted_evidence` give one or two each. `judged`
-names the tests a receipt fails, `winner_first` orders the methods, `read_requirements` reads `--require`.
-`EvidenceOfFolder` adds up the maps of a folder, and `Region` is where `--box` or `--mask` is for the model.
+`Faithfulness(probability, image).of(map)` and `location(map, inside)` return figures by their names in a `Receipt`;
+`agreement`, `randomisation`, `spearman` (for another class) and `planted_evidence` return one or two each. `judged`
+answers the tests, `winner_first` ranks the methods, `read_requirements` parses `--require`. `EvidenceOfFolder` sums
+the maps of a folder, and `Region` maps `--box` or `--mask` to the model's input.
 """

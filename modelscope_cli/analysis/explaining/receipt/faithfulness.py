@@ -1,12 +1,11 @@
 """Does the model need the pixels a map points at? Covering; insertion, deletion and ROAD, against chance and edges.
 
-Covering shows the model random halves of the image, the same for every map: what a map says was left of the
-evidence has to go with what the model still says (the correlation of Bhatt et al. 2020). Copies of the map at other
-places say how well such a map does by chance, and cost no pass.
+Covering shows the model random halves of the image, the same for every map, and correlates the evidence left in the
+map with the model's score (Bhatt et al. 2020). Shifted copies of the map measure chance, without further passes.
 
-Insertion and deletion (Petsiuk et al. 2018, RISE) use the order of the pixels alone, and show the model images
-it was not trained on (Gomez et al. 2022); ROAD (Rong et al. 2022) fills the holes with what lies around them. They
-are known to disagree, so all are reported.
+Insertion and deletion (Petsiuk et al. 2018, RISE) use only the order of the pixels, and show the model images
+unlike its training data (Gomez et al. 2022); ROAD (Rong et al. 2022) imputes removed pixels from their neighbours.
+They are known to disagree, so all are reported.
 """
 
 import math
@@ -34,24 +33,24 @@ from modelscope_cli.records.explain import Curves
 
 NOISE = 0.01
 _MOST_SWEEPS = 500
-_TOLERANCE = 1e-4  # of the residual, relative to the right side; a tenth of the noise and less in the pixels
+_TOLERANCE = 1e-4  # of the residual, relative to the right side; at most a tenth of the noise in the pixels
 
 
 def impute(image: Tensor, known: Tensor, generator: torch.Generator, noise: float = NOISE) -> Tensor:
-    """Return the image with the pixels that are not known imputed, and noise added to those.
+    """Return the image with the other pixels imputed and noise added to them.
 
     Args:
         image: `(1, C, H, W)`.
-        known: `(H, W)` bool; at least one is.
-        noise: its standard deviation, in units of the image.
+        known: `(H, W)` bool, at least one True.
+        noise: the standard deviation of the noise, in units of the image.
     """
-    drawn = torch.randn(image.shape, generator=generator).to(image)
-    return torch.where(known, image, linear_imputation(image.float(), known).to(image) + noise * drawn)
+    values = torch.randn(image.shape, generator=generator).to(image)
+    return torch.where(known, image, linear_imputation(image.float(), known).to(image) + noise * values)
 
 
 def linear_imputation(image: Tensor, known: Tensor, tolerance: float = _TOLERANCE) -> Tensor:
     """Solve for the pixels that are not known: `(1, C, H, W)` and `(H, W)` bool to `(1, C, H, W)`."""
-    planes = image[0][:, None]  # the channels are as many systems with one matrix
+    planes = image[0][:, None]  # one linear system per channel, with the same matrix
     unknown = (~known).to(planes.dtype)
     degree = _around(torch.ones_like(planes[:1]))
 
@@ -76,9 +75,9 @@ def linear_imputation(image: Tensor, known: Tensor, tolerance: float = _TOLERANC
 
 
 def _around(x: Tensor) -> Tensor:
-    """Weighted sum of the eight neighbours; none beyond the border.
+    """Return the weighted sum of the eight neighbours, zero beyond the border.
 
-    (1, 2, 1) along both sides, but for the middle; slices take a quarter of the time of a convolution.
+    The kernel is (1, 2, 1) along both sides without its middle; slices are four times as fast as a convolution.
     """
     rows = 2 * x
     rows[..., 1:] += x[..., :-1]
@@ -94,7 +93,7 @@ def _dot(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _from_coarse(planes: Tensor, known: Tensor) -> Tensor:
-    """Fill holes with means of what is known around, taken at the finest scale at which anything is known there."""
+    """Fill holes with the mean of the known pixels around, at the finest scale that has any."""
     if known.all() or min(planes.shape[-2:]) < 2:
         return planes
     pooled = F.avg_pool2d(known, 2, ceil_mode=True)
@@ -110,27 +109,24 @@ with without_dynamo():
 Function = Callable[[Tensor], Tensor]  # images (N, C, H, W) to a number each, (N,)
 
 STEPS = 10
-N_RANDOM = 19  # a map above all of them is so by chance once in twenty times
-N_COPIES, N_BEATEN = 99, 90  # a map above 90 of its copies is so by chance once in ten times
-N_HALVES = 8  # pairs of complementary halves of each size of patch, for each baseline
-PATCHES = (1 / 8, 3 / 16)  # their sides, of the short side of the image
-_COARSE = (0, 8, 5, 4, 3)  # patches a side of random rankings; 0 of single pixels
+N_RANDOM = 19  # a map exceeds all of them by chance once in twenty times
+N_COPIES, N_BEATEN = 99, 90  # a map exceeds 90 of its copies by chance once in ten times
+N_HALVES = 8  # pairs of complementary halves per patch size and baseline
+PATCHES = (1 / 8, 3 / 16)  # sides of patches relative to the short side of the image
+_COARSE = (0, 8, 5, 4, 3)  # patches per side of random rankings; 0 for single pixels
 COVERED = 2 * 2 * len(PATCHES) * N_HALVES
 REMOVED = (0.2, 0.4, 0.6, 0.8)
-# A baseline of which the model says three quarters of what it says of the image is not blank: a normalised curve
-# would divide by what is left, and leave any scale.
+# Smallest relative drop of the score from the image to a baseline: curves are divided by it.
 _LEAST_GAP = 0.25
-_LEAST_LOST = (
-    0.1  # of what the model says, when half the image is covered; covering looks at differences alone
-)
+_LEAST_LOST = 0.1  # smallest relative drop of the score when half the image is covered
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one ranking of the pixels came to.
+    """The figures of one ranking of the pixels.
 
     Attributes:
-        insertion, deletion: areas under the normalised curves, means over the baselines that have any.
+        insertion, deletion: areas under the normalised curves, averaged over the baselines that have one.
     """
 
     insertion: float | None
@@ -140,14 +136,14 @@ class Measured:
 
     @property
     def gain(self) -> float | None:
-        """Insertion - deletion; one order of the pixels and its reverse have opposite ones."""
+        """Insertion - deletion; its sign changes when the order of the pixels is reversed."""
         if self.insertion is None or self.deletion is None:
             return None
         return self.insertion - self.deletion
 
 
 class Faithfulness:
-    """One image and what the model says of it; holds any number of maps against that."""
+    """Tests of any number of maps of one image."""
 
     def __init__(
         self,
@@ -159,28 +155,27 @@ class Faithfulness:
         is_normalised: bool = True,
         whole: float | None = None,
     ) -> None:
-        """Run the model on nothing yet.
+        """Store the arguments; the model runs later.
 
         Args:
-            probability: of the target, for at most `batch` images at once; called without gradients.
-            image: `(1, C, H, W)`, prepared.
-            seed: of ties, of random rankings and of the noise; a map's figures depend on nothing before them.
-            is_normalised: whether zero is the mean colour of the data, as behind a preset; else the mean colour of
-                the image itself is used.
-            whole: what the model says of the image, where that is known.
+            probability: returns that of the target for at most `batch` images; called without gradients.
+            image: `(1, C, H, W)`, preprocessed.
+            seed: the seed of ties, random rankings and noise; figures do not depend on the order of calls.
+            is_normalised: whether zero is the mean colour of the data; otherwise the image's mean colour is used.
+            whole: the probability for the whole image, if known.
         """
         self._probability, self._image, self._batch = probability, image.detach(), batch
         self._seed, self._is_normalised, self._whole = seed, is_normalised, whole
 
     def covering(self, scores: Tensor) -> dict[str, float | None]:
-        """Return how well a map, `(H, W)`, knows which halves of the image matter; names as in a `Receipt`."""
+        """Return how well a map, `(H, W)`, predicts which halves of the image matter; names as in a `Receipt`."""
         nothing = dict.fromkeys(("covering", "covering_chance", "covering_edges"))
         if self.unmade or not bool(scores.isfinite().all()) or scores.min() == scores.max():
             return nothing
-        own, edge, *others = self._correlations(
+        rho, edge, *others = self._correlations(
             [scores.cpu(), edges(self._image).cpu(), *moved_copies(scores.cpu(), N_COPIES, self._seed)]
         )
-        return {"covering": own, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
+        return {"covering": rho, "covering_chance": sorted(others)[N_BEATEN - 1], "covering_edges": edge}
 
     @property
     def left_half(self) -> Tensor:
@@ -191,19 +186,19 @@ class Faithfulness:
 
     @cached_property
     def unmade(self) -> str:
-        """Why covering cannot be made; nothing where it can."""
-        said = self._covered[1]
+        """Why covering cannot be tested; empty if it can."""
+        outputs = self._covered[1]
         whole = self._whole if self._whole is not None else next(self._say([self._image]))
-        if not (math.isfinite(whole) and all(map(math.isfinite, said))):
+        if not (math.isfinite(whole) and all(map(math.isfinite, outputs))):
             return "what the model says of the image half covered is not finite"
-        left = min(fmean(said[n :: len(self._baselines)]) for n in range(len(self._baselines)))
-        if whole - left >= _LEAST_LOST * max(abs(whole), abs(left)) > 0:
+        lowest = min(fmean(outputs[n :: len(self._baselines)]) for n in range(len(self._baselines)))
+        if whole - lowest >= _LEAST_LOST * max(abs(whole), abs(lowest)) > 0:
             return ""
         return "the model says nearly the same, or more, of the image half covered"
 
     @cached_property
     def _covered(self) -> tuple[Tensor, tuple[float, ...]]:
-        """The halves that stay, `(N, H, W)` bool, and what the model says of each, one after the other baseline."""
+        """The visible halves, `(N, H, W)` bool, and the probability for each half and baseline."""
         halves = random_halves(self._size, PATCHES, N_HALVES, self._seed)
         images = (
             torch.where(half.to(self._image.device), self._image, blank)
@@ -213,52 +208,52 @@ class Faithfulness:
         return halves, tuple(self._say(images))
 
     def _correlations(self, maps: Sequence[Tensor]) -> list[float]:
-        """Correlate the sum of each map over the halves with what was said; both less their mean in every group."""
-        halves, said = self._covered
+        """Correlate the sum of each map over the halves with the model's output, both centred in each group."""
+        halves, outputs = self._covered
         n_blanks = len(self._baselines)
-        values = torch.tensor(said, dtype=torch.float64)
+        values = torch.tensor(outputs, dtype=torch.float64)
         if ((values >= 0) & (values <= 1)).all():
             values = torch.logit(values, 1e-6)
         values = values.view(len(PATCHES), -1, n_blanks)
         sums = _pooled(halves.float()).flatten(1) @ _pooled(torch.stack(list(maps)).float()).flatten(1).T
         groups = sums.double().view(len(PATCHES), -1, 1, len(maps))
         expected = (groups - groups.mean(1, keepdim=True)).expand(-1, -1, n_blanks, -1).flatten(0, 2)
-        seen = (values - values.mean(1, keepdim=True)).flatten()
-        length = seen.norm() * expected.norm(dim=0)
-        return torch.where(length > 0, seen @ expected / length, torch.zeros_like(length)).tolist()
+        observed = (values - values.mean(1, keepdim=True)).flatten()
+        length = observed.norm() * expected.norm(dim=0)
+        return torch.where(length > 0, observed @ expected / length, torch.zeros_like(length)).tolist()
 
     def of(self, scores: Tensor) -> dict[str, Any]:
-        """Return the figures of a map, `(H, W)`, under the names they have in a `Receipt`; all but covering.
+        """Return the figures of a map, `(H, W)`, by their names in a `Receipt`, without covering.
 
-        Insertion and deletion take two baselines, 10 steps and both end points; the area is a trapezoid's.
+        Insertion and deletion use two baselines, 10 steps and the trapezoidal rule.
         """
-        found = self._measure(ranking(scores.to(self._image.device), self._seed))
+        measured = self._measure(ranking(scores.to(self._image.device), self._seed))
         chance, edge = self.chance, self.edges
         insertion, deletion = (
-            _mean(getattr(one, way) for one in chance) for way in ("insertion", "deletion")
+            _mean(getattr(random, way) for random in chance) for way in ("insertion", "deletion")
         )
         return {
-            "insertion": found.insertion,
-            "deletion": found.deletion,
+            "insertion": measured.insertion,
+            "deletion": measured.deletion,
             "insertion_chance": insertion,
             "deletion_chance": deletion,
             "insertion_edges": edge.insertion,
             "deletion_edges": edge.deletion,
-            "insertion_ratio": _ratio(found.insertion, insertion),
-            "deletion_ratio": _ratio(found.deletion, deletion),
-            "percentile": percentile(found.gain, [one.gain for one in chance]),
-            "road": found.road,
-            # Of a random order the most and the least relevant pixels are the same by chance.
-            "road_chance": 0.0 if found.road is not None else None,
+            "insertion_ratio": _ratio(measured.insertion, insertion),
+            "deletion_ratio": _ratio(measured.deletion, deletion),
+            "percentile": percentile(measured.gain, [random.gain for random in chance]),
+            "road": measured.road,
+            # In a random order the most and the least relevant pixels are exchangeable.
+            "road_chance": 0.0 if measured.road is not None else None,
             "road_edges": edge.road,
-            "road_percentile": percentile(found.road, [one.road for one in chance]),
+            "road_percentile": percentile(measured.road, [random.road for random in chance]),
             "ties": share_of_ties(scores),
-            "curves": found.curves,
+            "curves": measured.curves,
         }
 
     @staticmethod
     def passes(n_maps: int) -> int:
-        """Return how many images `of` shows the model for so many maps, with what they are held against."""
+        """Return the number of passes of `of` for `n_maps` maps, references included."""
         curves, removals = 2 * 2 * (STEPS - 1), 2 * len(REMOVED)
         return (n_maps + N_RANDOM + 1) * (curves + removals)
 
@@ -266,7 +261,7 @@ class Faithfulness:
     def chance(self) -> tuple[Measured, ...]:
         """Random rankings, the same for every map: of single pixels, and of patches of several sizes.
 
-        Neighbours in an order are covered together, which alone is worth something; pixels by themselves are not.
+        Patches are needed because covering neighbouring pixels together has an effect by itself.
         """
         size, device = self._size, self._image.device
         ranks = (
@@ -277,7 +272,7 @@ class Faithfulness:
 
     @cached_property
     def edges(self) -> Measured:
-        """The image's edges as if they were an explanation."""
+        """The image's edges, measured like a map."""
         return self._measure(ranking(edges(self._image), self._seed))
 
     @property
@@ -294,16 +289,16 @@ class Faithfulness:
 
     @cached_property
     def _ends(self) -> tuple[float, ...]:
-        """What is said of the image, then of each baseline."""
+        """The probability for the image, then for each baseline."""
         return tuple(self._say([self._image, *self._baselines.values()]))
 
     def _say(self, images: Iterable[Tensor]) -> Iterator[float]:
-        """Ask the model about `(1, C, H, W)` images, of which no more than a batch are held at once."""
+        """Yield the probability for each `(1, C, H, W)` image, with at most one batch in memory."""
         waiting = iter(images)
         while chunk := list(islice(waiting, self._batch)):
             with torch.no_grad():
-                said = self._probability(torch.cat(chunk)).cpu().double()
-            yield from said.tolist()
+                outputs = self._probability(torch.cat(chunk)).cpu().double()
+            yield from outputs.tolist()
 
     def _measure(self, places: Tensor) -> Measured:
         counts = [round(places.numel() * step / STEPS) for step in range(STEPS + 1)]
@@ -330,7 +325,7 @@ class Faithfulness:
         )
 
     def _half_covered(self, places: Tensor, counts: Sequence[int]) -> Iterator[Tensor]:
-        """Yield for each baseline the image with its first pixels uncovered, then with them covered."""
+        """Yield, for each baseline, the image with only its first pixels visible, then with only these covered."""
         for blank in self._baselines.values():
             for count in counts:
                 yield torch.where(places < count, self._image, blank)
@@ -338,12 +333,14 @@ class Faithfulness:
                 yield torch.where(places < count, blank, self._image)
 
     def _road(self, places: Tensor) -> float | None:
-        """Mean of (LeRF - MoRF) / 2: the least relevant pixels removed, less the most relevant ones."""
+        """Return the mean of (LeRF - MoRF) / 2: least minus most relevant pixels removed first."""
         counts = [round(share * places.numel()) for share in REMOVED]
         most = [places >= count for count in counts]
         least = [places < places.numel() - count for count in counts]
-        said = list(self._say(self._imputed([*least, *most])))
-        return _mean([(a - b) / 2 for a, b in zip(said[: len(REMOVED)], said[len(REMOVED) :], strict=True)])
+        outputs = list(self._say(self._imputed([*least, *most])))
+        return _mean(
+            [(a - b) / 2 for a, b in zip(outputs[: len(REMOVED)], outputs[len(REMOVED) :], strict=True)]
+        )
 
     def _imputed(self, masks: Sequence[Tensor]) -> Iterator[Tensor]:
         generator = torch.Generator().manual_seed(self._seed)
@@ -352,12 +349,12 @@ class Faithfulness:
 
 
 def _pooled(maps: Tensor) -> Tensor:
-    """Bring maps `(N, H, W)` to at most 112 cells a side, which is enough for patches and quarters the work."""
+    """Pool maps `(N, H, W)` to at most 112 cells per side, enough for patches."""
     return F.adaptive_avg_pool2d(maps[:, None], (min(maps.shape[-2], 112), min(maps.shape[-1], 112)))[:, 0]
 
 
 def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:
-    """Return the area under a curve by trapezoids; None for no curve."""
+    """Return the area under a curve by the trapezoidal rule; None for an empty curve."""
     if not curve:
         return None
     return torch.trapezoid(
@@ -366,17 +363,17 @@ def area(shares: Sequence[float], curve: Sequence[float]) -> float | None:
 
 
 def percentile(value: float | None, others: Sequence[float | None]) -> float | None:
-    """Return the share of `others` that lies below a value; equal ones count half."""
-    known = [other for other in others if other is not None]
-    if value is None or not known:
+    """Return the share of `others` below a value; equal ones count half."""
+    numbers = [other for other in others if other is not None]
+    if value is None or not numbers:
         return None
-    return fmean((other < value) + 0.5 * (other == value) for other in known)
+    return fmean((other < value) + 0.5 * (other == value) for other in numbers)
 
 
 def _blurred(image: Tensor) -> Tensor:
-    """A Gaussian of a twentieth of the short side, 11 pixels at 224: objects are gone, their colours are not.
+    """Blur with a Gaussian of a twentieth of the short side, 11 pixels at 224: objects vanish, colours do not.
 
-    The 5 pixels of the paper, in a window of 11, leave many a class to be recognised.
+    With the 5 pixels of the paper, in a window of 11, many classes are still recognised.
     """
     sigma = min(image.shape[-2:]) / 20
     width = 2 * min(round(2.5 * sigma) + 1, min(image.shape[-2:]) - 1) + 1
@@ -384,8 +381,8 @@ def _blurred(image: Tensor) -> Tensor:
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(known) if known else None
+    numbers = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(numbers) if numbers else None
 
 
 def _ratio(value: float | None, other: float | None) -> float | None:

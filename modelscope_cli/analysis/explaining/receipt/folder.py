@@ -1,4 +1,4 @@
-"""Where is the evidence over a folder of images? Sums for each class and ten names, added up image by image."""
+"""Where is the evidence over a folder of images? Running sums per class, and the ten worst images."""
 
 import heapq
 from collections.abc import Mapping
@@ -15,9 +15,9 @@ BORDER = 0.1  # of each side
 
 
 def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
-    """Return the share of the positive part of a map, `(H, W)`, that lies where `inside`, bool, is true.
+    """Return the share of the positive part of a map, `(H, W)`, inside a bool mask; None if nothing is positive.
 
-    None where nothing is positive. (Wang et al. 2020, Score-CAM: the energy-based pointing game.)
+    The energy-based pointing game of Wang et al. 2020, Score-CAM.
     """
     positive = scores.cpu().double().clamp_min(0)
     whole = positive.sum()
@@ -25,9 +25,9 @@ def energy_inside(scores: Tensor, inside: Tensor) -> float | None:
 
 
 def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> float | None:
-    """Return the share of the strongest pixels, one as a rule, that lie inside or nearly so.
+    """Return the share of the strongest pixels (usually one) within `tolerance` pixels of the mask.
 
-    `tolerance`: how near, in pixels. None for a flat map, which points nowhere.
+    None for a flat map.
     """
     scores = scores.cpu()
     if scores.min() == scores.max():
@@ -39,7 +39,7 @@ def pointing(scores: Tensor, inside: Tensor, tolerance: int = TOLERANCE) -> floa
 
 
 def border_of(size: tuple[int, int]) -> Tensor:
-    """Return where the outer tenth of each side of `(H, W)` is, bool; at least one pixel of each."""
+    """Return a bool mask of the outer tenth of each side of `(H, W)`, at least one pixel."""
     mask = torch.ones(size, dtype=torch.bool)
     rows, columns = (max(round(BORDER * side), 1) for side in size)
     mask[rows : size[0] - rows, columns : size[1] - columns] = False
@@ -47,27 +47,27 @@ def border_of(size: tuple[int, int]) -> Tensor:
 
 
 def location(scores: Tensor, inside: Tensor | None = None) -> dict[str, float | None]:
-    """Return the figures of where a map's evidence is, `(H, W)`, under the names they have in a `Receipt`."""
-    found = {"border": energy_inside(scores, border_of((scores.shape[0], scores.shape[1])))}
+    """Return the figures of the position of a map's evidence, `(H, W)`, by their names in a `Receipt`."""
+    figures = {"border": energy_inside(scores, border_of((scores.shape[0], scores.shape[1])))}
     if inside is not None:
-        found["inside"] = energy_inside(scores, inside)
-        found["even_inside"] = inside.double().mean().item()
-        found["pointing"] = pointing(scores, inside)
-    return found
+        figures["inside"] = energy_inside(scores, inside)
+        figures["even_inside"] = inside.double().mean().item()
+        figures["pointing"] = pointing(scores, inside)
+    return figures
 
 
-GRID = 32  # a class keeps a map of so many cells a side, whatever the size of the images
+GRID = 32  # cells per side of the mean map of a class
 N_OUTLIERS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class EvidencePosition:
-    """Where the evidence of one image lies.
+    """The position of the evidence of one image; figures are None without positive evidence.
 
     Attributes:
-        border, within: the share of it at the border, and where the object is; None where there is none.
-        has_inside: whether somebody said where the object is.
-        share: of it in each of 32 x 32 cells, float64; None where there is none.
+        border, within: the share at the border and inside the object.
+        has_inside: whether the object's position was given.
+        share: the share in each of 32 x 32 cells, float64.
     """
 
     border: float | None
@@ -77,7 +77,7 @@ class EvidencePosition:
 
 
 def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:
-    """Look where the evidence of a map lies, `(H, W)`; `inside`: where the object is, bool."""
+    """Return the position of the evidence of a map, `(H, W)`; `inside` is a bool mask of the object."""
     positive = scores.detach().cpu().double().clamp_min(0)
     border = energy_inside(positive, border_of((scores.shape[0], scores.shape[1])))
     within = None if inside is None else energy_inside(positive, inside)
@@ -87,7 +87,7 @@ def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:
 
 @dataclass(slots=True)
 class _Sums:
-    """Of one class: running sums, never maps of single images."""
+    """Running sums of one class."""
 
     map: Tensor | None = None
     images: int = 0
@@ -98,7 +98,7 @@ class _Sums:
 
 @dataclass(slots=True)
 class EvidenceOfFolder:
-    """Adds up maps image by image; holds one small map a class and ten names, however many images there are."""
+    """Sums maps image by image; stores one small map per class and the names of ten images."""
 
     _sums: dict[str, _Sums] = field(default_factory=dict)
     _worst: list[tuple[float, int, str, str]] = field(default_factory=list)
@@ -106,7 +106,7 @@ class EvidenceOfFolder:
     _has_inside: bool = False
 
     def take(self, image: str, label: str, lies: EvidencePosition) -> None:
-        """Take in where the evidence of one image lies; every image counts alike."""
+        """Add the evidence of one image; all images have the same weight."""
         sums = self._sums.setdefault(label, _Sums())
         self._has_inside = lies.has_inside
         if lies.border is None or lies.share is None:
@@ -116,14 +116,14 @@ class EvidenceOfFolder:
         sums.border += lies.border
         sums.outside += 0.0 if lies.within is None else 1 - lies.within
         sums.map = lies.share if sums.map is None else sums.map + lies.share
-        # The first of equals stays; names never decide.
+        # Of equal images the first stays, whatever its name.
         entry = (lies.border if lies.within is None else 1 - lies.within, -self._n_seen, image, label)
         self._n_seen += 1
         push = heapq.heappush if len(self._worst) < N_OUTLIERS else heapq.heappushpop
         push(self._worst, entry)
 
     def whereabouts(self) -> Whereabouts:
-        """Return what the images so far add up to."""
+        """Return the result over the images so far."""
         classes = [
             ClassEvidence(
                 label,
@@ -135,19 +135,19 @@ class EvidenceOfFolder:
             for label, sums in self._sums.items()
         ]
         measure = "outside" if self._has_inside else "border"
-        classes.sort(key=lambda one: -(getattr(one, measure) or 0.0))
+        classes.sort(key=lambda evidence: -(getattr(evidence, measure) or 0.0))
         outliers = (
             Outlier(image, label, share) for share, _, image, label in sorted(self._worst, reverse=True)
         )
         return Whereabouts(tuple(classes), tuple(outliers), measure)
 
     def mean_maps(self) -> Mapping[str, Tensor]:
-        """Return for each class the mean share of the evidence in each of 32 x 32 cells; they add up to 1."""
+        """Return for each class the mean share of the evidence in each of 32 x 32 cells; the sum is 1."""
         maps = {label: (sums.map, sums.images) for label, sums in self._sums.items()}
         return {label: (total / n).float() for label, (total, n) in maps.items() if total is not None}
 
 
 def _small(share: Tensor) -> Tensor:
-    """Images differ in size; their shares are brought to one grid, and add up to 1 there again."""
+    """Pool the shares of an image to the common grid, with a sum of 1."""
     small = F.adaptive_avg_pool2d(share[None, None], (GRID, GRID))[0, 0]
     return small / small.sum()

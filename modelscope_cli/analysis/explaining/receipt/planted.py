@@ -1,9 +1,9 @@
-"""How much of evidence that is known to be there does a method give back? On the user's own model.
+"""Planted evidence: how much of a known term of the score does a method recover on the user's model?
 
-A term is added to the score: k times the mean, over a box, of the very tensor the method explains. That is the
-layer's activation for the CAM family and the pixels for saliency, integrated gradients or occlusion: a gradient at
-a layer cannot see a term of the pixels, which do not pass through it. The method explains the sum again, and what
-its map gained has to lie in the box: where a method is linear in the score, the gain is the map of the term alone.
+A term is added to the score: k times the mean, over a box, of the tensor the method explains: the layer's
+activation for the CAM family, which cannot see a term of the pixels, and the pixels for saliency, integrated
+gradients or occlusion. The method explains the sum, and the change of its map should be in the box: if a method is
+linear in the score, the change is the map of the term alone.
 """
 
 from collections.abc import Callable
@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1 in cells of the explained tensor, the ends not included
-Term = Callable[[Tensor], Tensor]  # the explained tensor (N, C, h, w) to a number each, (N,)
+Term = Callable[[Tensor], Tensor]  # from the explained tensor, (N, C, h, w), to (N,)
 
 N_PLANTS = 3
-_SIDE = 0.3  # of the tensor's
+_SIDE = 0.3  # relative to the tensor's
 _TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """What came back of planted evidence, means over the plants.
+    """Recovery of planted evidence, averaged over the boxes.
 
     Attributes:
-        in_box: share of the change of the map, in magnitude, that lies in the box; 0 where nothing changed.
-        recovered: what the map gained in the box, over the value of the term: 1 where maps add up to the score.
+        in_box: the share of the map's absolute change inside the box; 0 without a change.
+        recovered: the map's gain in the box over the value of the term; 1 if maps add up to the score.
     """
 
     in_box: float
@@ -42,26 +42,26 @@ def planted_evidence(
     *,
     seed: int = 0,
 ) -> Planted | None:
-    """Plant evidence in a few boxes, one after the other, and see what a method makes of it.
+    """Plant evidence in a few boxes, one at a time, and measure how much a method recovers.
 
     Args:
-        explain_again: the map of score + term, on the grid of `explained` (not enlarged, which would smear it).
-        reference: the map of the score alone, `(h, w)` too.
-        explained: the tensor the method explains, `(1, C, h, w)`: the term is a function of this.
-        score: what the model says; the term is made as large as that, or 1.
+        explain_again: returns the map of score + term, on the grid of `explained`.
+        reference: the map of the score alone, `(h, w)`.
+        explained: the tensor the method explains, `(1, C, h, w)`.
+        score: the score; the term has its magnitude, at least 1.
 
     Returns:
-        None where no box can be found whose mean is not zero.
+        None if every box has a mean of zero.
     """
-    found = []
+    plants = []
     for seed_of_plant in range(seed, seed + N_PLANTS):
         box = _choose_box(explained, seed_of_plant)
         if box is None:
             return None
         value = max(abs(score), 1.0)
         term = planted_term(box, value / _mean_over(box, explained).item())
-        found.append(given_back(explain_again(term) - reference, box, value))
-    return Planted(fmean(one.in_box for one in found), fmean(one.recovered for one in found))
+        plants.append(given_back(explain_again(term) - reference, box, value))
+    return Planted(fmean(plant.in_box for plant in plants), fmean(plant.recovered for plant in plants))
 
 
 def planted_term(box: Box, k: float) -> Term:
@@ -70,7 +70,7 @@ def planted_term(box: Box, k: float) -> Term:
 
 
 def given_back(gained: Tensor, box: Box, value: float) -> Planted:
-    """Say how much of a map's change, `(h, w)`, lies in the box, and how much of the term's value that is."""
+    """Return how much of a map's change, `(h, w)`, is in the box, and its ratio to the term's value."""
     x0, y0, x1, y1 = box
     gained = gained.cpu().double()
     inside = gained[y0:y1, x0:x1]
@@ -84,7 +84,7 @@ def _mean_over(box: Box, tensor: Tensor) -> Tensor:
 
 
 def _choose_box(explained: Tensor, seed: int) -> Box | None:
-    """Of a few boxes at random the one with the largest mean: a term of a place that is silent would be noise."""
+    """Return the box with the largest mean of a few random ones; None if all are zero."""
     generator = torch.Generator().manual_seed(seed)
     height, width = explained.shape[-2:]
     tall, wide = (max(round(_SIDE * side), 1) for side in (height, width))

@@ -1,7 +1,7 @@
-"""Does the map depend on the model? It must change when the weights become meaningless (Adebayo et al. 2018).
+"""Does the map depend on the model? It must change when the weights are shuffled (Adebayo et al. 2018).
 
-The head goes first: that is where maps which ignore what the classes weigh are found, such as guided backprop. All
-methods explain the same changed copies.
+The head is first: it reveals maps that ignore the weights of the classes, such as guided backprop. All methods
+explain the same changed models.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,21 +15,19 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.explaining.receipt.rankings import spearman
 
 N_STAGES = 4
-N_DRAWS = 3  # of the last stage: a map of 7 x 7 cells is a little like any other by chance
-Maps = Mapping[str, Tensor | None]  # by method; None of one that found no map
+N_DRAWS = 3  # of the last stage, because small maps are a little alike by chance
+Maps = Mapping[str, Tensor | None]  # by method; None without a map
 
 
 @dataclass(frozen=True, slots=True)
 class Randomised:
-    """How alike the maps of a model and of its ruins are.
+    """Rank correlation of the map with the maps of randomised models.
 
     Attributes:
-        head: mean rank correlation with the maps of two models: one whose head is shuffled, and one whose head is
-            the negative of that. Their correlations are opposite where a map is linear in the head; None where
-            neither had a map.
-        cascade: rank correlation of the two maps after each stage, the head first and then ever more of the model;
-            None where there was no map, or a flat one.
-        rho: mean of its magnitude over models with all weights shuffled; None where none of them had a map.
+        head: mean over two models, one with a shuffled head and one with its negative; these cancel if the map is
+            linear in the head. None if neither had a map.
+        cascade: after each stage, from the head down; None without a map, or for a flat one.
+        rho: mean magnitude over models with all weights shuffled; None if none of them had a map.
     """
 
     head: float | None
@@ -45,16 +43,16 @@ def randomisation(
     seed: int = 0,
     is_full: bool,
 ) -> dict[str, Randomised]:
-    """Shuffle the weights from the head down and explain again after each stage; the model is left as it was.
+    """Shuffle the weights from the head down and explain again after each stage; the model is restored.
 
-    The values of each parameter change places among themselves, so that activations stay about as large as they
-    were; statistics of batch norms stay. Without layers there is nothing to shuffle, and nothing is returned.
+    Values are permuted within each parameter, so that activations keep their magnitude; the statistics of batch
+    norms stay. Without layers, return an empty dict.
 
     Args:
-        layers: with parameters of their own, the head first, as `from_the_head` gives them.
-        explain_again: returns the maps that the model now has, `(H, W)` each.
-        references: the maps of the model as it is, by the same methods.
-        is_full: whether it goes on below the head.
+        layers: the layers with parameters, the head first, as returned by `from_the_head`.
+        explain_again: returns the maps of the changed model, `(H, W)` each.
+        references: the maps of the original model, by the same methods.
+        is_full: whether to continue below the head.
     """
     if not layers:
         return {}
@@ -63,13 +61,13 @@ def randomisation(
     if is_full:
         copies += [(end, seed + n, 1.0) for n, end in enumerate([*ends, *[len(layers)] * (N_DRAWS - 1)])][1:]
     rhos: dict[str, list[float | None]] = {name: [] for name in references}
-    for end, drawn, sign in copies:
-        with shuffled(layers[:end], torch.Generator().manual_seed(drawn), sign):
+    for end, draw_seed, sign in copies:
+        with shuffled(layers[:end], torch.Generator().manual_seed(draw_seed), sign):
             maps = explain_again()
         for name, reference in references.items():
-            found = maps[name]
-            rhos[name].append(None if found is None or reference is None else spearman(found, reference))
-    return {name: _summed_up(found, len(ends) if is_full else 0) for name, found in rhos.items()}
+            new_map = maps[name]
+            rhos[name].append(None if new_map is None or reference is None else spearman(new_map, reference))
+    return {name: _summed_up(values, len(ends) if is_full else 0) for name, values in rhos.items()}
 
 
 def _summed_up(rhos: list[float | None], n_stages: int) -> Randomised:
@@ -82,7 +80,7 @@ def _summed_up(rhos: list[float | None], n_stages: int) -> Randomised:
 
 
 def from_the_head(model: nn.Module, run: Callable[[], object]) -> list[nn.Module]:
-    """Return the layers with parameters of their own that a pass calls, the last called first."""
+    """Return the layers with direct parameters that a pass calls, the last called first."""
     order: dict[nn.Module, None] = {}
 
     def note(module: nn.Module, _: object) -> None:
@@ -99,10 +97,7 @@ def from_the_head(model: nn.Module, run: Callable[[], object]) -> list[nn.Module
 
 @contextmanager
 def shuffled(layers: list[nn.Module], generator: torch.Generator, sign: float = 1.0) -> Iterator[None]:
-    """Let the parameters of some layers hold their own values in other places, for as long as this is open.
-
-    Only what they point at is exchanged, so that the old values come back to the bit.
-    """
+    """Permute the values of each parameter of some layers inside the context; then restore them, bit for bit."""
     parameters = {id(p): p for layer in layers for p in layer.parameters(recurse=False)}.values()
     originals = [parameter.data for parameter in parameters]
     try:

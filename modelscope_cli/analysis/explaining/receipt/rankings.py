@@ -1,4 +1,4 @@
-"""Maps as orders of pixels: places, ties, rank correlation, and an order that knows nothing of the model."""
+"""Maps as rankings of pixels: ranks, ties, rank correlation, and rankings independent of the model."""
 
 from collections.abc import Mapping, Sequence
 
@@ -10,9 +10,9 @@ _SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
 
 
 def ranking(scores: Tensor, seed: int) -> Tensor:
-    """Return each pixel's place, `(H, W)` int64, 0 the highest score; equal scores come in random order.
+    """Return each pixel's rank, `(H, W)` int64, 0 for the highest score; ties are in random order.
 
-    A fixed order of equal scores would favour a corner of the image, and a threshold would remove all at once.
+    A fixed order of ties would favour a corner of the image.
     """
     flat = scores.flatten()
     shuffled = torch.randperm(len(flat), generator=torch.Generator().manual_seed(seed)).to(flat.device)
@@ -23,34 +23,34 @@ def ranking(scores: Tensor, seed: int) -> Tensor:
 
 
 def random_ranking(size: tuple[int, int], seed: int, device: torch.device, coarse: int = 0) -> Tensor:
-    """Return places drawn at random, `(H, W)` int64: of single pixels, or of `coarse` patches a side, smooth."""
+    """Return random ranks, `(H, W)` int64: of single pixels, or smooth with `coarse` patches per side."""
     if not coarse:
         return ranking(torch.zeros(size, device=device), seed)
-    drawn = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
-    smooth = F.interpolate(drawn, size=size, mode="bicubic", align_corners=False)[0, 0]
+    values = torch.randn(1, 1, coarse, coarse, generator=torch.Generator().manual_seed(seed))
+    smooth = F.interpolate(values, size=size, mode="bicubic", align_corners=False)[0, 0]
     return ranking(smooth.to(device), seed)
 
 
 def random_halves(size: tuple[int, int], patches: Sequence[float], n_pairs: int, seed: int) -> Tensor:
-    """Return halves of an image made of square patches, `(N, H, W)` bool, each with its complement behind it.
+    """Return random halves of an image made of square patches, `(N, H, W)` bool, each followed by its complement.
 
-    `patches`: their sides as shares of the short side, a group of `n_pairs` each; the grid is moved at random.
+    `patches` are sides relative to the short side, with `n_pairs` each; the grid is shifted at random.
     """
     generator = torch.Generator().manual_seed(seed)
     halves = []
     for patch in patches:
         side = max(round(patch * min(size)), 1)
         for _ in range(n_pairs):
-            drawn = torch.rand(*(length // side + 2 for length in size), generator=generator) < 0.5
+            is_visible = torch.rand(*(length // side + 2 for length in size), generator=generator) < 0.5
             top, left = torch.randint(side, (2,), generator=generator).tolist()
-            large = drawn.repeat_interleave(side, 0).repeat_interleave(side, 1)
+            large = is_visible.repeat_interleave(side, 0).repeat_interleave(side, 1)
             half = large[top : top + size[0], left : left + size[1]]
             halves += [half, ~half]
     return torch.stack(halves)
 
 
 def moved_copies(scores: Tensor, n: int, seed: int) -> list[Tensor]:
-    """Return copies of a map, `(H, W)`, at other places: rolled, by a quarter of one of the sides at least."""
+    """Return copies of a map, `(H, W)`, rolled by at least a quarter of one side."""
     generator = torch.Generator().manual_seed(seed)
     size, copies = scores.shape, []  # type: tuple[int, ...], list[Tensor]
     while len(copies) < n:
@@ -61,16 +61,13 @@ def moved_copies(scores: Tensor, n: int, seed: int) -> list[Tensor]:
 
 
 def share_of_ties(scores: Tensor) -> float:
-    """Return the share of the pixels whose score is that of another pixel."""
+    """Return the share of pixels whose score equals that of another pixel."""
     counts = scores.flatten().unique(return_counts=True)[1]
     return counts[counts > 1].sum().item() / scores.numel()
 
 
 def spearman(a: Tensor, b: Tensor) -> float | None:
-    """Return the rank correlation of two maps of one shape, equals at their mean rank.
-
-    None where one is flat or not finite.
-    """
+    """Return the rank correlation of two maps of one shape, ties at their mean rank; None if flat or not finite."""
     if not (a.isfinite().all() and b.isfinite().all()):
         return None
     first, second = (_centred_ranks(x) for x in (a, b))
@@ -85,13 +82,13 @@ def _centred_ranks(scores: Tensor) -> Tensor:
 
 
 def agreement(maps: Mapping[str, Tensor]) -> dict[str, float | None]:
-    """Return for each map, `(H, W)` all, its mean rank correlation with the others; None for a flat or lone one."""
+    """Return the mean rank correlation of each map, `(H, W)`, with the others; None for a flat or single one."""
     names = list(maps)
     pairs = {(a, b): spearman(maps[a], maps[b]) for i, a in enumerate(names) for b in names[i + 1 :]}
     means = {}
     for name in names:
-        own = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
-        means[name] = sum(own) / len(own) if own else None
+        rhos = [rho for pair, rho in pairs.items() if name in pair and rho is not None]
+        means[name] = sum(rhos) / len(rhos) if rhos else None
     return means
 
 

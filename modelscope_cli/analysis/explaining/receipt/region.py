@@ -1,4 +1,4 @@
-"""The part of an image that was named by `--box` or `--mask`, as the model sees it."""
+"""The region of an image given by `--box` or `--mask`, in the model's input."""
 
 from dataclasses import dataclass
 from typing import Self
@@ -20,8 +20,9 @@ class Region:
     """A box or a mask, in pixels of the image file.
 
     Attributes:
-        typed: what it was given as, for messages.
-        box: left, top, right, bottom, the last two not included; else `mask`, `L`, above half of white inside.
+        typed: the option, for messages.
+        box: left, top, right, bottom, the last two exclusive.
+        mask: an image of mode `L`, inside where brighter than 127.
     """
 
     typed: str
@@ -30,7 +31,7 @@ class Region:
 
     @classmethod
     def of_box(cls, text: str) -> Self:
-        """Read `x0,y0,x1,y1`."""
+        """Parse `x0,y0,x1,y1`."""
         try:
             x0, y0, x1, y1 = (round(float(part)) for part in text.split(","))
         except (ValueError, OverflowError) as error:
@@ -45,10 +46,10 @@ class Region:
         return cls(f"--mask {path}", mask=decode(ListedImage(path), "L"))
 
     def seen(self, size: tuple[int, int], preprocessing: Preprocessing) -> Tensor:
-        """Return where the region is in what the model sees, `(H, W)` bool: resized and cropped as the image is.
+        """Return the region as a mask of the model's input, `(H, W)` bool, resized and cropped like the image.
 
         Args:
-            size: width and height of the image file, turned upright.
+            size: width and height of the image file, after EXIF rotation.
         """
         mask = self.mask
         if self.box is not None:

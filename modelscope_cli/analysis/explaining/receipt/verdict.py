@@ -1,4 +1,4 @@
-"""Which explanation is best supported, and whether it meets what was required of it."""
+"""The tests of a receipt, the ranking of explanations, and requirements."""
 
 import math
 import operator
@@ -35,15 +35,15 @@ _COMPARISONS = {">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": ope
 _REQUIREMENT = re.compile(r"\s*([a-z_]+)\s*(>=|<=|>|<)\s*(\S+)\s*")
 _EXAMPLE = "--require 'covering>chance'"
 _VERDICT, _COMPLETENESS = "verdict", "completeness"
-_ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # of equally many the first
+_ANSWERS = (FAILED, NOT_MADE, NOT_TESTED, PASSED)  # ties are decided in this order
 
 
 @dataclass(frozen=True, slots=True)
 class _Test:
-    """`value COMPARISON bound` has to hold; a bound may be a number, or the name of one in the receipt.
+    """A test: `value COMPARISON bound` has to hold, where a bound is a number or a field of the receipt.
 
     Attributes:
-        failed: what is said where it does not.
+        failed: the message if it does not hold.
     """
 
     value: str
@@ -77,11 +77,11 @@ def judged(
     reasons: Mapping[str, str] | None = None,
     completeness: float | None = None,
 ) -> Receipt:
-    """Answer every test of a kind of receipt for one map, and all of them.
+    """Return the receipt of one map with the answer of every test and the verdict.
 
     Args:
-        reasons: why a test could not be made, by its name.
-        completeness: of methods whose sum is known; without one that is not tested.
+        reasons: why a test could not be made, by test.
+        completeness: the error of the map's sum; None to omit that test.
     """
     tests = dict(_QUICK) if kind == QUICK else _QUICK | _FULL
     tests |= {_COMPLETENESS: _OF_COMPLETENESS} if completeness is not None else {}
@@ -99,7 +99,7 @@ def judged(
 
 
 def together(receipt: Receipt, each: Sequence[Receipt]) -> Receipt:
-    """Answer the tests for several images: each as most of the images do in which it was asked for."""
+    """Return the receipt for several images, with the most frequent answer of each test."""
     names = dict.fromkeys(answer.test for one in each for answer in one.tests)
     tests = [[answer for one in each for answer in one.tests if answer.test == name] for name in names]
     verdict = _most([one.verdict for one in each if one.verdict is not None])
@@ -122,7 +122,7 @@ def _answered(test: str, answer: str, reason: str = "") -> TestJudgement:
 
 
 def _verdict(answers: Sequence[TestJudgement]) -> TestJudgement:
-    """Passed is what failed nothing, and was tested for luck, for what the model needs and for what it rests on."""
+    """Return `passed` if no test failed and the needed ones passed, `failed` if any failed, else `not tested`."""
     failed = [one.reason for one in answers if one.answer == FAILED]
     if failed:
         return _answered(_VERDICT, FAILED, "; ".join(failed))
@@ -133,12 +133,12 @@ def _verdict(answers: Sequence[TestJudgement]) -> TestJudgement:
 
 
 def _with(receipt: Receipt, tests: tuple[TestJudgement, ...], verdict: TestJudgement | None) -> Receipt:
-    failed = tuple(one.reason for one in tests if one.answer == FAILED)
+    failed = tuple(test.reason for test in tests if test.answer == FAILED)
     return replace(receipt, tests=tests, failed=failed, verdict=verdict)
 
 
 def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
-    """Order names of methods by `records.receipt.RULE`: no figure decides alone."""
+    """Rank methods by the number of failed tests, then of tests not made, then by their mean rank over figures."""
     places = {name: [] for name in receipts}  # type: dict[str, list[int]]
     for key, sign in (("covering", -1), ("insertion", -1), ("deletion", 1), ("road", -1)):
         values = {name: getattr(receipt, key) for name, receipt in receipts.items()}
@@ -148,7 +148,7 @@ def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
 
     def place(name: str) -> tuple[int, int, float]:
         tests = receipts[name].tests
-        n_not_made = sum(one.answer == NOT_MADE for one in tests)
+        n_not_made = sum(test.answer == NOT_MADE for test in tests)
         return len(receipts[name].failed), n_not_made, fmean(places[name])
 
     return sorted(receipts, key=place)
@@ -156,11 +156,12 @@ def winner_first(receipts: Mapping[str, Receipt]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """`FIELD > VALUE`, or `passed`, a verdict: what a receipt has to show.
+    """A requirement of a receipt: `FIELD > VALUE`, or `passed`.
 
     Attributes:
-        typed: as it was given.
-        figure: a field of `Receipt`; comparison: one of > < >= <=.
+        typed: the text of the option.
+        figure: a field of `Receipt`.
+        comparison: one of > < >= <=.
         bound: a number, or the name of a reference, `chance` or `edges`.
     """
 
@@ -170,7 +171,7 @@ class Requirement:
     bound: float | str
 
     def check(self, method: str, receipt: Receipt) -> RequirementMet:
-        """Hold a receipt against this; a figure that was not measured does not meet it."""
+        """Check a receipt; a figure that was not measured does not meet the requirement."""
         verdict = receipt.verdict
         if self.figure == _VERDICT:
             passed = verdict is not None and verdict.answer == PASSED
@@ -182,19 +183,19 @@ class Requirement:
             bound = getattr(receipt, f"{self.figure}_{bound}")
         reason = ""
         if value is None or bound is None:
-            reasons = dict.fromkeys(one.reason for one in receipt.tests if one.answer == NOT_MADE)
+            reasons = dict.fromkeys(test.reason for test in receipt.tests if test.answer == NOT_MADE)
             reason = "it could not be measured" + "".join(f"; {why}" for why in reasons if why)
         return RequirementMet(self.typed, method, value, bound, _holds(value, self.comparison, bound), reason)
 
 
-def read_requirements(typed: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
-    """Read every `FIELD>VALUE`, or `passed`."""
-    required = tuple(_read(text) for text in typed)
-    for one in required:
+def read_requirements(texts: Sequence[str], kind: str = FULL) -> tuple[Requirement, ...]:
+    """Parse requirements, each `FIELD>VALUE` or `passed`."""
+    required = tuple(_read(text) for text in texts)
+    for requirement in required:
         if kind == NONE:
             raise UsageError("--require is about the receipt", "leave out --no-receipt")
-        if kind == QUICK and one.figure in OF_FULL:
-            raise UsageError(f"'--require {one.typed}' needs the full receipt", "--receipt full")
+        if kind == QUICK and requirement.figure in OF_FULL:
+            raise UsageError(f"'--require {requirement.typed}' needs the full receipt", "--receipt full")
     return required
 
 
@@ -215,9 +216,9 @@ def _read(text: str) -> Requirement:
     try:
         bound = float(value)
     except ValueError as error:
-        known = " or ".join(["a number", *references])
+        choices = " or ".join(["a number", *references])
         raise UsageError(
-            f"'--require {text}': {figure} is compared with {known}, not '{value}'", hint
+            f"'--require {text}': {figure} is compared with {choices}, not '{value}'", hint
         ) from error
     if problem := absurdity(bound):
         raise UsageError(f"'--require {text}': {value} is {problem}", hint)
