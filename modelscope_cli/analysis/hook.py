@@ -1,4 +1,4 @@
-"""`hook`: what `--hook` does, in a model that the caller runs himself, forward and backward."""
+"""`hook`: the interventions of `--hook` in a model that the caller runs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ActiveHooks:
-    """The hooks in a model for as long as a `with hook(...)` block runs; afterwards, what they did.
+    """The hooks of an open `with hook(...)` block; afterwards, what they did.
 
     Attributes:
         notes: how a pattern was understood where it could mean two things.

@@ -1,4 +1,4 @@
-"""What was asked for as `hook`: read before anything is loaded, bound to the model, afterwards written and told."""
+"""The `hook` option: parsed before anything is loaded, bound to the model, reported afterwards."""
 
 import contextlib
 import functools
@@ -29,7 +29,7 @@ HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 def read_hooks(
     typed: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
 ) -> list[ReadHook]:
-    """Parse every `--hook`, in order, and import the functions; those handed over in Python are kept as they are."""
+    """Parse every `--hook`, in order, and import its function; Python functions are kept."""
     from modelscope_cli.hooks.spec import parse_hook
 
     hooks: list[ReadHook] = []
@@ -79,7 +79,7 @@ def _import(spec: "HookSpec") -> Callable[..., Any]:
         function = import_object(where, "--hook")
     except UsageError as error:
         hint = error.hint or ""
-        found = hint.partition("--hook ")[2]  # a function that is there
+        found = hint.partition("--hook ")[2]  # an existing function
         hint = _example(spec, found) if hint.startswith("--") else hint
         raise UsageError(f"--hook '{spec}': {error.message}", hint) from error
     if not callable(function):
@@ -102,7 +102,7 @@ _CALLED_WITH = {
 def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # builtins without one: calling will tell
+    except (ValueError, TypeError):  # builtins without a signature
         return
     names = _CALLED_WITH[spec.kind]
     try:
@@ -117,7 +117,7 @@ def _example(spec: "HookSpec", function: str = "") -> str:
 
 
 def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep what a function prints off stdout, and say where it was if it raises."""
+    """Redirect what a function prints to stderr, and name the hook if it raises."""
     from modelscope_cli.models.importspec import user_code_failed
 
     @functools.wraps(function)
@@ -146,7 +146,7 @@ def bind(
 
 
 def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
-    """Write what was saved, say what went wrong, and return what stands in the record."""
+    """Write the saved tensors, print the warnings, and return reports and warnings."""
     for file, tensors in bound.saved().items():
         from modelscope_cli.report.tensor_file import write_tensors
 

@@ -1,4 +1,4 @@
-"""What there is to train on: a folder of pictures, one folder a class, the drawn sample set, or loaders."""
+"""Training data: a folder with one subfolder of images per class, the drawn sample set, or loaders."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,13 +34,13 @@ Example = tuple[Tensor, int] | None
 
 
 def normalise(picture: Tensor) -> Tensor:
-    """Shift and scale a picture `(3, H, W)` of 0..1 as ImageNet's models expect it."""
+    """Normalise an image `(3, H, W)` of 0..1 with the mean and std of ImageNet."""
     mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
     return (picture - mean) / std
 
 
 class DrawnPictures(Dataset[Example]):
-    """The sample set as normalised tensors `(3, size, size)`; the same pictures as `shapes.Shapes`."""
+    """The sample set as normalised tensors `(3, size, size)`; the same images as `Shapes`."""
 
     def __init__(self, count: int, seed: int, size: int) -> None:
         self.count, self.seed, self.size = count, seed, size
@@ -54,10 +54,10 @@ class DrawnPictures(Dataset[Example]):
 
 
 class FolderPictures(Dataset[Example]):
-    """Pictures from disk, resized and cropped in the middle to `(3, size, size)`; None where one is unreadable.
+    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one.
 
     Attributes:
-        unreadable: the files that were met and could not be decoded.
+        unreadable: error by file, of the files that could not be decoded.
     """
 
     def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
@@ -79,12 +79,12 @@ class FolderPictures(Dataset[Example]):
 
 
 class DataSource(Protocol):
-    """Labelled batches to train on and labelled batches to measure on.
+    """Labelled batches to train on and to validate on.
 
     Attributes:
-        source: in words.
-        classes: their names, in the order of the labels, where anybody knows them.
-        n_classes: how many scores a model needs; None for those it has.
+        source: description.
+        classes: their names, in the order of the labels; empty if unknown.
+        n_classes: number of scores the model needs; None to keep those it has.
         starts_anew: whether every training sees the same batches.
     """
 
@@ -99,32 +99,32 @@ class DataSource(Protocol):
     @property
     def has_held_out(self) -> bool: ...
     def batches(self, batch: int, seed: int) -> Iterable[LabelledBatch]:
-        """Return what is trained on, in seeded order."""
+        """Return the training batches, in seeded order."""
 
     def held_out_batches(self) -> Iterable[LabelledBatch]:
-        """Return what is measured on."""
+        """Return the validation batches."""
 
     def info(self, shape: Shape) -> DataInfo:
-        """Describe the data for the record, with what could not be read so far; `shape` is that of one batch."""
+        """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""
 
     def input_info(self, shape: Shape) -> InputInfo:
         """Describe one batch for the header of the record."""
 
     def warnings(self) -> tuple[Notice, ...]:
-        """Tell of what could not be read so far."""
+        """Warn of the files that could not be read so far."""
 
     def as_found(self) -> AbstractContextManager[None]:
-        """Leave the data as they were, for the next training to see the same."""
+        """Restore the data on exit, so that the next training sees the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Pictures to train on and pictures to measure on.
+    """Images to train on and to validate on.
 
     Attributes:
-        preprocessing: in words and numbers.
+        preprocessing: description.
         classes: their names, in the order of the labels.
-        unreadable: of the files met so far, those that were skipped; grows while the data are read.
+        unreadable: the files skipped so far, with their errors; grows while the data are read.
     """
 
     source: str
@@ -138,7 +138,7 @@ class TrainingData:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def batches(self, batch: int, seed: int) -> "Batches":
-        """Return the training pictures in seeded order, another one every time round."""
+        """Return the training images in seeded order, a different one every epoch."""
         return Batches(self.training, min(batch, self.n_training), seed)
 
     def held_out_batches(self) -> "Batches":
@@ -176,8 +176,8 @@ class TrainingData:
 
 
 class Batches:
-    """Batches `((N, 3, H, W), (N,))` of a data set; shuffled where there is a seed. A rest that fills no batch is
-    left out then: a batch of one is what batch norm cannot take."""
+    """Batches `((N, 3, H, W), (N,))` of a data set. With a seed they are shuffled and an incomplete last batch is
+    dropped: batch norm cannot take a batch of one."""
 
     def __init__(self, examples: Dataset[Example], batch: int, seed: int | None) -> None:
         is_shuffled = seed is not None
@@ -213,7 +213,7 @@ def _collate(examples: list[Example]) -> LabelledBatch | None:
 
 
 def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
-    """Open what was given as data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
+    """Open the data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
     if data is None:
         return open_drawn(pictures, size, seed)
     if isinstance(data, str | PathLike):
@@ -223,7 +223,7 @@ def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
 
 
 def open_drawn(count: int, size: int, seed: int) -> TrainingData:
-    """Return the drawn sample set of `count` pictures, and a tenth as many of another seed to measure on."""
+    """Return the drawn sample set of `count` images, and a tenth as many of another seed to validate on."""
     n_held_out = max(1, round(count * _HELD_OUT_SHARE))
     return TrainingData(
         source="drawn shapes",
@@ -238,7 +238,7 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
 
 
 def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
-    """Open a folder that holds one folder of pictures a class; a tenth of the pictures is held out, by the seed."""
+    """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out."""
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"

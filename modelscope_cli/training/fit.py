@@ -1,4 +1,4 @@
-"""Train one model once, with everything that was asked for, and return what happened."""
+"""Train one model once and return its curves."""
 
 import math
 import sys
@@ -37,10 +37,10 @@ def train_once(
     advance: Callable[[], object] = lambda: None,
     checkpoints: cb.Checkpoints | None = None,
 ) -> Training:
-    """Train `model` in place, as `variant` says, and return the curves. The same seed gives the same bits.
+    """Train `model` in place as `variant` requests and return the curves; the same seed gives the same bits.
 
     Args:
-        own_callbacks: the user's; told last.
+        own_callbacks: those of the user.
         advance: called after every step.
     """
     request = variant.request
@@ -96,7 +96,7 @@ def train_once(
 
 
 def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
-    """Say why a training stopped before its end."""
+    """Return why a training stopped early."""
     events = []
     if non_finite.at is not None:
         events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
@@ -107,9 +107,9 @@ def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -
 
 
 def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
-    """Return what a judge has to know of the loss: the criterion, and how many classes it tells apart.
+    """Return what the rules need to know of the loss: the criterion and its number of classes.
 
-    The labels are taken for evenly spread, so that guessing costs ln C.
+    The labels are assumed to be balanced, so guessing costs ln C.
     """
     if n_classes is None or n_classes < 2:
         return TrainingFacts()
@@ -141,7 +141,7 @@ def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> T
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
-    """Return the cross-entropy of what a classifier gives."""
+    """Return the cross-entropy loss for the output of a classifier."""
 
     def loss(output: Any, targets: Tensor) -> Tensor:
         scores = class_scores(output, len(targets))
@@ -162,7 +162,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 
 def run_forward(session: HookSession, inputs: Tensor) -> Any:
-    """Run the model; where its forward raises, say which option of a training would help."""
+    """Run the model; if its forward raises, hint at the training option that would help."""
     try:
         return session.run((inputs,))
     except ForwardError as error:

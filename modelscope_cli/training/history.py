@@ -1,4 +1,4 @@
-"""Looks into the model while it learns: a hook observer and a callback in one."""
+"""Record layers and parameters during training: a hook observer and a callback in one."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,17 +19,17 @@ from modelscope_cli.records.watch import (
 )
 from modelscope_cli.training.runner import Callback, Runner
 
-Row = tuple[Moments, float | None]  # of the activations; norm of their gradient
+Row = tuple[Moments, float | None]  # activations, norm of their gradient
 
 
 class History(Callback, Observer):
-    """Records the innermost layers and the trained parameters at every so many steps, the loss at each.
+    """Records the innermost layers and the trained parameters every `every` steps, the loss at each.
 
-    It is among the observers of a `HookSession` around the training and among the callbacks of its runner.
-    Gradients are read once the optimizer has had them: clipped.
+    Both an observer of the `HookSession` around the training and a callback of its runner.
+    Gradients are read after the optimizer step, so after clipping.
 
     Args:
-        model: the class of the model.
+        model: class name of the model.
         every: look at steps 0, every, 2 every ...
         near_zero: below this, |x| counts as near zero.
     """
@@ -41,7 +41,7 @@ class History(Callback, Observer):
         self._channels = ChannelFinder()
         self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
         self._calls: dict[tuple[str, int], Call] = {}
-        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step: a cancelled batch is done again
+        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step: a cancelled batch is repeated
         self._pending: dict[tuple[str, int], Callable[[], Moments]] = {}
         self._gradients: dict[tuple[str, int], Tensor] = {}
         self._weights: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Layers to put in the place of others: the generalised ReLU and running batch norm."""
+"""Replacement layers: the generalised ReLU and running batch norm."""
 
 import math
 
@@ -29,8 +29,8 @@ class GeneralReLU(nn.Module):
 class RunningBatchNorm(nn.Module):
     """Batch norm that uses its running statistics in training as well: `(N, C, ...)` to the same.
 
-    Sums, squares and counts are averaged, not means and variances, so that batches of different sizes weigh
-    right. The weight of a batch is `1 - (1 - momentum) / sqrt(max(N - 1, 1))`: a small batch moves less. From
+    Sums, squares and counts are averaged, not means and variances, so that batch sizes are weighted correctly.
+    The weight of a batch is `1 - (1 - momentum) / sqrt(max(N - 1, 1))`: a small batch moves less. From
     J. Howard, "Deep Learning from the Foundations" (2019), lesson 10. Gradients flow through the current batch.
     """
 
@@ -54,7 +54,7 @@ class RunningBatchNorm(nn.Module):
         is_fresh = int(self.seen) == 0
         mean = sums / count if not is_fresh else torch.zeros_like(sums)
         var = (squares / count - mean * mean).clamp_min(0) if not is_fresh else torch.ones_like(sums)
-        if int(self.seen) < 20:  # too few pictures for a variance to divide by
+        if int(self.seen) < 20:  # too few images for a reliable variance
             var = var.clamp_min(0.01)
         factor = self.weight / (var + self.eps).sqrt()
         shape = (1, -1, *[1] * (x.ndim - 2))

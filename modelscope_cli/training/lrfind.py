@@ -1,4 +1,4 @@
-"""`lrfind`: from a model and labelled images to the learning rate to set; everything is put back."""
+"""`lrfind`: suggest a learning rate by a range test; the model is restored."""
 
 import math
 from os import PathLike

@@ -12,7 +12,7 @@ _TOLERANCE, _MOST_TRIES = 0.1, 10
 
 
 class _Deviation(Observer):
-    """The deviation of one layer's first output, and the order in which layers run."""
+    """The standard deviation of one layer's first output, and the order in which layers run."""
 
     def __init__(self) -> None:
         self.order: list[str] = []
@@ -26,9 +26,9 @@ class _Deviation(Observer):
 def init_lsuv(model: nn.Module, layers: dict[str, nn.Module], inputs: Tensor) -> None:
     """Scale the weight of each layer, first to last, until its output on `inputs` has unit variance.
 
-    D. Mishkin, J. Matas, "All you need is a good init" (2016), algorithm 1: orthonormal weights, which the caller
-    has given, then `W /= sqrt(Var(B))` until `|Var(B) - 1| < 0.1`, ten times at most. In train mode, as the model
-    will be; its buffers and the random state are put back.
+    D. Mishkin, J. Matas, "All you need is a good init" (2016), algorithm 1: orthonormal weights, set by the
+    caller, then `W /= sqrt(Var(B))` until `|Var(B) - 1| < 0.1`, ten times at most. Runs in train mode; buffers
+    and random state are restored.
     """
     seen = _Deviation()
     with HookSession(model, [seen], names=frozenset(layers), is_training=True) as session:

@@ -33,7 +33,7 @@ def prepare(
     """Swap activations and norms, initialise the weights, freeze; all as requested, in place.
 
     Args:
-        inputs: one batch on the device of the model, for an initialisation that looks at what flows.
+        inputs: one batch on the device of the model, for an initialisation that depends on data.
     """
     if request.activation != "relu":
         swap_activations(model, request)
@@ -48,7 +48,7 @@ def prepare(
 
 
 def swap_activations(model: nn.Module, request: TrainRequest) -> None:
-    """Put a leaky or generalised ReLU in the place of every `nn.ReLU`, in place."""
+    """Replace every `nn.ReLU` by a leaky or generalised ReLU, in place."""
     is_general = request.activation == "general"
 
     def make(old: nn.Module) -> nn.Module:
@@ -61,13 +61,13 @@ def swap_activations(model: nn.Module, request: TrainRequest) -> None:
 
 
 def swap_norms(model: nn.Module, norm: str) -> None:
-    """Put another norm of as many channels in the place of every batch norm, in place, freshly initialised."""
+    """Replace every batch norm by another norm of as many channels, freshly initialised, in place."""
 
     def make(old: nn.Module) -> nn.Module:
         assert isinstance(old, _BATCH_NORM)
         n = old.num_features
         new: nn.Module
-        if norm == "layer":  # over channels and places of one picture
+        if norm == "layer":  # over channels and positions of one image
             new = nn.GroupNorm(1, n, old.eps)
         elif norm == "group":  # of 32 as in Wu & He 2018, or as many as divide the channels
             new = nn.GroupNorm(math.gcd(32, n), n, old.eps)
@@ -87,10 +87,10 @@ def swap_norms(model: nn.Module, norm: str) -> None:
 def _swap(
     model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[[nn.Module], nn.Module]
 ) -> int:
-    """Replace every module of exactly one of `kinds`; one that stands in several places stays one. Count them."""
+    """Replace every module of exactly one of `kinds`, a shared one once, and return how many."""
     made: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
-        # named_children() leaves out the second place of one that stands in two.
+        # named_children() omits the second use of a shared module.
         for name, child in list(parent.named_modules(remove_duplicate=False)):
             if name and "." not in name and type(child) in kinds:
                 if child not in made:
@@ -140,5 +140,5 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters an optimizer is to have."""
+    """Return the parameters to optimize."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]

@@ -1,4 +1,4 @@
-"""What was asked of a training, checked before anything heavy is imported. Standard library."""
+"""The request for a training, checked before torch is imported. Standard library."""
 
 import difflib
 import itertools
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.training.data import DataSource
 
 
-# Where the setting that documents name is called otherwise than the option.
+# Options whose setting has another name in documents.
 _SETTINGS = {"norm_layer": "norm"}
 
 
@@ -28,12 +28,12 @@ class TrainRequest:
     """How to train.
 
     Attributes:
-        steps: changes of the weights. `batch`: pictures in each.
+        steps: optimizer steps. `batch`: images in each.
         lr: the constant learning rate, or the peak of the schedule.
         leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone.
-        clip_norm: scale all gradients to this norm where theirs is greater; None for not at all.
-        patience: stop after so many epochs without a better held-out loss; None for never.
-        every: look at every so many steps; None for about 200 looks in all.
+        clip_norm: largest global norm of the gradients; None for no clipping.
+        patience: stop after this many epochs without a better held-out loss; None for never.
+        every: record every so many steps; None for about 200 records in all.
     """
 
     steps: int = 100
@@ -60,9 +60,9 @@ class TrainRequest:
 
 
 def request_of(keywords: ClassifierKeywords, **own: Any) -> TrainRequest:
-    """Return what was asked for: by the keywords that all trainings share, and by those of one function."""
+    """Return the request made of the keywords that all trainings share and those of one function."""
     said = {**DEFAULTS, **keywords}
-    patterns = {"freeze", "train_only"}  # which want the model
+    patterns = {"freeze", "train_only"}  # resolved with the model
     shared = LearningKeywords.__annotations__.keys() - patterns
     return TrainRequest(**{_SETTINGS.get(name, name): said[name] for name in shared}, **own)
 
@@ -87,14 +87,14 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def seed_of(model: "Model", keywords: ClassifierKeywords) -> int:
-    """Return the seed of everything random: that of the request, or what was said beside a module."""
+    """Return the seed: that of the request, or the keyword passed with a module."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", 0)
 
 
 def name_model(
     model: "Model", weights: str, keywords: ClassifierKeywords, num_classes: int | None = None
 ) -> "Model":
-    """Return the request for a model that is named; a module comes back as it is."""
+    """Return the request for a named model; a module is returned unchanged."""
     if not isinstance(model, str | PathLike):
         return model
     said: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
@@ -102,7 +102,7 @@ def name_model(
 
 
 def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
-    """Refuse data that cannot give what was asked for (exit 2)."""
+    """Refuse data that cannot satisfy the request (exit 2)."""
     if request.patience and not source.has_held_out:
         message = f"'--patience {request.patience}' needs validation images, and '{source.source}' has none"
         raise UsageError(
@@ -115,7 +115,7 @@ def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) 
 
 
 def check_one_source(data: Any, loaders: str | None) -> None:
-    """Refuse two places that the data come from (exit 2)."""
+    """Refuse two sources of data (exit 2)."""
     if loaders is not None and data is not None:
         shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
         raise UsageError(
@@ -125,7 +125,7 @@ def check_one_source(data: Any, loaders: str | None) -> None:
 
 
 def check_init(request: TrainRequest, model: "Model") -> None:
-    """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only."""
+    """Refuse to initialise weights that were requested; those of a module change in the copy only."""
     if request.init == "default" or not isinstance(model, ModelRequest):
         return
     if model.checkpoint or model.weights.lower() != "none":

@@ -1,4 +1,4 @@
-"""Keep everything a training changes, put it back, and prove it by hashes."""
+"""Save and restore everything a training changes, verified by hashes."""
 
 import copy
 import hashlib
@@ -34,7 +34,7 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for tensor, value in self._tensors:
             tensor.copy_(value)
         for parameter, gradient in self._gradients:
@@ -60,7 +60,7 @@ def hashes_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, s
 
 @contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Leave all random numbers to the caller as they were."""
+    """Restore all random states on exit."""
     states = random_states()
     try:
         yield
@@ -97,7 +97,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Put back what `random_states` gave."""
+    """Restore what `random_states` returned."""
     for name, state in states.items():
         if name == "torch":
             torch.set_rng_state(state)

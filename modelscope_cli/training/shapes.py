@@ -1,16 +1,16 @@
-"""A picture data set which is drawn instead of downloaded: ten classes of shapes and textures.
+"""An image data set that is drawn instead of downloaded: ten classes of shapes and textures.
 
-Every picture follows from (seed, index) alone, so the set needs no files and is the same everywhere:
+Every image depends on (seed, index) alone, so the set needs no files and is the same everywhere:
 
     from modelscope_cli.training.shapes import CLASSES, Shapes
-    held_out = Shapes(1000, seed=1)             # another seed, other pictures
-    picture, label = held_out[7]                # a 96x96 PIL picture and its class
-    picture.save(f"{CLASSES[label]}.png")
-    train = Shapes(8000, transform=to_tensor)   # any function of the PIL picture, for a DataLoader
+    held_out = Shapes(1000, seed=1)             # another seed, other images
+    image, label = held_out[7]                  # a 96x96 PIL image and its class
+    image.save(f"{CLASSES[label]}.png")
+    train = Shapes(8000, transform=to_tensor)   # any function of the PIL image, for a DataLoader
 
-Colour says nothing about the class: foreground and background are random gradients under random noise.
-The outlines are signed distances (negative inside, zero on the outline), which makes smooth edges cheap:
-how much of a pixel is covered follows from its distance to the outline.
+Colour is independent of the class: foreground and background are random gradients under random noise.
+The outlines are signed distances (negative inside, zero on the outline): the coverage of a pixel follows from
+its distance to the outline.
 """
 
 import math
@@ -46,7 +46,7 @@ def triangle(x: Tensor, y: Tensor) -> Tensor:
 
 
 def star(x: Tensor, y: Tensor) -> Tensor:
-    """Five points. Folding the plane into a tenth of a turn leaves one straight edge to measure."""
+    """Return the distance to a star of five points: folding the plane leaves one straight edge."""
     turn = torch.atan2(x, -y).remainder(2 * math.pi / 5)
     turn = torch.minimum(turn, 2 * math.pi / 5 - turn)
     radius = torch.hypot(x, y)
@@ -65,12 +65,12 @@ def cross(x: Tensor, y: Tensor) -> Tensor:
 
 
 def stripes(x: Tensor, y: Tensor) -> Tensor:
-    """Bars along y with a period of 0.6, as wide as the gaps between them."""
+    """Return the distance to bars along y with a period of 0.6, as wide as the gaps."""
     return (x.remainder(0.6) - 0.3).abs() - 0.15
 
 
 def checkerboard(x: Tensor, y: Tensor) -> Tensor:
-    """Fields which lie in a column of stripes or in a row of stripes, but not in both."""
+    """Return the distance to fields in a column or in a row of stripes, but not in both."""
     columns, rows = stripes(x, y), stripes(y, x)
     return torch.maximum(torch.minimum(columns, rows), -torch.maximum(columns, rows))
 
@@ -94,13 +94,13 @@ CLASSES: tuple[str, ...] = tuple(shape.__name__ for shape in SHAPES)
 
 
 def draw(label: int, seed: int = 0, size: int = SIZE) -> Image.Image:
-    """One random picture of the class ``label``, ``size`` x ``size`` pixels. The seed decides everything."""
+    """Return a random image of the class `label`, `size` x `size` pixels, determined by the seed."""
     pixels = (render(label, seed, size) * 255).round().to(torch.uint8)
     return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
 
 
 def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
-    """What `draw` draws, as a tensor of shape (3, size, size) with values from 0 to 1."""
+    """Return the image of `draw` as a tensor `(3, size, size)` of 0..1."""
     generator = torch.Generator().manual_seed(seed)
     spread = torch.rand(10, generator=generator).tolist()
     colours = torch.rand(4, 3, generator=generator)
@@ -108,7 +108,7 @@ def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
 
     position_x, position_y, angle, scale, *rest = spread
     sky_angle, ink_angle, softness, grain, stretch, mirror = rest
-    # The picture spans -1 to 1. Centre and scale keep the shape inside the centre crop of 7/8 of the side.
+    # The image spans -1 to 1. Centre and scale keep the shape inside the centre crop of 7/8 of the side.
     axis = (torch.arange(size) + 0.5) * (2 / size) - 1
     across, down = axis[None, :], axis[:, None]
     radius = 0.4 + 0.35 * scale
@@ -131,21 +131,21 @@ def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
 
 
 def _rotate(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
-    """The coordinates in a frame turned by ``angle`` radians."""
+    """Return the coordinates in a frame turned by `angle` radians."""
     cosine, sine = math.cos(angle), math.sin(angle)
     return cosine * x + sine * y, cosine * y - sine * x
 
 
 def _gradient(colour: Tensor, change: Tensor, angle: float, across: Tensor, down: Tensor) -> Tensor:
-    """A plane (3, H, W) of ``colour`` (3,) in the middle, shifting by up to ``change`` / 4 on either side."""
+    """Return a plane `(3, H, W)` of `colour` `(3,)` in the middle, shifting by up to `change / 4` either way."""
     along = math.cos(angle) * across + math.sin(angle) * down
     return colour[:, None, None] + 0.25 * change[:, None, None] * along
 
 
 class Shapes(Dataset[tuple[Any, int]]):
-    """``count`` pictures of all classes in turn. Item ``index`` is ``(picture, label)``.
+    """`count` images of all classes in turn. Item `index` is `(image, label)`.
 
-    Sets of different seeds share no picture, so one seed serves to train and another one to test.
+    Sets of different seeds share no image, so one seed serves to train and another one to test.
     """
 
     def __init__(

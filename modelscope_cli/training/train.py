@@ -1,4 +1,4 @@
-"""`train`: from a model and labelled images to what happens inside it while it learns."""
+"""`train`: train a classifier briefly and record what happens inside it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -133,7 +133,7 @@ def train(
                 keywords,
                 source,
                 variant.request,
-                SILENT if trainings else progress,  # the same would be said again
+                SILENT if trainings else progress,  # the notes would be repeated
             )
             if not trainings:
                 warnings = classifier.warnings
@@ -182,7 +182,7 @@ def _check_saving(save_every: int | None, *, is_varied: bool, has_folder: bool) 
 def _checkpoints(
     folder: OutputFolder | None, save_every: int | None, classes: Sequence[str]
 ) -> "Checkpoints | None":
-    """Return what keeps the weights on the way; None where nobody asked for that."""
+    """Return the callback that saves weights during training; None without `save_every`."""
     if folder is None or save_every is None:
         return None
     from modelscope_cli.training.callbacks import Checkpoints
@@ -195,7 +195,7 @@ def _checkpoints(
 def _telling_what_is_kept(
     folder: OutputFolder | None, save_every: int | None, progress: Progress
 ) -> Iterator[None]:
-    """Say where the weights are that `save_every` kept, when the training does not reach its end."""
+    """If the training fails, say where the weights saved so far are."""
     try:
         yield
     except BaseException:

@@ -44,7 +44,7 @@ def set_trainable(model: nn.Module, freeze: Sequence[str], train_only: Sequence[
 
 @contextmanager
 def flags_kept(model: nn.Module) -> Iterator[None]:
-    """Put `requires_grad` of every parameter back in the end."""
+    """Restore `requires_grad` of every parameter on exit."""
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         yield
@@ -74,7 +74,7 @@ def measure_saving(
     was_trainable: Sequence[bool],
     synchronize: Callable[[], None],
 ) -> Saving:
-    """Run the backward pass with everything trained as it was, and with what is frozen now, in turns.
+    """Time the backward pass with the flags before freezing and with those now, in turns.
 
     Args:
         make_loss: runs a forward pass of the model and returns the loss with its graph.
@@ -125,10 +125,10 @@ def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor,
 
 @contextmanager
 def backward_pass() -> Iterator[None]:
-    """Differentiate inside."""
+    """Explain what a backward pass inside raises."""
     try:
         with warnings.catch_warnings():
-            # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.
+            # Fires for the first layer, as images need no gradient; the results are complete.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             yield
     except ModelscopeError:

@@ -1,4 +1,4 @@
-"""Statistics of gradients as they come: of one tensor over several passes, or of its mean over them."""
+"""Streaming statistics of gradients: of one tensor over several passes, or of its mean over them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def norm_of(moments: Moments) -> float:
 
 
 def figures_of(moments: Moments) -> dict[str, Any]:
-    """Return the columns that say how the values of a gradient are distributed."""
+    """Return the columns about the values of a gradient."""
     non_finite = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
     if not moments.n:
         return non_finite
@@ -43,13 +43,13 @@ def figures_of(moments: Moments) -> dict[str, Any]:
 
 
 def dense(grad: Tensor) -> Tensor:
-    """Return a gradient with its zeros written out: an embedding's may come sparse."""
+    """Return a gradient as a dense tensor; that of an embedding may be sparse."""
     return grad.to_dense() if grad.is_sparse else grad
 
 
 @dataclass(slots=True)
 class Stream:
-    """Moments of all gradients that arrived at one place; none of them is kept."""
+    """Moments of all gradients of one tensor; none of them is kept."""
 
     moments: Moments | None = None
     _pending: list[Callable[[], Moments]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Stream:
         self._pending.append(reduce_tensor(dense(grad), None, RANGE))
 
     def settle(self) -> None:
-        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
+        """Merge the results of the pass; on an accelerator this copies them to the CPU."""
         for finish in self._pending:
             moments = finish()
             self.moments = self.moments.merge(moments) if self.moments else moments
@@ -70,8 +70,8 @@ class Stream:
 class Mean:
     """The mean of a gradient over passes and the noise around it, without keeping the passes.
 
-    D. H. D. West, "Updating Mean and Variance Estimates" (1979), with vectors: the mean is one, the weighted sum of
-    squared distances from it a number.
+    D. H. D. West, "Updating Mean and Variance Estimates" (1979), with a vector as the mean and a number as the
+    weighted sum of squared distances from it.
     """
 
     n: int = 0
@@ -81,7 +81,7 @@ class Mean:
     _squares: Tensor | float = 0.0
 
     def add(self, grad: Tensor, weight: int = 1) -> None:
-        """Take over a gradient, the mean over `weight` images; nothing else may change it from now on."""
+        """Add a gradient, the mean over `weight` images; the caller must not change it afterwards."""
         self.n += 1
         self._weights += weight
         self._squared_weights += weight**2
@@ -107,13 +107,13 @@ class Mean:
 
 
 def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds | None) -> str:
-    """Return the mark of a gradient, empty where nothing is wrong with it.
+    """Return the mark of a gradient, empty if nothing is wrong.
 
     Args:
         norm: of its finite values, before clipping.
         n_non_finite: how many values are NaN or infinite.
-        output_norm: norm of the gradient the loss sends into the model.
-        thresholds: None where its size means nothing, and only what is zero or not finite is marked.
+        output_norm: norm of the gradient at the output of the model.
+        thresholds: None to mark only gradients that are zero or not finite.
     """
     if n_non_finite:
         return "non-finite"
@@ -140,10 +140,10 @@ class _Output:
 
 
 class ActivationGradients(Observer):
-    """Gathers, for every output of the calls it sees, the gradient that arrives there.
+    """Collects the gradient at every output of the observed calls.
 
-    A tensor hook is registered when the layer's forward ends, so that it belongs to the value the layer gave,
-    whatever is done to the tensor in place later on.
+    A tensor hook is registered when the layer's forward ends, so it belongs to the value the layer returned, even
+    if the tensor is changed in place later.
 
     Args:
         is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
@@ -186,7 +186,7 @@ class ActivationGradients(Observer):
         return one
 
     def _arrive(self, one: _Output, grad: Tensor | None) -> Tensor | None:
-        if grad is None:  # one of the results of `chunk`, and only others were used
+        if grad is None:  # an unused result of `chunk`
             return None
         if self._limit is None:
             self._add(one, one.after, grad)
@@ -209,7 +209,7 @@ class ActivationGradients(Observer):
             one.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
-        """Finish a pass: bring the numbers over and let go of the graph."""
+        """Finish a pass: merge its results and remove the tensor hooks."""
         for one in self.outputs.values():
             one.after.settle()
             one.before.settle()
@@ -265,7 +265,7 @@ def _to_row(one: _Output, output_norm: float, thresholds: Thresholds | None) -> 
 
 
 class FullBackwardGradients(ActivationGradients):
-    """The same figures through `register_full_backward_hook`, for who wants to compare the two.
+    """The same figures through `register_full_backward_hook`, for comparison.
 
     Args:
         names: the layers to hook.
@@ -291,7 +291,7 @@ class FullBackwardGradients(ActivationGradients):
             self._open[module].append([])
 
     def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
-        # The calls of a layer are left in the reverse of the order they were made in.
+        # Backward reaches the calls of a layer in reverse order.
         outputs = self._open[module].pop()
         for one, grad in zip(outputs, grad_output, strict=False):
             if grad is not None:
@@ -315,12 +315,12 @@ class _Parameter:
 
 
 class ParameterGradients:
-    """Gathers the gradients of a model's parameters, pass by pass.
+    """Collects the gradients of a model's parameters, pass by pass.
 
     Args:
         clip: `value` and `norm` act on the mean over all passes, as training clips the gradient of a batch;
-            `activations` has acted already when a gradient arrives.
-        weight_decay: of the prior that is part of the loss; its share of each gradient is told apart.
+            `activations` is applied before.
+        weight_decay: of the prior in the loss; its share of each gradient is separate.
     """
 
     def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
@@ -349,7 +349,7 @@ class ParameterGradients:
                 yield one, one.value.grad
 
     def take_before(self, n_images: int) -> None:
-        """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
+        """Take the gradients of a pass without clipping, and clear them for the pass with it."""
         for one, grad in self._arrived():
             one.before.add(grad, n_images)
             one.value.grad = None
@@ -431,7 +431,7 @@ class ParameterGradients:
         )
 
     def _decayed(self, one: _Parameter, weight_norm: float) -> dict[str, Any]:
-        """Tell the share of the likelihood in a gradient from that of the prior; nothing without weight decay."""
+        """Return the norms of the likelihood and the prior in a gradient; empty without weight decay."""
         whole = one.after.value if one.before.value is None else one.before.value
         if not self._weight_decay > 0 or whole is None:
             return {}
@@ -463,8 +463,7 @@ def _norm(parameter: nn.Parameter) -> float:
 
 
 def _order_of(layer: str, orders: Mapping[str, int]) -> int:
-    """Return when a layer is called first, or the nearest one around it: attention's weights lie in a layer that
-    never is."""
+    """Return the order of a layer's first call, or of its nearest called parent: attention calls no projection."""
     while layer not in orders and layer:
         layer = layer.rpartition(".")[0]
     return orders.get(layer, 0)

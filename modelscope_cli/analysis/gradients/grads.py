@@ -1,4 +1,4 @@
-"""`grads`: from a model and its input to what the gradients of one loss do in it."""
+"""`grads`: the gradients of one loss in a model."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -143,7 +143,7 @@ def grads(
 def _loss_request(
     loss: str | Callable[..., Any], target: str, label_smoothing: float, weight_decay: float
 ) -> LossRequest:
-    """Return what was asked for; a function that was handed over goes by its own name."""
+    """Return the request; a function goes by its own name."""
     if isinstance(loss, str):
         return LossRequest(loss, target, label_smoothing, weight_decay)
     if not callable(loss):

@@ -1,4 +1,4 @@
-"""`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
+"""`grads`: one forward and one backward pass per batch, and the gradients in it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ _UNSCALED = Notice(
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What was measured; the fields are those of `GradsRecord`."""
+    """The measurements; the fields are those of `GradsRecord`."""
 
     loss: LossInfo
     parameters: tuple[ParameterGradient, ...]
@@ -77,7 +77,7 @@ def measure_gradients(
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
-    """Run every batch forward and backward and return what its gradients were; the model is left as it was.
+    """Run every batch forward and backward and return the gradients; the model is not changed.
 
     Args:
         selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
@@ -169,7 +169,7 @@ class _Measurement:
                     was_trainable,
                     lambda: _synchronize(self._loaded.device),
                 )
-        except CannotRunError as error:  # with everything trained, perhaps: that is not a reason to stop
+        except CannotRunError as error:  # perhaps only with everything trained: not a reason to stop
             message = f"what freezing saves could not be measured: {error.message}"
             self._warnings.append(Notice("saving_not_measured", message))
             return None
@@ -266,7 +266,7 @@ class _Measurement:
         )
 
     def _is_unscaled(self) -> bool:
-        """Tell whether batch norms that have seen no batch are used as they are: they do not normalise yet."""
+        """Whether batch norms that have seen no batch run in eval mode, where they do not normalise."""
         return not self._request.is_training and never_saw_a_batch(self._model)
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
@@ -294,7 +294,7 @@ def _would_be_marked(rows: Iterable[ParameterGradient], output_norm: float) -> b
 
 
 def _is_shown(layer: str, selection: Selection) -> bool:
-    """Whether the parameters of a layer are: it was selected, or by name something around it."""
+    """Whether to show the parameters of a layer: it or, by name, one of its parents is selected."""
     names = selection.names
     if names is None or layer in names:
         return True
