@@ -1,4 +1,4 @@
-"""`check`: from a model and its input to the findings of the rules."""
+"""`check`: judge a model and its input by rules."""
 
 import ast
 import inspect
@@ -51,10 +51,10 @@ _FOREIGN = ("site-packages", "dist-packages")
 
 
 class Sources:
-    """Finds the lines of a model's layers in the files of the repository we are in, or below the current folder.
+    """The source lines of a model's layers, in the current repository or below the current folder.
 
     Args:
-        spec: how the model was named: `path/to/file.py:attr` or `package.module:attr` say who built it.
+        spec: name of the model: `path/to/file.py:attr` or `package.module:attr` locate its builder.
     """
 
     def __init__(self, model: nn.Module, spec: str) -> None:
@@ -64,8 +64,8 @@ class Sources:
         self._root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
     def find(self, layer: str | None) -> SourceLine | None:
-        """Return the class of a layer, or the line in which the class around it makes the layer; else who built the
-        model. None where nothing of that is in a file of ours.
+        """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
+        None if none of them is in the repository.
 
         Args:
             layer: as findings name it, `block1.relu#1`; None for the model.
@@ -82,7 +82,7 @@ class Sources:
         try:
             file = self._own(inspect.getsourcefile(type(module)))
             lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
-        except (TypeError, OSError):  # a class of C, or of a shell
+        except (TypeError, OSError):  # a class defined in C, or interactively
             return None
         if file is None:
             return None
@@ -99,7 +99,7 @@ class Sources:
         return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
 
     def _own(self, path: str | None) -> str | None:
-        """Return a path as seen from the root of the repository, None where it is not in it."""
+        """Return a path relative to the root of the repository; None outside of it."""
         if path is None:
             return None
         file = Path(path).resolve()
@@ -109,7 +109,7 @@ class Sources:
 
 
 def _line_of(attribute: str, path: Path) -> int:
-    """Return the line in which a file makes a name; the first where that cannot be told."""
+    """Return the line of a file that defines a name; 1 if unknown."""
     try:
         made = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError):  # it has changed since it was imported
@@ -258,7 +258,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What there is to judge, and the header that goes with it."""
+    """The evidence to judge, and the header of the record."""
 
     run: Run
     evidence: Evidence
@@ -269,7 +269,7 @@ class _Examined:
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
-    """Look for code in the file that the weights are from; None where they are from none."""
+    """Scan the file of the weights for code; None without a file."""
     from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 
     if not isinstance(model, str | PathLike | ModelRequest):
@@ -288,7 +288,7 @@ def _examine(
     asked: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
-    """Load the model and look at it."""
+    """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
 
@@ -324,7 +324,7 @@ def _examine(
 
 
 def _unloaded(file: str) -> Run:
-    """Return the header where a file is refused, and what is judged is the file alone."""
+    """Return the header for a refused file, which is judged without loading it."""
     invoked = invocation()
     return Run(
         command="check",
@@ -340,12 +340,12 @@ def _unloaded(file: str) -> Run:
 
 
 def several(given: Any) -> Any:
-    """Return one word as the only one of its kind, and anything else as it is."""
+    """Return a string as a tuple of one, and anything else unchanged."""
     return (given,) if isinstance(given, str) else given
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
-    """Read the baseline; one that is to be written need not be there yet."""
+    """Read the baseline; it need not exist if it is to be written."""
     if is_update:
         check_update(path)
     if path is None:

@@ -1,4 +1,4 @@
-"""What `--target` says: which number of the output is meant."""
+"""Parse `--target`: which number of the output to follow."""
 
 import re
 import shlex
@@ -16,14 +16,14 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """A target as it was typed, and taken apart.
+    """A parsed target.
 
     Attributes:
-        typed: whole.
+        typed: the whole text.
         kind: `predicted`, `class`, `box`, `mask`, `logit` or `similar`.
         name: the class, the path inside the output, or the file; empty for the others.
         index: the number of the box, or the indices in a tensor.
-        reference: what the model makes of the file of `similar`, one flat row; None until it has been asked.
+        reference: the output for the file of `similar`, one flat row; None until resolved.
     """
 
     typed: str
@@ -34,7 +34,7 @@ class TargetSpec:
 
     @property
     def is_class(self) -> bool:
-        """Whether it is a class, or the predicted one: what a loss can be held against."""
+        """Whether it is a class or the predicted one, so a target for a loss."""
         return self.kind in (PREDICTED, "class")
 
 
@@ -43,7 +43,7 @@ THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 
 
 def parse_aim(typed: str) -> TargetSpec:
-    """Take a target apart."""
+    """Parse a target."""
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
@@ -99,16 +99,16 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
 
 
 def name_class(index: int, categories: Sequence[str] | None) -> str:
-    """Return a class in words: `3 (cat)`, or `3` where nobody knows its label."""
+    """Return a class in words: `3 (cat)`, or `3` if its label is unknown."""
     label = label_of_class(index, categories)
     return f"{index} ({label})" if label else str(index)
 
 
 def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
-    """Return the label of a class, None where nobody knows."""
+    """Return the label of a class; None if unknown."""
     return categories[index] if categories and index < len(categories) else None
 
 
 def means_nothing(aim: TargetSpec, words: str, instead: str) -> UsageError:
-    """Return the error for a target that means nothing to what the model gives."""
+    """Return the error for a target that this kind of output does not support."""
     return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)

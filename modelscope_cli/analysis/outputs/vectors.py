@@ -14,7 +14,7 @@ from modelscope_cli.errors import CannotRunError
 
 @dataclass(frozen=True, slots=True)
 class Vectors(OutputPart):
-    """Numbers of each image, `(N, ...)`, compared by the cosine of their angle."""
+    """Numbers of each image, `(N, ...)`, compared by cosine similarity."""
 
     values: Tensor
     kind: ClassVar[str] = "vectors"
@@ -60,8 +60,8 @@ def similarity(values: Tensor, others: Tensor) -> Tensor:
 
 
 def reference_like(aim: TargetSpec, values: Tensor) -> Tensor:
-    """Return what the model made of the file of `similar`, once for every image."""
-    assert aim.reference is not None  # whoever parsed the target has asked the model
+    """Return the output for the file of `similar`, repeated for every image."""
+    assert aim.reference is not None  # set by `resolve_aim`
     if aim.reference.numel() != values[0].numel():
         raise CannotRunError(
             f"the output for '{aim.name}' has {aim.reference.numel()} values, that for the image "

@@ -1,4 +1,4 @@
-"""`predict --doctor`: how far a classifier's predictions hang on the way images are prepared for it."""
+"""`predict --doctor`: how far predictions depend on the preprocessing of images."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-# A value of a prepared image that differs by less is the same: a level of 255 is ten times as much, or more.
+# Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
-# What a preparation has to be ahead by to be named. Over trainings tried for this, 18 images prepared as for the
-# training had a misfit of 0.08 nats at most, and with another mean and std of 0.4 or more; of one image it is
-# up to 2 whatever its preparation, so another one has to fit four times better.
+# How much better a preparation must be to be named. In trial trainings 18 images prepared as for the training had
+# a misfit of 0.08 nats at most, and with another mean and std of 0.4 or more; of one image it is up to 2 for any
+# preparation, so another one has to fit four times better.
 _MORE_ACCURATE, _MISFIT, _FITS_BETTER = 0.05, 0.2, 0.25
-# How an image is cropped and resized hardly shows in the mean and variance of a whole channel.
+# Cropping and resizing hardly change the mean and variance of a whole channel.
 _OF_VALUES = ("meant", "given", "values", "channels")
 
 
 @dataclass(slots=True)
 class BatchNormInputs:
-    """Mean and variance of each channel of what goes into a batch norm, of each batch."""
+    """Mean and variance of each channel of the inputs of a batch norm, of each batch."""
 
     counts: list[int] = field(default_factory=list)
     means: list[Tensor] = field(default_factory=list)
@@ -73,12 +73,12 @@ class BatchNormInputs:
 
 
 class FirstBatchNorm(Observer):
-    """Looks at what goes into the batch norm that is called first; there is none where all are as they were made.
+    """Observes the inputs of the batch norm that is called first; fresh ones are ignored.
 
     Attributes:
         names: of the layers that may be the first.
-        module: the first, once a pass went through it.
-        into: takes what goes into it.
+        module: the first, set by the first pass.
+        into: collects its inputs.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -101,7 +101,7 @@ class PreprocessingSums:
     """Sums over the images of one preparation.
 
     Attributes:
-        entering: what goes into the first batch norm.
+        entering: the inputs of the first batch norm.
     """
 
     def __init__(self, varied: Varied) -> None:
@@ -114,10 +114,10 @@ class PreprocessingSums:
         self._is_judged = True
 
     def add(self, logits: Tensor, meant: Tensor, truth: Sequence[int] | None) -> None:
-        """Take a batch: its logits and what they are as meant, `(N, classes)` float64 on the CPU.
+        """Add a batch: its logits and those of the intended preparation, `(N, classes)` float64 on the CPU.
 
         Args:
-            truth: the class of each image; None where nobody knows.
+            truth: the class of each image; None if unknown.
         """
         predicted, before = logits.argmax(1), meant.argmax(1)
         p, p_meant = logits.softmax(1), meant.softmax(1)
@@ -134,7 +134,7 @@ class PreprocessingSums:
         self._n += len(logits)
 
     def compare(self, images: Tensor, meant: Tensor) -> None:
-        """Count the images of a batch, `(N, C, H, W)`, that are not what they are as meant."""
+        """Count the images of a batch, `(N, C, H, W)`, that differ from the intended preparation."""
         is_alike = images.shape == meant.shape
         gaps = (images - meant).abs().flatten(1).amax(1) > _SAME if is_alike else torch.ones(len(images))
         self._n_affected += int(gaps.sum())
@@ -158,7 +158,7 @@ class PreprocessingSums:
 
 
 def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
-    """Return what speaks for another preparation than the first row's, the strongest kind first."""
+    """Return the evidence for another preparation than the first row's, the strongest kind first."""
     meant, *others = rows
     found = []
     right = [(row.accuracy, row) for row in others if row.accuracy is not None]
@@ -176,7 +176,7 @@ def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
 
 
 AS_MEANT, AS_GIVEN = "as meant", "as given"
-# Two ways to prepare an image that are one: at most so many of 255 levels apart.
+# Two preparations are equal if they are at most this many of 255 levels apart.
 _LEVELS = 1.5
 _FAMILIES = ("classification", "quantization", "custom")
 
@@ -246,7 +246,7 @@ def doctor(
 
 
 def _open(subject: Subject) -> Preprocessing:
-    """Open the images, and return how they are prepared."""
+    """Open the images and return their preprocessing."""
     given, family = subject.given, subject.loaded.family
     if given.named is not None:
         raise UsageError(
@@ -273,7 +273,7 @@ def _damage(row: Variation) -> tuple[int, float]:
 def _predict(
     session: HookSession, norm: FirstBatchNorm, batch: Batch, tallies: Sequence[PreprocessingSums]
 ) -> Iterator[tuple[PreprocessingSums, Tensor, Tensor]]:
-    """Yield the logits of a batch for every preparation, and those of the first, which is meant."""
+    """Yield the logits of a batch for every preparation, and those of the first, the intended one."""
     assert batch.prepared is not None
     images = logits = None
     for tally, args in zip(tallies, batch.prepared(one.varied.plan for one in tallies), strict=True):
@@ -289,7 +289,7 @@ def _predict(
 
 
 def _varied(meant: Preprocessing, batch: Batch) -> tuple[tuple[Varied, ...], str | None]:
-    """Return the variations; those of the size only where it is known how the images get theirs."""
+    """Return the variations; those of the size only if the resizing is understood."""
     assert batch.prepared is not None
     if not isinstance(meant.preset, ProcessorPreset):
         return variations(meant), None
@@ -312,7 +312,7 @@ def _truth(files: Sequence[str], classes: ClassNames) -> list[int] | None:
 
 
 def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:
-    """Return who states how images are prepared for the weights, else where what is used instead comes from."""
+    """Return the source of the preprocessing stated for the weights, else that of the one assumed."""
     weights, preset = loaded.info.weights, loaded.transforms
     if loaded.info.source == "zoo":
         says, is_of_others = f"torchvision's preset of the weights of {loaded.info.name}", True

@@ -1,4 +1,4 @@
-"""Which weights are cut away: masks as `torch.nn.utils.prune` makes them, without touching the weights."""
+"""Masks of the pruned weights, as made by `torch.nn.utils.prune`, without changing the weights."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Prunable:
 
 
 def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> list[Prunable]:
-    """Return the weights under the layers that patterns mean; none mean all. A weight two layers share counts once.
+    """Return the weights of the selected layers, of all without patterns; a shared weight counts once.
 
     A layer that is named means everything below it as well. TorchScript layers are left out: they take no hooks.
     """

@@ -1,4 +1,4 @@
-"""Which entries of its input each entry of what slides over a map reads: kernels, windows, resampling."""
+"""Which input entries each output entry of a sliding operator reads: kernels, windows, resampling."""
 
 import math
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Along one dimension: `(entries of the output, entries read at most)` int64, and which of those are there."""
+    """Along one dimension: `(entries of the output, entries read at most)` int64, and which of those exist."""
 
     index: Tensor
     is_there: Tensor
@@ -59,7 +59,7 @@ def _slid(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int)
 
 
 def _spread(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
-    """The other way round: entry o is written to by every i with o = i * stride - padding + k * dilation."""
+    """Transposed: entry o is written to by every i with o = i * stride - padding + k * dilation."""
     offset = torch.arange(m)[:, None] + padding - torch.arange(kernel) * dilation
     taps = _there(torch.div(offset, stride, rounding_mode="floor"), n)
     return Taps(taps.index, taps.is_there & (offset % stride == 0))
@@ -87,5 +87,5 @@ def _resampled(name: str, given: dict[str, Any], n: int, m: int) -> Taps:
     first = (middle - reach).ceil().long()
     index = first[:, None] + torch.arange(math.ceil(2 * reach) + 1)
     is_near = (index - middle[:, None]).abs() < reach - 1e-9
-    # What lies outside stands for the entry at the edge.
+    # Outside entries are clamped to the edge.
     return Taps(index.clamp(0, n - 1), is_near)

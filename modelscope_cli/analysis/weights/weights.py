@@ -1,4 +1,4 @@
-"""`weights`: what a checkpoint holds, what loading it would run, and writing its tensors elsewhere."""
+"""`weights`: describe a checkpoint, scan it for code, and convert it to safetensors."""
 
 import contextlib
 import gc
@@ -79,7 +79,7 @@ def _with_stats(row: TensorRow, entry: TensorEntry, file: IO[bytes] | None) -> T
 
 
 def _moments(values: Tensor) -> Moments:
-    """Reduce a tensor; where it is small, starting to is what costs, and float64 in few calls does the same."""
+    """Reduce a tensor; a small one in few calls in float64, as overhead dominates."""
     n = values.numel()
     if 0 < n <= _SMALL and not values.is_complex():
         x = values.reshape(-1).to(torch.float64)
@@ -93,12 +93,12 @@ def _moments(values: Tensor) -> Moments:
 
 
 def _as_numbers(values: Tensor) -> Tensor:
-    """Torch computes with few dtypes; the others fit a wider one."""
+    """Cast dtypes that torch cannot compute with to a wider one."""
     if values.dtype in _PLAIN or values.is_complex():
         return values
     try:
         return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
-    except RuntimeError as error:  # of float4 and the like it has the bytes, and no arithmetic
+    except RuntimeError as error:  # torch has no arithmetic for float4 and the like
         raise TypeError(f"no statistics of {dtype_name(values.dtype)}") from error
 
 
@@ -200,7 +200,7 @@ def scan(
 
 @contextlib.contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Pause the collector of garbage, which goes through a million rows again and again while they are made."""
+    """Pause garbage collection, which would scan a million rows repeatedly while they are built."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -211,7 +211,7 @@ def _collecting_later() -> Iterator[None]:
 
 
 def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents", Safety]:
-    """Look for code and read the headers; what is found is told also where nothing can be read."""
+    """Scan for code and read the headers; an error carries the result of the scan."""
     try:
         with _collecting_later():
             contents = read_contents(path, key)
