@@ -66,14 +66,14 @@ def hook(
     """
     try:
         module = model if isinstance(model, nn.Module) else model.module
-        read = read_hooks(hooks, "hook", has_backward=True)
-        for spec, _ in read:
+        parsed = read_hooks(hooks, "hook", has_backward=True)
+        for spec, _ in parsed:
             if args is None and parse_pattern(spec.pattern).is_positional:
                 message = f"hook '{spec}' names certain calls, and their order is not known yet"
                 raise UsageError(message, "give example inputs: args=x")
-        given = args if isinstance(args, tuple) else (args,)
-        example = arrange_named(module, args) if isinstance(args, Mapping) else given
-        bound = bind_hooks(read, module, example, seed=seed, say=say or SILENT.say)
+        arguments = args if isinstance(args, tuple) else (args,)
+        example = arrange_named(module, args) if isinstance(args, Mapping) else arguments
+        bound = bind_hooks(parsed, module, example, seed=seed, say=say or SILENT.say)
         active = ActiveHooks(bound)
         # The parameters are the caller's, who may be training them.
         acting = [one for one in bound.interventions if not isinstance(one, ParametersKept)]

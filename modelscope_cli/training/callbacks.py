@@ -119,17 +119,17 @@ class HeldOut(Callback):
 
     @torch.no_grad()
     def _measure(self, run: Runner) -> None:
-        loss, hits, seen = 0.0, 0, 0
+        loss, hits, n_images = 0.0, 0, 0
         run.model.eval()
         for inputs, targets in self.batches:
             scores = class_scores(run.model(self.place.put(inputs)))
             labels = targets.to(self.place.device)
             loss += float(F.cross_entropy(scores, labels, reduction="sum"))
             hits += int((scores.argmax(1) == labels).sum())
-            seen += len(labels)
+            n_images += len(labels)
         run.model.train()
-        if seen:
-            self.results.append((run.step, loss / seen, hits / seen))
+        if n_images:
+            self.results.append((run.step, loss / n_images, hits / n_images))
 
 
 class EarlyStopping(Callback):
@@ -188,16 +188,16 @@ class UserCallback:
 
     def __init__(self, callback: Any) -> None:
         self._spec = callback if isinstance(callback, str) else _name_of(callback)
-        found = import_object(callback, "--callback") if isinstance(callback, str) else callback
-        if isinstance(callback, str) and not isinstance(found, type):
+        target = import_object(callback, "--callback") if isinstance(callback, str) else callback
+        if isinstance(callback, str) and not isinstance(target, type):
             raise UsageError(
-                f"callback '{callback}' is {with_article(type(found).__name__)}, not a class",
+                f"callback '{callback}' is {with_article(type(target).__name__)}, not a class",
                 "--callback path/to/file.py:Class",
             )
-        self._own = self._guarded(found)() if isinstance(found, type) else found
+        self._callback = self._guarded(target)() if isinstance(target, type) else target
 
     def __getattr__(self, event: str) -> Callable[..., Any]:
-        method = getattr(self._own, event, None)
+        method = getattr(self._callback, event, None)
         return self._guarded(method) if method else lambda run: None
 
     def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:

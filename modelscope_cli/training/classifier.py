@@ -57,8 +57,8 @@ def open_classifier(
         model: a request, or the caller's module, which is not changed.
         weights: refused for a module, as some of `keywords` are.
     """
-    said = {**keywords, **({} if weights == "none" else {"weights": weights})}
-    loaded = load(_with_classes(model, source.n_classes), cast("Keywords", said), progress)
+    model_keywords = {**keywords, **({} if weights == "none" else {"weights": weights})}
+    loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)
     if loaded.family not in ("classification", "custom"):
         kind = loaded.family.replace("_", " ")
         message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
@@ -90,8 +90,8 @@ def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
-        what = in_one_line(f"{type(error).__name__}: {error}", 300)
-        message = f"training uses a copy of your model, which cannot be made: {what}"
+        reason = in_one_line(f"{type(error).__name__}: {error}", 300)
+        message = f"training uses a copy of your model, which cannot be made: {reason}"
         raise CannotRunError(
             message, "give 'path/to/file.py:Class', which is built again each time"
         ) from error

@@ -128,8 +128,8 @@ def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
     second = (first + 0.3 + 0.4 * colours[1]).remainder(1)
     background = _gradient(first, colours[2] - 0.5, 2 * math.pi * sky_angle, across, down)
     foreground = _gradient(second, colours[3] - 0.5, 2 * math.pi * ink_angle, across, down)
-    picture = background + ink * (foreground - background)
-    return picture.add_(noise, alpha=0.01 + 0.06 * grain).clamp_(0, 1)
+    image = background + ink * (foreground - background)
+    return image.add_(noise, alpha=0.01 + 0.06 * grain).clamp_(0, 1)
 
 
 def _rotate(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
@@ -166,8 +166,8 @@ class Shapes(Dataset[tuple[Any, int]]):
         if not 0 <= index < self.count:  # also what ends a plain `for` loop over the set
             raise IndexError(f"picture {index} of {self.count}")
         label = index % len(CLASSES)
-        picture = draw(label, self.seed * SEEDS_APART + index, self.size)
-        return (self.transform(picture) if self.transform else picture), label
+        image = draw(label, self.seed * SEEDS_APART + index, self.size)
+        return (self.transform(image) if self.transform else image), label
 
 
 with without_dynamo():
@@ -180,13 +180,13 @@ _HELD_OUT_SHARE = 0.1
 Example = tuple[Tensor, int] | None
 
 
-def normalise(picture: Tensor) -> Tensor:
+def normalise(image: Tensor) -> Tensor:
     """Normalise an image `(3, H, W)` of 0..1 with the mean and std of ImageNet."""
     mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
-    return (picture - mean) / std
+    return (image - mean) / std
 
 
-class DrawnPictures(Dataset[Example]):
+class DrawnImages(Dataset[Example]):
     """The sample set as normalised tensors `(3, size, size)`; the same images as `Shapes`."""
 
     def __init__(self, count: int, seed: int, size: int) -> None:
@@ -200,7 +200,7 @@ class DrawnPictures(Dataset[Example]):
         return normalise(render(label, self.seed * SEEDS_APART + index, self.size)), label
 
 
-class FolderPictures(Dataset[Example]):
+class FolderImages(Dataset[Example]):
     """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one.
 
     Attributes:
@@ -217,12 +217,12 @@ class FolderPictures(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         path, label = self.files[index]
         try:
-            picture = decode(ListedImage(path), "RGB")
+            image = decode(ListedImage(path), "RGB")
         except CannotRunError as error:
             self.unreadable[path] = error.message
             return None
-        picture = transforms.center_crop(transforms.resize(picture, [self.size]), [self.size])
-        return normalise(transforms.to_tensor(picture)), label
+        image = transforms.center_crop(transforms.resize(image, [self.size]), [self.size])
+        return normalise(transforms.to_tensor(image)), label
 
 
 class DataSource(Protocol):
@@ -353,10 +353,10 @@ class Batches:
 
 
 def _collate(examples: list[Example]) -> LabelledBatch | None:
-    found = [example for example in examples if example is not None]
-    if not found:
+    decoded = [example for example in examples if example is not None]
+    if not decoded:
         return None
-    return torch.stack([picture for picture, _ in found]), torch.tensor([label for _, label in found])
+    return torch.stack([image for image, _ in decoded]), torch.tensor([label for _, label in decoded])
 
 
 def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
@@ -377,8 +377,8 @@ def open_drawn(count: int, size: int, seed: int) -> TrainingData:
         preprocessing=f"drawn at {size}x{size}, {_NORMALISED}",
         size=size,
         classes=CLASSES,
-        training=DrawnPictures(count, 2 * seed, size),
-        held_out=DrawnPictures(n_held_out, 2 * seed + 1, size),
+        training=DrawnImages(count, 2 * seed, size),
+        held_out=DrawnImages(n_held_out, 2 * seed + 1, size),
         n_training=count,
         n_held_out=n_held_out,
     )
@@ -388,37 +388,37 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
     """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out."""
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
-        what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise CannotRunError(f"'{folder}' {what}", f"ls {shlex.quote(str(folder.parent))}")
+        problem = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise CannotRunError(f"'{folder}' {problem}", f"ls {shlex.quote(str(folder.parent))}")
     try:
-        found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
+        listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
     except FileNotFoundError as error:
         message = f"'{folder}' holds no folders: it needs one for each class, with its images"
         raise CannotRunError(message, here) from error
-    files = found.samples
+    files = listing.samples
     filled = sorted({label for _, label in files})
     if not files:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)
     if len(filled) == 1:
-        name = found.classes[filled[0]]
+        name = listing.classes[filled[0]]
         message = f"'{folder}' holds images of one class only, '{name}': there is nothing to tell apart"
         raise CannotRunError(message, here)
     labels = {old: new for new, old in enumerate(filled)}  # an empty folder is not a class
-    pictures = FolderPictures([(path, labels[label]) for path, label in files], size)
+    images = FolderImages([(path, labels[label]) for path, label in files], size)
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
     n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))
     return TrainingData(
         source=str(folder),
         preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
         size=size,
-        classes=tuple(found.classes[label] for label in filled),
-        training=Subset(pictures, sorted(order[n_held_out:])),
-        held_out=Subset(pictures, sorted(order[:n_held_out])),
+        classes=tuple(listing.classes[label] for label in filled),
+        training=Subset(images, sorted(order[n_held_out:])),
+        held_out=Subset(images, sorted(order[:n_held_out])),
         n_training=len(files) - n_held_out,
         n_held_out=n_held_out,
-        unreadable=pictures.unreadable,
+        unreadable=images.unreadable,
     )
 
 
-def _is_picture(path: str) -> bool:
+def _is_image(path: str) -> bool:
     return Path(path).suffix.lower() in IMAGE_SUFFIXES

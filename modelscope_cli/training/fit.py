@@ -163,7 +163,7 @@ def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, floa
 
 
 def _layer_series(rows: dict[int, Row]) -> LayerSeries:
-    moments = [found for found, _ in rows.values()]
+    moments = [m for m, _ in rows.values()]
     return LayerSeries(
         step=tuple(rows),
         mean=tuple(m.mean if m.n else None for m in moments),
@@ -248,9 +248,9 @@ def train_once(
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=_events(non_finite, stopping),
     )
-    facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
-    judged = judge_training(training, facts)
-    return replace(training, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+    facts = training_facts(training.loss[0], data.n_classes, request.batch)
+    judgement = judge_training(training, facts)
+    return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
 
 def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
@@ -264,7 +264,7 @@ def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -
     return tuple(events)
 
 
-def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
+def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
     """Return what the rules need to know of the loss: the criterion and its number of classes.
 
     The labels are assumed to be balanced, so guessing costs ln C.

@@ -34,8 +34,8 @@ class UserBatches:
                     )
                 return
             if not _is_batch(batch):
-                what = with_article(type(batch).__name__)
-                message = f"'{self._name}' yields {what}, not two tensors (inputs, targets)"
+                kind = with_article(type(batch).__name__)
+                message = f"'{self._name}' yields {kind}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
             yield batch[0], batch[1]
 
@@ -96,18 +96,22 @@ class LoaderData:
     @contextmanager
     def as_found(self) -> Iterator[None]:
         """Restore the generators of the loaders on exit, so that the next training sees the same order."""
-        kept = [(one, one.get_state()) for loader in self._loaders for one in _generators(loader)]
+        states = [
+            (generator, generator.get_state())
+            for loader in self._loaders
+            for generator in _generators(loader)
+        ]
         try:
             yield
         finally:
-            for generator, state in kept:
+            for generator, state in states:
                 generator.set_state(state)
 
 
 def import_loaders(spec: str) -> LoaderData:
     """Import `file.py:attr`: loaders, or a function that returns them."""
-    found = import_object(spec, "--loaders")
-    return LoaderData(guarded(found, spec) if callable(found) else found, spec)
+    loaders = import_object(spec, "--loaders")
+    return LoaderData(guarded(loaders, spec) if callable(loaders) else loaders, spec)
 
 
 def guarded(call: Callable[[], Any], name: str) -> Any:
@@ -121,14 +125,18 @@ def guarded(call: Callable[[], Any], name: str) -> Any:
 def _generators(loader: Any) -> list[torch.Generator]:
     sampler = getattr(loader, "sampler", None)
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    found = {id(one): one for owner in (loader, sampler, inner) if (one := getattr(owner, "generator", None))}
-    return [one for one in found.values() if isinstance(one, torch.Generator)]
+    generators = {
+        id(generator): generator
+        for owner in (loader, sampler, inner)
+        if (generator := getattr(owner, "generator", None))
+    }
+    return [generator for generator in generators.values() if isinstance(generator, torch.Generator)]
 
 
 def _classes(loader: Any) -> tuple[str, ...]:
     """Return the class names, if the data set has `classes` as those of torchvision do."""
-    named = getattr(getattr(loader, "dataset", None), "classes", ())
-    return tuple(map(str, named)) if isinstance(named, tuple | list) else ()
+    names = getattr(getattr(loader, "dataset", None), "classes", ())
+    return tuple(map(str, names)) if isinstance(names, tuple | list) else ()
 
 
 def _count(loader: Any) -> int:

@@ -117,23 +117,23 @@ def find_lr(
     Weights, buffers, gradients, training flags, optimizer and random states are what they were, also after an
     error; `hashes` of both moments show it.
     """
-    found = TrainingState(model, optimizer)
-    swept = LrSweep(sweep)
+    before = TrainingState(model, optimizer)
+    callback = LrSweep(sweep)
     try:
-        Runner(model, optimizer, batches, loss_function, [*callbacks, swept], forward).fit(sys.maxsize)
+        Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward).fit(sys.maxsize)
     finally:
-        found.restore()
+        before.restore()
     after = hashes_of(model, optimizer)
-    n = len(swept.smoothed)
-    non_finite = (None,) * (len(swept.losses) - n)
+    n = len(callback.smoothed)
+    non_finite = (None,) * (len(callback.losses) - n)
     return RangeTest(
-        lr=tuple(swept.lr),
-        loss=(*swept.losses[:n], *non_finite),
-        smoothed=(*swept.smoothed, *non_finite),
-        suggestion=suggest(*swept.judged()),
-        stopped=swept.stopped,
-        restored=Restored(*(found.hashes[part] == after[part] for part in PARTS)),
-        hashes={part: (found.hashes[part], after[part]) for part in PARTS},
+        lr=tuple(callback.lr),
+        loss=(*callback.losses[:n], *non_finite),
+        smoothed=(*callback.smoothed, *non_finite),
+        suggestion=suggest(*callback.judged()),
+        stopped=callback.stopped,
+        restored=Restored(*(before.hashes[part] == after[part] for part in PARTS)),
+        hashes={part: (before.hashes[part], after[part]) for part in PARTS},
     )
 
 

@@ -90,15 +90,15 @@ def _swap(
     model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[[nn.Module], nn.Module]
 ) -> int:
     """Replace every module of exactly one of `kinds`, a shared one once, and return how many."""
-    made: dict[nn.Module, nn.Module] = {}
+    replacements: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
         # named_children() omits the second use of a shared module.
         for name, child in list(parent.named_modules(remove_duplicate=False)):
             if name and "." not in name and type(child) in kinds:
-                if child not in made:
-                    made[child] = make(child)
-                setattr(parent, name, made[child])
-    return len(made)
+                if child not in replacements:
+                    replacements[child] = make(child)
+                setattr(parent, name, replacements[child])
+    return len(replacements)
 
 
 def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
@@ -235,10 +235,10 @@ def init_lsuv(model: nn.Module, layers: dict[str, nn.Module], inputs: Tensor) ->
     caller, then `W /= sqrt(Var(B))` until `|Var(B) - 1| < 0.1`, ten times at most. Runs in train mode; buffers
     and random state are restored.
     """
-    seen = _Deviation()
-    with HookSession(model, [seen], names=frozenset(layers), is_training=True) as session:
+    first_run = _Deviation()
+    with HookSession(model, [first_run], names=frozenset(layers), is_training=True) as session:
         session.run((inputs,))
-    for name in dict.fromkeys(seen.order):
+    for name in dict.fromkeys(first_run.order):
         for _ in range(_MOST_TRIES):
             observer = _Deviation()
             wanted = frozenset({(name, 0)})

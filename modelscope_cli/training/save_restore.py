@@ -49,11 +49,13 @@ def hashes_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, s
     """Return 16 hex digits of SHA-256 of each of `PARTS`, as they are now."""
     state = optimizer.state_dict()
     rates = repr([{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]])
-    held = [(key, name, value) for key, values in state["state"].items() for name, value in values.items()]
+    state_values = [
+        (key, name, value) for key, values in state["state"].items() for name, value in values.items()
+    ]
     return {
         "weights": _digest(list(model.named_parameters())),
         "buffers": _digest(list(model.named_buffers())),
-        "optimizer": _digest([rates, *held]),
+        "optimizer": _digest([rates, *state_values]),
         "rng": _digest(list(random_states().items())),
     }
 
@@ -69,11 +71,11 @@ def kept_random_states() -> Iterator[None]:
 
 
 def _digest(values: list[Any]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for value in values:
         for part in value if isinstance(value, tuple) else (value,):
-            found.update(_bytes(part))
-    return found.hexdigest()[:16]
+            digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
 
 
 def _bytes(value: Any) -> bytes:

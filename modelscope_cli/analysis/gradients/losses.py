@@ -71,10 +71,10 @@ class Criterion:
 
     def __call__(self, output: Any, args: Any = ()) -> Loss:
         """Return the loss of one pass; `args` are the inputs of the model."""
-        named = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
-        outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
+        floats = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
+        outputs = [(path, tensor) for path, tensor in floats if tensor.requires_grad]
         if not outputs:
-            raise _not_differentiable(output, named)
+            raise _not_differentiable(output, floats)
         if self._aim is not None:
             return self._of_aim(self._aim, output, args)
         loss = self._compute(output, outputs, args)
@@ -232,12 +232,12 @@ class Criterion:
         except Exception as error:
             raise user_code_failed(f"loss '{spec}'", error) from error
         if not isinstance(value, Tensor) or value.numel() != 1:
-            what = (
+            kind = (
                 f"a tensor of {tuple(value.shape)}"
                 if isinstance(value, Tensor)
                 else with_article(type(value).__name__)
             )
-            raise CannotRunError(f"loss '{spec}' returned {what}, not a scalar", "return loss.mean()")
+            raise CannotRunError(f"loss '{spec}' returned {kind}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
             raise CannotRunError(
                 f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
@@ -263,13 +263,13 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:
-    found = import_object(spec, "--loss")
-    if not callable(found):
+    function = import_object(spec, "--loss")
+    if not callable(function):
         raise UsageError(
-            f"loss '{spec}' is {with_article(type(found).__name__)}, not a function",
+            f"loss '{spec}' is {with_article(type(function).__name__)}, not a function",
             "--loss path/to/file.py:fn",
         )
-    return found
+    return function
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

@@ -73,14 +73,14 @@ class Sources:
         name = (layer or "").partition("#")[0]
         child = ""
         while True:
-            found = self._in_class(self._modules.get(name), child)
-            if found is not None or not name:
-                return found or self._in_builder()
+            line = self._in_class(self._modules.get(name), child)
+            if line is not None or not name:
+                return line or self._in_builder()
             name, _, child = name.rpartition(".")
 
     def _in_class(self, module: nn.Module | None, child: str) -> SourceLine | None:
         try:
-            file = self._own(inspect.getsourcefile(type(module)))
+            file = self._in_repository(inspect.getsourcefile(type(module)))
             lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
         except (TypeError, OSError):  # a class defined in C, or interactively
             return None
@@ -95,10 +95,10 @@ class Sources:
         if not colon:
             return None
         path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
-        file = self._own(path)
+        file = self._in_repository(path)
         return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
 
-    def _own(self, path: str | None) -> str | None:
+    def _in_repository(self, path: str | None) -> str | None:
         """Return a path relative to the root of the repository; None outside of it."""
         if path is None:
             return None
@@ -111,10 +111,10 @@ class Sources:
 def _line_of(attribute: str, path: Path) -> int:
     """Return the line of a file that defines a name; 1 if unknown."""
     try:
-        made = ast.parse(path.read_bytes()).body
+        nodes = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError):  # it has changed since it was imported
         return 1
-    for node in made:
+    for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [node]
         names = [getattr(target, "name", None) or getattr(target, "id", None) for target in targets]
         if attribute.partition(".")[0] in names:
@@ -196,7 +196,7 @@ def check(
     from modelscope_cli.analysis.blocks.blocks import Blocks  # which needs torch
 
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    asked = {
+    options = {
         **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
         **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
         **{"expect_output": expect_output, "allow": allow, "mode": mode},
@@ -206,13 +206,13 @@ def check(
     if safety is not None:
         safety = safety.allowing(allow)
         tell_allowed(safety, progress or SILENT)
-    refused: ModelscopeError | None = None
+    load_error: ModelscopeError | None = None
     try:
-        examined = _examine(model, inputs, keywords, needs, mode, blocks, asked, progress)
+        examined = _examine(model, inputs, keywords, needs, mode, blocks, options, progress)
     except ModelscopeError as error:
         if safety is None or safety.rank == KNOWN:
             raise
-        refused = error
+        load_error = error
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
         examined = _Examined(_unloaded(safety.file), evidence)
     evidence, thresholds = replace(examined.evidence, safety=safety), settings.thresholds
@@ -222,11 +222,11 @@ def check(
         thresholds = {code: limit for code, limit in thresholds.items() if code != _NON_FINITE}
     findings, infos = judge(rules, thresholds, evidence)
     known, class_name = before.findings, examined.run.model.class_name
-    if refused is None:
+    if load_error is None:
         check_model(before, settings.baseline, class_name)
     if settings.baseline is not None and update_baseline and blocks.is_first:
         new = updated(known, findings, infos)
-        of = class_name if refused is None else before.model
+        of = class_name if load_error is None else before.model
         known = write_baseline(settings.baseline, new, of, progress or SILENT)
     findings, gone = compare(findings, known, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
@@ -248,9 +248,9 @@ def check(
     with blocks.write() as stage:
         if stage is not None:
             save_result(record, stage)
-    if verdict != FAILED and refused is not None:
-        refused.record = record
-        raise refused
+    if verdict != FAILED and load_error is not None:
+        load_error.record = record
+        raise load_error
     if unjudged := unjudged_error(record):
         raise unjudged
     return record
@@ -291,8 +291,6 @@ def _examine(
     """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
-
-    pass
     from modelscope_cli.analysis.subject import Subject
     from modelscope_cli.hooks.layers import refuse_layouts
 
@@ -339,9 +337,9 @@ def _unloaded(file: str) -> Run:
     )
 
 
-def several(given: Any) -> Any:
+def several(value: Any) -> Any:
     """Return a string as a tuple of one, and anything else unchanged."""
-    return (given,) if isinstance(given, str) else given
+    return (value,) if isinstance(value, str) else value
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:

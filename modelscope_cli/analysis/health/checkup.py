@@ -178,19 +178,19 @@ class _Checkup:
                 self._missing.update(dict.fromkeys(passes - {"forward"}, _NOT_FINITE))
                 return evidence
             if "repeat_gap" in passes:
-                with self._missing_where_refused("repeat_gap"):
+                with self._missing_if_refused("repeat_gap"):
                     gap = _gap(*self._twice)
                     evidence = replace(evidence, repeat_gap=gap, draws=self._draws() if gap else ())
             if "train" in passes:
-                with self._missing_where_refused("train"):
+                with self._missing_if_refused("train"):
                     evidence = replace(evidence, train=self._train())
-            awake = ScaledZeroInit(self._model)
-            may_wake = awake.has_resting and not self._is_trained()
+            zero_init = ScaledZeroInit(self._model)
+            may_wake = zero_init.has_resting and not self._is_trained()
             if "backward" in passes or ("forward" in passes and may_wake):
-                with self._missing_where_refused("backward"), awake:
-                    backward = self._wake(awake, forward) if may_wake else self._backward(forward)
+                with self._missing_if_refused("backward"), zero_init:
+                    backward = self._wake(zero_init, forward) if may_wake else self._backward(forward)
                     evidence = replace(evidence, backward=backward)
-                    if awake.has_woken:
+                    if zero_init.has_woken:
                         evidence = replace(evidence, awake=self._forward("activations awake"))
         return evidence
 
@@ -208,7 +208,7 @@ class _Checkup:
         return backward
 
     @contextmanager
-    def _missing_where_refused(self, field: str) -> Iterator[None]:
+    def _missing_if_refused(self, field: str) -> Iterator[None]:
         """Record a step that fails for this model, such as differentiating a quantized one, as missing."""
         try:
             yield
@@ -219,10 +219,10 @@ class _Checkup:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
     def _inputs(self) -> tuple[InputStats, ...]:
-        entering = InputStatsObserver()
+        observer = InputStatsObserver()
         for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[ArgumentStats, ...]):
-            entering.merge(parts)
-        return entering.rows()
+            observer.merge(parts)
+        return observer.rows()
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
@@ -289,7 +289,7 @@ class _Checkup:
         """The output for the first batch, and that of a second run."""
         args = next(iter(self._batches)).args
         with HookSession(self._model) as session:
-            return _kept(session.run(args)), _kept(session.run(args))
+            return _main_double(session.run(args)), _main_double(session.run(args))
 
     def _draws(self) -> tuple[str, ...]:
         draws = RandomDraws()
@@ -298,14 +298,14 @@ class _Checkup:
         return tuple(draws.seen)
 
     def _train(self) -> TrainMode:
-        calm, _ = self._twice
+        eval_output, _ = self._twice
         batch_norms = BatchNormObserver()
-        trained: Tensor | None = None
+        train_output: Tensor | None = None
         with HookSession(self._model, [batch_norms], is_training=True) as session:
             for i, batch in enumerate(self._track(self._batches, "train mode")):
                 output = session.run(self._arguments(batch, True))
-                trained = _kept(output) if i == 0 else trained
-        return TrainMode(batch_norms.rows(), _gap(calm, trained))
+                train_output = _main_double(output) if i == 0 else train_output
+        return TrainMode(batch_norms.rows(), _gap(eval_output, train_output))
 
     def _backward(self, forward: Forward) -> Backward:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.
@@ -378,7 +378,7 @@ def _main_output(output: Any) -> Tensor | None:
     return main_leaf(leaves)[1].detach() if leaves else None
 
 
-def _kept(output: Any) -> Tensor | None:
+def _main_double(output: Any) -> Tensor | None:
     main = _main_output(output)
     return None if main is None else main.double().clone()
 

@@ -64,14 +64,14 @@ class OutputDiversity:
 
     def of(self, batch: Batch, output: Tensor | None) -> float | None:
         """Return the largest difference of an output in a batch from the first; None if no image differs."""
-        given = [tensor for _, tensor in tensors_in(batch.args)]
+        inputs = [tensor for _, tensor in tensors_in(batch.args)]
         has_rows = output is not None and output.ndim > 0 and len(output) == batch.n_images
-        if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in given):
+        if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in inputs):
             return None
         assert output is not None
         apart: list[float] = []
         for i in range(batch.n_images):
-            image, row = [tensor[i] for tensor in given], output[i].detach()
+            image, row = [tensor[i] for tensor in inputs], output[i].detach()
             if self._first is None:
                 self._first = [tensor.clone() for tensor in image], row.clone()
             elif _differ(image, self._first[0]) and row.shape == self._first[1].shape and row.numel():

@@ -192,14 +192,14 @@ def _best(scores: Tensor) -> Tensor:
 
 
 def _unmatched(before: ImageBoxes, after: ImageBoxes) -> float:
-    found = [_found(before), _found(after)]
-    n_boxes = sum(len(image.scores) for image in found)
-    return 1 - 2 * len(_partners(*found)) / n_boxes if n_boxes else 0.0
+    detected = [_found(before), _found(after)]
+    n_boxes = sum(len(image.scores) for image in detected)
+    return 1 - 2 * len(_partners(*detected)) / n_boxes if n_boxes else 0.0
 
 
 def _found(image: ImageBoxes) -> ImageBoxes:
-    is_found = image.scores >= _FOUND
-    return ImageBoxes(image.corners[is_found], image.scores[is_found], image.labels[is_found])
+    is_detected = image.scores >= _FOUND
+    return ImageBoxes(image.corners[is_detected], image.scores[is_detected], image.labels[is_detected])
 
 
 def _partners(before: ImageBoxes, after: ImageBoxes) -> list[tuple[int, int]]:

@@ -176,7 +176,7 @@ def _follow_pixels(
 def _cover(
     classes: Tensor, scores: Tensor, logits: Tensor, n: int | None, categories: Sequence[str] | None
 ) -> tuple[Guess, ...]:
-    found, counts = classes.unique(return_counts=True)
+    present, counts = classes.unique(return_counts=True)
     order = counts.argsort(descending=True, stable=True)[:n]
     return tuple(
         Guess(
@@ -186,5 +186,5 @@ def _cover(
             float(logits[index][classes == index].mean()),
             share=count / classes.numel(),
         )
-        for index, count in zip(found[order].tolist(), counts[order].tolist(), strict=True)
+        for index, count in zip(present[order].tolist(), counts[order].tolist(), strict=True)
     )

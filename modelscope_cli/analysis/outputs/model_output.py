@@ -84,10 +84,10 @@ class ModelOutput:
         if aim.kind == "logit":
             return self._follow_number(aim)
         if aim.kind == "similar":
-            own = reference_like(aim, self.main.tensor().detach())
+            reference = reference_like(aim, self.main.tensor().detach())
             words = f"the output for {aim.name}"
             return FollowedOutput(
-                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), own)
+                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), reference)
             )
         followed = self.main.follow(aim, categories)
         is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
@@ -99,8 +99,8 @@ class ModelOutput:
 
     def divergence(self, after: "ModelOutput") -> Tensor | None:
         """Return KL(this || after) in nats, a mean over the decisions of a head, summed over the heads, `(N,)`."""
-        found = [was.divergence(one) for was, one in self._pairs(after)]
-        tensors = [one for one in found if one is not None]
+        divergences = [was.divergence(one) for was, one in self._pairs(after)]
+        tensors = [one for one in divergences if one is not None]
         return torch.stack(tensors).sum(0) if tensors else None
 
     def distance(self, after: "ModelOutput") -> Tensor:
@@ -180,6 +180,6 @@ def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
     )
 
 
-def _mean(found: list[Tensor | None]) -> Tensor | None:
-    tensors = [one for one in found if one is not None]
+def _mean(values: list[Tensor | None]) -> Tensor | None:
+    tensors = [one for one in values if one is not None]
     return torch.stack(tensors).mean(0) if tensors else None

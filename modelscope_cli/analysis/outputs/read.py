@@ -78,9 +78,9 @@ class OutputReader:
         boxes_by_query = self._queries(path, main, leaves, args)
         if boxes_by_query is not None:
             return ModelOutput(((path, boxes_by_query),), leaves)
-        said = self._one(path, main, args)
-        self._check_rows(len(said), n_images, "x".join(map(str, main.shape)))
-        return ModelOutput(((path, said), *self._other_heads(output, path, said, leaves, args)), leaves)
+        part = self._one(path, main, args)
+        self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
+        return ModelOutput(((path, part), *self._other_heads(output, path, part, leaves, args)), leaves)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels` or `vectors`."""
@@ -120,18 +120,18 @@ class OutputReader:
         return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
-        self, output: Any, main: str, said: OutputPart, leaves: Leaves, args: Any
+        self, output: Any, main: str, part: OutputPart, leaves: Leaves, args: Any
     ) -> list[tuple[str, OutputPart]]:
         """Return the other heads with scores that have a name; entries of a tuple have none."""
-        if said.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
+        if part.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
             return []
         others = [
             (path, self._one(path, tensor, args))
             for path, tensor in leaves
-            if path != main and tensor.shape[:1] == (len(said),) and last_name(path) not in AUXILIARY
+            if path != main and tensor.shape[:1] == (len(part),) and last_name(path) not in AUXILIARY
         ]
         return [
-            (path, other) for path, other in others if other.kind == said.kind and not path[-1:].isdigit()
+            (path, other) for path, other in others if other.kind == part.kind and not path[-1:].isdigit()
         ]
 
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:

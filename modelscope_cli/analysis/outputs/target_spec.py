@@ -56,13 +56,13 @@ def parse_aim(typed: str) -> TargetSpec:
             )
         return TargetSpec(typed, kind, index=(int(rest),))
     if kind == "logit":
-        found = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
-        if found is None:
+        match = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
+        if match is None:
             raise UsageError(
                 f"'--target {typed}' does not say which number: a path and its indices in brackets",
                 "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
-        return TargetSpec(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
+        return TargetSpec(typed, kind, match[1], tuple(int(index) for index in match[2].split(",")))
     if not rest:
         example = "similar:IMAGE" if kind == "similar" else "mask:0"
         raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
@@ -83,19 +83,19 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         raise UsageError(
             f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
         )
-    found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
-    if not found:
+    matches = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
+    if not matches:
         near = nearest(target, categories)
         likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
         raise UsageError(
             f"unknown target '{target}'" + (f": {near}" if near else ""),
             f"--target {shlex.quote(likeliest)}   or an index",
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise UsageError(
-            f"target '{target}' is the label of {len(found)} classes: {found}", f"--target {found[0]}"
+            f"target '{target}' is the label of {len(matches)} classes: {matches}", f"--target {matches[0]}"
         )
-    return found[0]
+    return matches[0]
 
 
 def name_class(index: int, categories: Sequence[str] | None) -> str:

@@ -45,13 +45,13 @@ class Vectors(OutputPart):
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "similar"):
             raise means_nothing(aim, self.words, "--target similar:IMAGE, or --target 'logit:[0]'")
-        own = self.values.detach()
+        reference = self.values.detach()
         if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
             return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)))
         words = "its own output"
         if aim.kind == "similar":
-            own, words = reference_like(aim, own), f"the output for {aim.name}"
-        return FollowedScore(words, lambda answer: similarity(answer.tensor(), own))
+            reference, words = reference_like(aim, reference), f"the output for {aim.name}"
+        return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference))
 
 
 def similarity(values: Tensor, others: Tensor) -> Tensor:

@@ -81,10 +81,10 @@ class Masks:
         if size != (width, height):
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
-        strange = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
-        if strange:
+        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
+        if invalid:
             message = (
-                f"mask '{path}' holds the value {strange[0]}, and the model has {self._n_classes} classes"
+                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
             )
             raise CannotRunError(
                 message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
@@ -104,10 +104,10 @@ class Masks:
 
     def _has_both_ends(self, ramp: Tensor, dim: int) -> bool:
         image = Image.fromarray(ramp.round().to(torch.uint8).contiguous().numpy()).convert(self._plan.mode)
-        seen = self._plan.picture(self._plan.apply(image, "a ramp"))[0].float()
+        prepared = self._plan.picture(self._plan.apply(image, "a ramp"))[0].float()
         # A step of the coarser of both, and a tolerance for rounding and resizing.
-        room = 255 / min(ramp.shape[dim], seen.shape[dim]) + 3
-        first, last = seen.select(dim, 0), seen.select(dim, -1)
+        room = 255 / min(ramp.shape[dim], prepared.shape[dim]) + 3
+        first, last = prepared.select(dim, 0), prepared.select(dim, -1)
         return bool((first < room).all()) and bool((last > 255 - room).all())
 
 
@@ -126,14 +126,16 @@ class Evaluator:
         threshold: float,
     ) -> None:
         """Find the truth of every image before the model runs."""
-        given, inputs = subject.given, subject.inputs
-        if given.is_noise:
+        requested, inputs = subject.given, subject.inputs
+        if requested.is_noise:
             raise UsageError("noise has no truth to compare with", "give images")
         files = (
             inputs.files if inputs.n_listed == len(inputs.files) else inputs.files[:1]
         )  # only the first of a clip
         if truth.is_folders and (not files or inputs.files.has_given):
-            raise UsageError(f"{given.name} lies in no folder that could name its class", "give image files")
+            raise UsageError(
+                f"{requested.name} lies in no folder that could name its class", "give image files"
+            )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
@@ -218,13 +220,13 @@ class Evaluator:
         indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
-        strange = [
+        ambiguous = [
             name
             for name, words in zip(self._names, self._words, strict=True)
             if len({indices[word] for word in words}) != 1
         ]
-        if strange:
-            images = some(map(repr, strange))
+        if ambiguous:
+            images = some(map(repr, ambiguous))
             message = f"{self._truth.name} does not give one class for {images}, and softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
         return OfClasses(names, indices, self._scoring)

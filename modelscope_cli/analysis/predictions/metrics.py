@@ -72,30 +72,30 @@ class ClassNames:
         """Return the classes with this label; ignore case if none matches exactly."""
         return self._exact.get(word) or self._folded.get(word.casefold()) or []
 
-    def find(self, words: Iterable[Word], who: str) -> dict[Word, int]:
+    def find(self, words: Iterable[Word], source: str) -> dict[Word, int]:
         """Return the index of every named class. `who`: the source of the names, for a message."""
-        found: dict[Word, int] = {}
+        index_of: dict[Word, int] = {}
         unknown: list[Word] = []
         for word in dict.fromkeys(words):
             indices = self.labelled(word) if isinstance(word, str) else [word]
             if not indices and str(word).isdecimal():
                 indices = [int(word)]
             if len(indices) > 1:
-                message = f"{who}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
+                message = f"{source}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
                 raise CannotRunError(message, f"call them by their index: {indices[0]}")
             if indices and 0 <= indices[0] < self.n_classes:
-                found[word] = indices[0]
+                index_of[word] = indices[0]
             else:
                 unknown.append(word)
         if unknown:
-            raise self._unknown(unknown, who)
-        return found
+            raise self._unknown(unknown, source)
+        return index_of
 
-    def _unknown(self, words: Sequence[Word], who: str) -> CannotRunError:
+    def _unknown(self, words: Sequence[Word], source: str) -> CannotRunError:
         named = some([f"'{word}'" for word in words])
         near = nearest(str(words[0]), self.labels)
         verb = "is" if len(words) == 1 else "are"
-        message = f"{who}: {named} {verb} not among the {self.n_classes} classes of the model"
+        message = f"{source}: {named} {verb} not among the {self.n_classes} classes of the model"
         if not self.labels:
             message += ", which have no labels"
         return CannotRunError(
@@ -266,7 +266,7 @@ def pictures_of(inputs: Inputs, numbers: Sequence[int]) -> dict[int, Tensor]:
 
     Inputs that are not images are left out.
     """
-    found: dict[int, Tensor] = {}
+    thumbnails: dict[int, Tensor] = {}
     batches: Iterable[Batch] = inputs
     if inputs.make_blocks is not None:
         batches = inputs.make_blocks(sorted({number // inputs.block_size for number in numbers}))
@@ -275,8 +275,8 @@ def pictures_of(inputs: Inputs, numbers: Sequence[int]) -> dict[int, Tensor]:
         here = batch.numbers or range(n_before, n_before + batch.n_images)
         n_before += batch.n_images
         if not set(here).isdisjoint(numbers):
-            found.update(zip(here, map(_small, batch.pictures), strict=False))
-    return {number: found[number] for number in numbers if number in found}
+            thumbnails.update(zip(here, map(_small, batch.pictures), strict=False))
+    return {number: thumbnails[number] for number in numbers if number in thumbnails}
 
 
 def _small(picture: Tensor) -> Tensor:

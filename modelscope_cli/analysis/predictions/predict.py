@@ -110,19 +110,19 @@ def predict(
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
         has_rows = judge is None or each is not None
-        found = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
+        rows = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
         judged = judge.look(answer, batch, n_done) if judge is not None else None
         n_done += len(answer)
-        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, found, judged)
+        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, rows, judged)
 
-    asked = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
-    options = {**asked, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    again = {**asked, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
+    settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
+    options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
+    rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
     alone = "--hook counts its changes over all batches" if hook else ""
     predictions: list[Prediction] = []
     is_first = True
     with (
-        blocks.begin(subject, options, again, alone),
+        blocks.begin(subject, options, rerun_options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):

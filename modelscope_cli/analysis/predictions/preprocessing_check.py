@@ -247,13 +247,13 @@ def doctor(
 
 def _open(subject: Subject) -> Preprocessing:
     """Open the images and return their preprocessing."""
-    given, family = subject.given, subject.loaded.family
-    if given.named is not None:
+    requested, family = subject.given, subject.loaded.family
+    if requested.named is not None:
         raise UsageError(
-            f"{given.name} is a named input, which the doctor does not vary", "give images alone"
+            f"{requested.name} is a named input, which the doctor does not vary", "give images alone"
         )
-    if not (given.request.files or given.images):
-        raise UsageError(f"{given.name} is not prepared, so it cannot be varied", "give images")
+    if not (requested.request.files or requested.images):
+        raise UsageError(f"{requested.name} is not prepared, so it cannot be varied", "give images")
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "leave out --doctor")
@@ -262,7 +262,7 @@ def _open(subject: Subject) -> Preprocessing:
         raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
-        raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")
+        raise UsageError(f"{requested.name} holds tensors, which are not prepared", "give images")
     return subject.inputs.preprocessing
 
 
@@ -278,14 +278,14 @@ def _predict(
     images = logits = None
     for tally, args in zip(tallies, batch.prepared(one.varied.plan for one in tallies), strict=True):
         norm.into = tally.entering
-        made = class_scores(session.run(args), batch.n_images).double().cpu()
+        outputs = class_scores(session.run(args), batch.n_images).double().cpu()
         if images is None or logits is None:
-            if not made.isfinite().all():
+            if not outputs.isfinite().all():
                 message = "the model's logits are NaN or infinite, so there is nothing to compare with"
                 raise CannotRunError(message, "modelscope stats ...   shows where they begin")
-            images, logits = args[0], made
+            images, logits = args[0], outputs
         tally.compare(args[0], images)
-        yield tally, made, logits
+        yield tally, outputs, logits
 
 
 def _varied(meant: Preprocessing, batch: Batch) -> tuple[tuple[Varied, ...], str | None]:
@@ -307,8 +307,8 @@ def _own_plan(loaded: LoadedModel) -> Preprocessing:
 
 def _truth(files: Sequence[str], classes: ClassNames) -> list[int] | None:
     """Return the class of each image by the name of its folder; None where one is not in the folder of a class."""
-    found = [classes.labelled(class_folder(file)) for file in files]
-    return [indices[0] for indices in found] if all(len(indices) == 1 for indices in found) else None
+    matches = [classes.labelled(class_folder(file)) for file in files]
+    return [indices[0] for indices in matches] if all(len(indices) == 1 for indices in matches) else None
 
 
 def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:

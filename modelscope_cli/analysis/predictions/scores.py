@@ -100,15 +100,15 @@ def top_guesses(
     temperature: float = 1.0,
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
-    chosen, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
-    chosen, indices = chosen[:, :n], indices[:, :n]
+    best, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
+    best, indices = best[:, :n], indices[:, :n]
     scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
             Guess(index, label_of_class(index, categories), score, logit)
             for index, score, logit in zip(*row, strict=True)
         )
-        for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)
+        for row in zip(indices.tolist(), scores.tolist(), best.tolist(), strict=True)
     )
 
 

@@ -71,20 +71,20 @@ def prune(
         CannotRunError: the model cannot be loaded, raised, or gives nothing to compare, or a file cannot be read or
             written (exit 4).
     """
-    given = to_inputs(inputs, keywords)
-    asked = make_request(
+    python_inputs = to_inputs(inputs, keywords)
+    request = make_request(
         amount=amount,
         method=method,
         by_channel=by_channel,
         is_global=global_,
         sweep=sweep,
         seed=seed_of(model, keywords),
-        has_images=not given.is_noise,
+        has_images=not python_inputs.is_noise,
     )
     results = Results(out, force)
     if save_weights is not None:
         check_weights_file(Path(save_weights), _files(model, keywords), force)
-    subject = Subject("prune", model, given, keywords, hook=hook, progress=progress)
+    subject = Subject("prune", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
@@ -94,14 +94,14 @@ def prune(
             loaded.module, subject.inputs, prunables, interventions=interventions, track=subject.track
         )
         subject.warn(unranked(prunables, importance))
-    if given.is_noise:
+    if python_inputs.is_noise:
         message = "the drift is measured on noise, which does not look like any image"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
         OutputReader.of(loaded),
         subject.inputs,
         prunables,
-        asked,
+        request,
         importance=importance,
         interventions=interventions,
         track=subject.track,

@@ -74,6 +74,6 @@ def read_sweep(text: str) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def _check_amount(amount: float, typed: str, hint: str) -> None:
+def _check_amount(amount: float, text: str, hint: str) -> None:
     if absurdity(amount) or not 0 <= amount < 1:
-        raise UsageError(f"'{typed}': a share is at least 0 and below 1, not {amount:g}", hint)
+        raise UsageError(f"'{text}': a share is at least 0 and below 1, not {amount:g}", hint)

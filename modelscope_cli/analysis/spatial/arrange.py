@@ -53,16 +53,16 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     inside = where[is_mine]
     if not len(inside):
         return None
-    kept, sides = _smallest_grid(inside, grid)
-    if len(kept) < len(inside):
-        times = f"{len(inside) / len(kept):.3g}"
+    unique_cells, sides = _smallest_grid(inside, grid)
+    if len(unique_cells) < len(inside):
+        times = f"{len(inside) / len(unique_cells):.3g}"
         return _of_several_cells(tensor, cells, n_images, times)
     is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
     n_cut = ids.shape[places[0]] // (n_images if places[0] == 0 else 1) if is_cut else 0
     notes = _notes(n_cut, int((where < 0).sum()) // n_images, len(inside), math.prod(grid))
     # The column of `values` of each cell of the grid; the one after the last is for missing cells.
     column = torch.full((math.prod(sides),), len(where))
-    spots = torch.searchsorted(kept, inside) if len(kept) == len(column) else inside
+    spots = torch.searchsorted(unique_cells, inside) if len(unique_cells) == len(column) else inside
     column[spots] = torch.nonzero(is_mine).flatten()
     if len(inside) < len(column):
         values = values if values.is_floating_point() else values.float()
@@ -100,9 +100,9 @@ def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -
 def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
     """Return the unique cells, in order, and the grid they fill: that of their rows and columns, as after striding,
     or the whole grid if these are not full."""
-    kept = torch.unique(inside)
-    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(kept, grid))
-    return kept, sides if math.prod(sides) == len(kept) else grid
+    cells = torch.unique(inside)
+    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(cells, grid))
+    return cells, sides if math.prod(sides) == len(cells) else grid
 
 
 def one_frame(maps: Tensor, notes: list[str]) -> Arranged:

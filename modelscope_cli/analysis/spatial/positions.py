@@ -185,11 +185,11 @@ class Positions:
         return Positions(self.cells.moved(move), columns, self.weights)
 
     def reshaped(self, shape: Sequence[int]) -> "Positions":
-        found = self.moved(lambda ids: ids.reshape(tuple(shape)))
+        result = self.moved(lambda ids: ids.reshape(tuple(shape)))
         if self.mixed is None or shape[-1] != self.cells.ids.shape[-1]:
-            return found
+            return result
         leading = (*shape[:-1], self.mixed.ids.shape[-1])
-        return replace(found, mixed=self.mixed.moved(lambda ids: ids.reshape(leading)))
+        return replace(result, mixed=self.mixed.moved(lambda ids: ids.reshape(leading)))
 
     def forgotten(self) -> "Positions":
         """Return the same without the grid if no element is in a cell any more."""

@@ -132,21 +132,21 @@ class ReceptiveFields:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        given = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
-        if not given or not isinstance(first_of(result), Tensor):
+        tracked = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
+        if not tracked or not isinstance(first_of(result), Tensor):
             return
         name, is_in_place = name_of(operator)
         try:
-            found = self._rule(name, operator, args, kwargs, result)
+            fields = self._rule(name, operator, args, kwargs, result)
         except Exception:  # an unexpected use of an operator: it may see everything
-            found = None
+            fields = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
-                field = found[n] if isinstance(found, list) else found if n == 0 else None
+                field = fields[n] if isinstance(fields, list) else fields if n == 0 else None
                 if field is None or field.bounds[0].shape != tensor.shape:
                     field = whole(self._size, tensor.shape)
                 self._known[tensor] = field
-        base = base_of(first_of(result)) if is_in_place and len(given) > 1 else None
+        base = base_of(first_of(result)) if is_in_place and len(tracked) > 1 else None
         if base is not None:  # a part of it was written to
             self._known[base] = whole(self._size, base.shape)
 

@@ -17,7 +17,7 @@ class Taps:
     is_there: Tensor
 
 
-def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> list[Taps]:
+def taps_of(name: str, arguments: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> list[Taps]:
     """Return the taps along each of the sliding dimensions.
 
     Args:
@@ -28,15 +28,15 @@ def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequ
     if "adaptive" in name:
         return [_windows(n, m) for n, m in zip(before, after, strict=True)]
     if "upsample" in name:
-        return [_resampled(name, given, n, m) for n, m in zip(before, after, strict=True)]
+        return [_resampled(name, arguments, n, m) for n, m in zip(before, after, strict=True)]
     if "convolution" not in name and "pool" not in name:
         raise ValueError(name)
-    sides = given["weight"].shape[2:] if "weight" in given else given["kernel_size"]
+    sides = arguments["weight"].shape[2:] if "weight" in arguments else arguments["kernel_size"]
     kernel = _each(sides, before)
-    stride = _each(given.get("stride") or kernel, before)
-    padding = _each(given.get("padding", 0), before)
-    dilation = _each(given.get("dilation", 1), before)
-    make = _spread if given.get("transposed") else _slid
+    stride = _each(arguments.get("stride") or kernel, before)
+    padding = _each(arguments.get("padding", 0), before)
+    dilation = _each(arguments.get("dilation", 1), before)
+    make = _spread if arguments.get("transposed") else _slid
     return [
         make(n, m, k, s, p, d)
         for n, m, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
@@ -73,12 +73,12 @@ def _windows(n: int, m: int) -> Taps:
     return Taps(index.clamp(0, n - 1), index < end[:, None])
 
 
-def _resampled(name: str, given: dict[str, Any], n: int, m: int) -> Taps:
+def _resampled(name: str, arguments: dict[str, Any], n: int, m: int) -> Taps:
     entries = torch.arange(m, dtype=torch.float64)
     if "nearest" in name:
         return _there((((entries + 0.5 * ("exact" in name)) * n / m).floor().long())[:, None], n)
     middle = (entries + 0.5) * n / m - 0.5
-    if given.get("align_corners"):
+    if arguments.get("align_corners"):
         middle = entries * (n - 1) / max(m - 1, 1)
     else:
         middle = middle.clamp(0, n - 1) if "cubic" not in name else middle

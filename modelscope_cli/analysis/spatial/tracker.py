@@ -102,10 +102,10 @@ class Tracker:
         """Follow what is computed from the arguments of a model while the block is open."""
         self._known.clear()
         self._taken.clear()
-        given = [tensor for _, tensor in tensors_in(args)]
-        images = [tensor for tensor in given if tensor.ndim >= 4]
+        tensors = [tensor for _, tensor in tensors_in(args)]
+        images = [tensor for tensor in tensors if tensor.ndim >= 4]
         self.n_images = images[0].shape[0] if images else 1
-        for tensor in given:
+        for tensor in tensors:
             self._known[tensor] = Positions(
                 seeded(tensor.shape) if tensor.ndim >= 4 else nowhere(tensor.shape)
             )
@@ -120,17 +120,17 @@ class Tracker:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        given = (one for arg in (*args, *kwargs.values()) for one in each(arg))
-        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in given):
+        tensors = (one for arg in (*args, *kwargs.values()) for one in each(arg))
+        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in tensors):
             return
         name, _ = name_of(operator)
         try:
-            found = self._rule(name, operator, args, kwargs, result)
+            positions = self._rule(name, operator, args, kwargs, result)
         except Exception:  # an unexpected use of an operator: its result has no positions
-            found = None
+            positions = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
-                known = found[n] if isinstance(found, list) else found if n == 0 else None
+                known = positions[n] if isinstance(positions, list) else positions if n == 0 else None
                 if known is None or known.cells.ids.shape != tensor.shape:
                     known = Positions(nowhere(tensor.shape))
                 self._known[tensor] = known
@@ -216,10 +216,10 @@ class Tracker:
 
     def _copy(self, into: Tensor, source: Any) -> Positions | None:
         known, before, base = self.of(source), self.of(into), base_of(into)
-        found = known.moved(lambda ids: ids.expand(into.shape)) if known else None
-        if base is not None and not (before and found and before.is_where(found)):
+        moved = known.moved(lambda ids: ids.expand(into.shape)) if known else None
+        if base is not None and not (before and moved and before.is_where(moved)):
             self._known[base] = Positions(nowhere(base.shape))
-        return found
+        return moved
 
     def _product(self, a: Any, b: Any, result: Tensor) -> Positions | None:
         left, right = self.of(a), self.of(b)
@@ -279,16 +279,16 @@ class Tracker:
     ) -> Positions:
         known = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
         if len(known) == 1 and known[0].cells.ids.shape == result.shape:
-            found = known[0]
+            positions = known[0]
         else:
             cells = joined([one.cells for one in known], result.shape)
             columns = [one.columns for one in known if one.columns is not None]
             weights = next((one.weights for one in known if one.weights is not None), None)
-            found = Positions(cells, joined(columns, result.shape) if columns else None, weights)
+            positions = Positions(cells, joined(columns, result.shape) if columns else None, weights)
         if name in SOFTMAX:
-            keys = found.columns or nowhere(result.shape)
-            found = replace(found, weights=self._weigh(result, args[1], found.cells, keys))
-        return found
+            keys = positions.columns or nowhere(result.shape)
+            positions = replace(positions, weights=self._weigh(result, args[1], positions.cells, keys))
+        return positions
 
 
 def _on_cpu(value: Any) -> Any:

@@ -183,7 +183,7 @@ def _rows(
     layer: Layer, module: nn.Module, observer: _ShapeObserver, reasons: dict[str, str]
 ) -> Iterator[LayerShape]:
     parameters = list(module.parameters())
-    own: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "name": layer.name,
         "type": layer.type,
         "depth": layer.depth,
@@ -192,13 +192,13 @@ def _rows(
         "params": sum(p.numel() for p in parameters),
         "trainable_params": sum(p.numel() for p in parameters if p.requires_grad),
     }
-    found = observer.visits.get(layer.name, [])
-    for visit in found:
+    visits = observer.visits.get(layer.name, [])
+    for visit in visits:
         yield LayerShape(
-            **own,
+            **columns,
             order=visit.call.order,
             call=visit.call.index,
-            calls=len(found),
+            calls=len(visits),
             executed=True,
             input_shapes=visit.inputs,
             output_shapes=visit.outputs,
@@ -206,9 +206,9 @@ def _rows(
             flops=max(visit.flops, 0),
             output_bytes=visit.output_bytes,
         )
-    if not found:
+    if not visits:
         yield LayerShape(
-            **own,
+            **columns,
             order=None,
             call=0,
             calls=0,
@@ -254,7 +254,7 @@ def _totals(
     model: nn.Module, rows: list[LayerShape], visits: dict[str, list[_Visit]], flops: int
 ) -> SummaryTotals:
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    seen = [visit for found in visits.values() for visit in found]
+    all_visits = [visit for found in visits.values() for visit in found]
     return SummaryTotals(
         params=rows[0].params,
         trainable_params=rows[0].trainable_params,
@@ -262,9 +262,9 @@ def _totals(
         buffer_bytes=_bytes(buffers),
         macs=flops // 2,
         flops=flops,
-        activation_bytes=sum(visit.output_bytes for visit in seen if visit.is_innermost),
+        activation_bytes=sum(visit.output_bytes for visit in all_visits if visit.is_innermost),
         layers=len({row.name for row in rows}),
-        calls=len(seen),
+        calls=len(all_visits),
     )
 
 

@@ -82,7 +82,7 @@ def with_measured(
     progress: Progress,
 ) -> tuple[LayerShape, ...]:
     """Return rows with the requested columns: time of the first batch, `stats` and `grads` of the same input."""
-    found: dict[_Key, dict[str, float]] = defaultdict(dict)
+    measured: dict[_Key, dict[str, float]] = defaultdict(dict)
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
             if one == "time":
@@ -92,9 +92,9 @@ def with_measured(
                 field = "zero_fraction" if one == "zero" else "grad_norm"
                 values = (_zeros if one == "zero" else _gradients)(loaded, given)
             for key, value in values.items():
-                found[key][field] = value
+                measured[key][field] = value
             step()
-    return tuple(replace(row, **found.get((row.name, row.call), {})) for row in rows)  # type: ignore[arg-type]
+    return tuple(replace(row, **measured.get((row.name, row.call), {})) for row in rows)  # type: ignore[arg-type]
 
 
 def measure_times(model: nn.Module, args: Arguments) -> dict[_Key, float]:
@@ -206,19 +206,19 @@ def summary(
     """
     invoked = invocation()
     progress = progress or SILENT
-    said = cast(Keywords, keywords)
-    given = to_inputs((inputs, *more) if more else inputs, said)
+    model_keywords = cast(Keywords, keywords)
+    python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_patterns(freeze)
     if isinstance(model, LoadedModel | nn.Module):
-        refuse_idle({**said, "weights": "auto" if weights == "none" else weights})
+        refuse_idle({**model_keywords, "weights": "auto" if weights == "none" else weights})
         check_measured(measure)
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-        measured = _measure(loaded, given, frozen, flow, progress)
+        measured = _measure(loaded, python_inputs, frozen, flow, progress)
     else:
-        model = as_request(model, cast(ModelKeywords, {**said, "weights": weights}))
+        model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
         check_measured(measure, model)
-        seen = _measure_for_real if measure else _measure_named
-        measured = seen(model, given, frozen, flow, progress)
+        measure_model = _measure_for_real if measure else _measure_named
+        measured = measure_model(model, python_inputs, frozen, flow, progress)
     if not isinstance(model, LoadedModel):  # its notes were printed when it was loaded
         for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
@@ -229,10 +229,10 @@ def summary(
         progress.note(note)
     for warning in warnings:
         progress.warn(warning.message)
-    seed = given.request.seed
+    seed = python_inputs.request.seed
     error = structure.error
     if measure and error is None:
-        rows = with_measured(rows, loaded, given, opened, measure, progress)
+        rows = with_measured(rows, loaded, python_inputs, opened, measure, progress)
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, warnings, invoked),
         layers=rows,

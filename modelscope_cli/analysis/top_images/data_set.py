@@ -56,15 +56,15 @@ def rank_data_set(
 ) -> FeatureMapsRecord:
     """Go through all images once, and draw sheets where there is a folder for them."""
     subject.bind()
-    found, n_sampled = find_top_images(subject, selection, k, choice)
-    never = subject.uncalled(selection, [one.layer.name for one in found])
+    layers, n_sampled = find_top_images(subject, selection, k, choice)
+    never = subject.uncalled(selection, [one.layer.name for one in layers])
     hooks = subject.conclude()
-    if not any(one.channels for one in found):
-        rows = [one.layer for one in found]
+    if not any(one.channels for one in layers):
+        rows = [one.layer for one in layers]
         raise nothing_to_draw(rows, never, False, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
-        maps=tuple(one.layer for one in found),
+        maps=tuple(one.layer for one in layers),
         contact_sheet=None,
         out_dir=results.path,
         not_called=never,
@@ -72,9 +72,9 @@ def rank_data_set(
         top_images=k,
         images=subject.inputs.n_images,
         sampled=n_sampled,
-        channels=tuple(row for one in found for row in one.channels),
+        channels=tuple(row for one in layers for row in one.channels),
     )
-    by_layer = {one.layer: one for one in found}
+    by_layer = {one.layer: one for one in layers}
     with results.open() as stage:
         if stage is not None:
             record = figures_of("featuremaps").save_sheets(

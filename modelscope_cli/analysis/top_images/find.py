@@ -52,10 +52,10 @@ def find_top_images(
     """
     if subject.inputs.make_blocks is None or not subject.first.names:
         raise UsageError("--top-images needs images to rank", "modelscope featuremaps ... IMAGES")
-    seen = TopImages(selection, k, subject.seed)
+    observer = TopImages(selection, k, subject.seed)
     session = HookSession(
         subject.loaded.module,
-        [seen],
+        [observer],
         wanted=selection.wanted,
         names=selection.names,
         interventions=subject.bound.interventions,
@@ -63,13 +63,13 @@ def find_top_images(
     with session:
         for batch in subject.track(subject.inputs, "images"):
             if batch.n_images:
-                seen.begin(batch)
+                observer.begin(batch)
                 session.run(batch.args)
-    fields = _Fields(subject, set(seen.watched))
-    ordered = sorted(seen.watched.values(), key=lambda one: one.call.order)
-    found = [_OutputRows(seen, fields, one).read(choice) for one in ordered]
+    fields = _Fields(subject, set(observer.watched))
+    ordered = sorted(observer.watched.values(), key=lambda one: one.call.order)
+    layers = [_OutputRows(observer, fields, one).read(choice) for one in ordered]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
-    return found, sampled
+    return layers, sampled
 
 
 class _Fields:

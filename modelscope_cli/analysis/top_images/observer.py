@@ -240,8 +240,8 @@ class TopImages(Observer):
         if watched.problem is not None:
             return
         values, places = largest(tensor, dim)
-        found = Ranking.of(self._k, self._numbers, self._keys, values, places)
-        watched.ranking = watched.ranking.merge(found) if watched.ranking is not None else found
+        ranking = Ranking.of(self._k, self._numbers, self._keys, values, places)
+        watched.ranking = watched.ranking.merge(ranking) if watched.ranking is not None else ranking
 
     def _forget(self) -> None:
         """Forget the images that no ranking keeps, once there are many."""

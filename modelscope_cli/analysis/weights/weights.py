@@ -144,8 +144,6 @@ def weights(
         rows = describe_tensors(tensors)
         totals = total_weights(contents, tensors, rows)
     if stats:
-        pass
-
         rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
     if target is not None:
         _convert(contents, tensors, target, progress, is_whole=not layer)
@@ -192,10 +190,10 @@ def scan(
         raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
     files = list(files_below(top)) if top.is_dir() else [top]
     progress = progress or SILENT
-    found = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
-    for safety in found:
+    results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
+    for safety in results:
         tell_allowed(safety, progress)
-    return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
+    return ScanRecord(versions(), invocation().argv, str(top), results, fail_on)
 
 
 @contextlib.contextmanager
@@ -288,13 +286,13 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
         return tuple(tensors)
     wanted: set[str] = set()
     for pattern in patterns:
-        found = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
-        if not found:
+        matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
+        if not matches:
             near = nearest(pattern, _prefixes(tensor.name for tensor in tensors))
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
             first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        wanted |= found
+        wanted |= matches
     return tuple(tensor for tensor in tensors if tensor.name in wanted)
 
 
@@ -324,18 +322,18 @@ def total_weights(
     contents: Contents, tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]
 ) -> WeightTotals:
     """Add up the rows; a tensor with several names counts once."""
-    own = [row for row in rows if row.shared_with is None]
+    unshared = [row for row in rows if row.shared_with is None]
     of_dtype: dict[str, list[TensorRow]] = {}
-    for row in own:
+    for row in unshared:
         of_dtype.setdefault(row.dtype, []).append(row)
     by_dtype = {
         dtype: DtypeTotal(len(some), sum(row.numel for row in some), sum(row.bytes for row in some))
         for dtype, some in of_dtype.items()
     }
     return WeightTotals(
-        tensors=len(own),
-        numel=sum(row.numel for row in own),
-        bytes=sum(row.bytes for row in own),
+        tensors=len(unshared),
+        numel=sum(row.numel for row in unshared),
+        bytes=sum(row.bytes for row in unshared),
         storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage)
         + sum(tensor.nbytes for tensor in tensors if tensor.chunks),
         file_bytes=sum(file.stat().st_size for file in contents.files),
@@ -356,8 +354,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _prefixes(names: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+    prefixes: set[str] = set()
     for name in names:
         parts = name.split(".")
-        found |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
-    return found
+        prefixes |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
+    return prefixes
