@@ -135,17 +135,17 @@ class _Measurement:
             saving = None
             if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
-            parameter_gradients = ParameterGradients(model, request.clip, request.loss.weight_decay)
+            collector = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss = None
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
                     self._n_images.append(max(batch.n_images, 1))
-                    loss = self._run_pass(session, batch.args, parameter_gradients)
-                parameter_gradients.clip_mean()
+                    loss = self._run_pass(session, batch.args, collector)
+                collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
-            return self._conclude(parameter_gradients, orders, loss, saving)
+            return self._conclude(collector, orders, loss, saving)
 
     def _session(
         self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
@@ -174,24 +174,22 @@ class _Measurement:
             self._warnings.append(Notice("saving_not_measured", message))
             return None
 
-    def _run_pass(
-        self, session: HookSession, args: Arguments, parameter_gradients: ParameterGradients
-    ) -> Loss:
+    def _run_pass(self, session: HookSession, args: Arguments, collector: ParameterGradients) -> Loss:
         self._model.zero_grad(set_to_none=True)
         loss = self._forward(session, args)
         starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
-        prior = self._prior(parameter_gradients)
+        prior = self._prior(collector)
         whole = loss.value if prior is None else loss.value + prior
         self._losses.append(whole.detach())
         if self._is_clipping_flow:
             self._activations.is_clipping = False
             run_backward(whole, retain_graph=True)
-            parameter_gradients.take_before(self._n_images[-1])
+            collector.take_before(self._n_images[-1])
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
         run_backward(whole)
-        parameter_gradients.take(self._n_images[-1])
+        collector.take(self._n_images[-1])
         self._activations.settle()
         return loss
 
@@ -215,17 +213,17 @@ class _Measurement:
         if grad is not None:
             self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
 
-    def _prior(self, parameter_gradients: ParameterGradients) -> Tensor | None:
+    def _prior(self, collector: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
         Machine Learning" (2006), equation 1.67."""
         decay = self._request.loss.weight_decay
         if not decay:
             return None
-        return torch.stack([p.square().sum() for p in parameter_gradients.values()]).sum() * (decay / 2)
+        return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
 
     def _conclude(
         self,
-        parameter_gradients: ParameterGradients,
+        collector: ParameterGradients,
         orders: dict[str, int],
         loss: Loss,
         saving: Saving | None,
@@ -235,8 +233,8 @@ class _Measurement:
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
         losses = zip(self._losses, self._n_images, strict=True)
         thresholds = None if self._is_unscaled() else request.thresholds
-        rows = parameter_gradients.rows(orders, output_norm, thresholds)
-        prior = self._prior(parameter_gradients)
+        rows = collector.rows(orders, output_norm, thresholds)
+        prior = self._prior(collector)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(float(value) * n for value, n in losses) / sum(self._n_images),
