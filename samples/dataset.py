@@ -1,5 +1,5 @@
-"""The picture data set that the samples are trained on; `modelscope train` draws the same one."""
+"""The image data set that the samples are trained on; `modelscope train` draws the same one."""
 
-from modelscope_cli.training.shapes import CLASSES, SHAPES, SIZE, Shapes, draw, render
+from modelscope_cli.training.data import CLASSES, SHAPES, SIZE, Shapes, draw, render
 
 __all__ = ["CLASSES", "SHAPES", "SIZE", "Shapes", "draw", "render"]

@@ -1,1 +1,1 @@
-"""One file per question: run the model under a hook session and return a record."""
+"""One module per function: run the model under a hook session and return a record."""

@@ -1,4 +1,4 @@
-"""`hook`: what `--hook` does, in a model that the caller runs himself, forward and backward."""
+"""`hook`: the interventions of `--hook` in a model that the caller runs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ActiveHooks:
-    """The hooks in a model for as long as a `with hook(...)` block runs; afterwards, what they did.
+    """The hooks of an open `with hook(...)` block; afterwards, what they did.
 
     Attributes:
         notes: how a pattern was understood where it could mean two things.
@@ -66,14 +66,14 @@ def hook(
     """
     try:
         module = model if isinstance(model, nn.Module) else model.module
-        read = read_hooks(hooks, "hook", has_backward=True)
-        for spec, _ in read:
+        parsed = read_hooks(hooks, "hook", has_backward=True)
+        for spec, _ in parsed:
             if args is None and parse_pattern(spec.pattern).is_positional:
                 message = f"hook '{spec}' names certain calls, and their order is not known yet"
                 raise UsageError(message, "give example inputs: args=x")
-        given = args if isinstance(args, tuple) else (args,)
-        example = arrange_named(module, args) if isinstance(args, Mapping) else given
-        bound = bind_hooks(read, module, example, seed=seed, say=say or SILENT.say)
+        arguments = args if isinstance(args, tuple) else (args,)
+        example = arrange_named(module, args) if isinstance(args, Mapping) else arguments
+        bound = bind_hooks(parsed, module, example, seed=seed, say=say or SILENT.say)
         active = ActiveHooks(bound)
         # The parameters are the caller's, who may be training them.
         acting = [one for one in bound.interventions if not isinstance(one, ParametersKept)]

@@ -1,4 +1,4 @@
-"""What was asked for as `hook`: read before anything is loaded, bound to the model, afterwards written and told."""
+"""The `hook` option: parsed before anything is loaded, bound to the model, reported afterwards."""
 
 import contextlib
 import functools
@@ -27,15 +27,15 @@ HookFindings = tuple[tuple["HookReport", ...], tuple["Notice", ...]]
 
 
 def read_hooks(
-    typed: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
+    requests: Sequence[str | GivenHook] | None, command: str, *, has_backward: bool = False
 ) -> list[ReadHook]:
     """Parse every `--hook`, in order, and import the functions; those handed over in Python stay as they are."""
     from modelscope_cli.hooks.spec import parse_hook
 
     hooks: list[ReadHook] = []
     files: set[Path] = set()
-    for text in typed or ():
-        spec, function = (parse_hook(text), None) if isinstance(text, str) else _given(text)
+    for text in requests or ():
+        spec, function = (parse_hook(text), None) if isinstance(text, str) else _parse_function_hook(text)
         if spec.is_backward and not has_backward:
             hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
             raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
@@ -45,7 +45,7 @@ def read_hooks(
     return hooks
 
 
-def _given(hook: GivenHook) -> ReadHook:
+def _parse_function_hook(hook: GivenHook) -> ReadHook:
     from modelscope_cli.hooks.spec import function_hook
 
     if len(hook) != 3 or not callable(hook[2]):
@@ -79,8 +79,8 @@ def _import(spec: "HookSpec") -> Callable[..., Any]:
         function = import_object(where, "--hook")
     except UsageError as error:
         hint = error.hint or ""
-        found = hint.partition("--hook ")[2]  # a function that is there
-        hint = _example(spec, found) if hint.startswith("--") else hint
+        existing = hint.partition("--hook ")[2]  # an existing function
+        hint = _example(spec, existing) if hint.startswith("--") else hint
         raise UsageError(f"--hook '{spec}': {error.message}", hint) from error
     if not callable(function):
         message = f"--hook '{spec}': '{where}' is of type {type(function).__name__}, not a function"
@@ -102,7 +102,7 @@ _CALLED_WITH = {
 def _check_signature(spec: "HookSpec", where: str, function: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # builtins without one: calling will tell
+    except (ValueError, TypeError):  # builtins without a signature
         return
     names = _CALLED_WITH[spec.kind]
     try:
@@ -117,7 +117,7 @@ def _example(spec: "HookSpec", function: str = "") -> str:
 
 
 def _explained(spec: "HookSpec", function: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep what a function prints off stdout, and say where it was if it raises."""
+    """Redirect what a function prints to stderr, and name the hook if it raises."""
     from modelscope_cli.models.importspec import user_code_failed
 
     @functools.wraps(function)
@@ -146,7 +146,7 @@ def bind(
 
 
 def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
-    """Write what was saved, say what went wrong, and return what stands in the record."""
+    """Write the saved tensors, print the warnings, and return reports and warnings."""
     for file, tensors in bound.saved().items():
         from modelscope_cli.report.tensor_file import write_tensors
 
@@ -163,19 +163,19 @@ def _warnings(report: "HookReport") -> list["Notice"]:
     from modelscope_cli.records.run import Notice
 
     hook = f"--hook '{report.spec}'"
-    found = []
+    notices = []
     if report.never_fired:
         where = some(report.never_fired, 4)
-        found.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
+        notices.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
     if report.left_alone:
         message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
-        found.append(Notice("hook_left_alone", message))
+        notices.append(Notice("hook_left_alone", message))
     if report.moved:
         message = (
             f"{hook} works in place: {some(report.moved, 4)} changed with it; return a new tensor instead"
         )
-        found.append(Notice("hook_in_place", message))
-    return found
+        notices.append(Notice("hook_in_place", message))
+    return notices
 
 
 _NO_GRADIENT = "no gradient went through"

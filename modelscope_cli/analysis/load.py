@@ -1,4 +1,4 @@
-"""`load`: the model that every other function would run."""
+"""`load`: load a model for the other functions."""
 
 from typing import TYPE_CHECKING, Unpack
 

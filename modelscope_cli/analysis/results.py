@@ -1,4 +1,4 @@
-"""The folder a public function writes where it was given `out=`; nothing is written where it was not."""
+"""The output folder of a public function; nothing is written without `out=`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,31 +13,31 @@ from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.report.views import figures_of
 
-R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that leave a report and nothing else
+R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that write only a report
 
 
 class Results:
-    """A folder, or none.
+    """An output folder, or none.
 
     Attributes:
-        path: of the folder, for the record; None where nothing is to be written.
+        path: of the folder, for the record; None if nothing is written.
     """
 
     def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
-        """Refuse a folder that cannot be written to, before anything long is begun."""
+        """Refuse a folder that cannot be written to, before any long computation."""
         self._folder = OutputFolder(Path(out), force) if out is not None else None
         self.path = str(self._folder.path) if self._folder is not None else None
         if self._folder is not None:
             self._folder.check()
 
     def begun(self) -> None:
-        """Make the folder now, for what shall be there also if the run does not reach its end."""
+        """Create the folder now, for files that remain even if the run fails."""
         if self._folder is not None:
             self._folder.begun()
 
     @contextmanager
     def open(self) -> Iterator[Path | None]:
-        """Give where to write, if at all; what is there at the end becomes the folder. See `OutputFolder.open`."""
+        """Yield the folder to write to, or None; see `OutputFolder.open`."""
         if self._folder is None:
             yield None
             return
@@ -45,7 +45,7 @@ class Results:
             yield stage
 
     def write(self, record: R, progress: Progress) -> R:
-        """Write the report of a record, if at all; return the record, which says where it is and what is in it."""
+        """Write the report if there is a folder; return the record with the folder and its files."""
         if self.path is None:
             return record
         report = figures_of(record.command)

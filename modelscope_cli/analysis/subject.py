@@ -1,4 +1,4 @@
-"""What every analysis begins with: a model, what it is run on, and the hooks in it; and the header it ends with."""
+"""The model, inputs and hooks of an analysis, and the header of its record."""
 
 import copy
 import os
@@ -45,16 +45,16 @@ T = TypeVar("T")
 
 
 class Subject:
-    """A model, what it is run on, and the hooks in it.
+    """A model, its inputs and its hooks.
 
     Attributes:
-        loaded: the model; a module that was handed over is where it was and as it was.
-        request: what was asked for as the model; None of one that was handed over.
-        given: what was asked for as input.
-        inputs: after `open`.
-        first: the first batch of them.
-        bound: after `bind`; no hooks before.
-        warnings: everything that may make the result mean less than it seems, in the order it was noticed.
+        loaded: the model; a module passed in is neither moved nor changed.
+        request: the request for the model; None for a module passed in.
+        given: the requested inputs.
+        inputs: set by `open`.
+        first: their first batch.
+        bound: the hooks; none before `bind`.
+        warnings: reasons why the result may be unreliable, in the order found.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Subject:
         has_backward: bool = False,
         progress: Progress | None = None,
     ) -> None:
-        """Check what was asked for, then load the model."""
+        """Check the arguments, then load the model."""
         keywords = keywords or {}
         self.command = command
         self.progress = progress or SILENT
@@ -89,8 +89,8 @@ class Subject:
         """Open the inputs.
 
         Args:
-            is_training: noise is two images then, as batch norm needs more than one value a channel.
-            batch: images in one forward where nobody said how many; named inputs are one forward then.
+            is_training: noise then has two images, as batch norm needs more than one value per channel.
+            batch: default number of images in one forward; named inputs are always one forward.
             repeat: how often to go through all of them; noise is new each time.
         """
         request = self.given.request
@@ -106,7 +106,7 @@ class Subject:
         self.loaded = with_shapes(self.loaded, self.first.args, self.seed, self.progress)
 
     def select(self, layer: str | Sequence[str], exclude: str | Sequence[str] = ()) -> Selection:
-        """Find the calls that are meant; see `hooks.selection.select`."""
+        """Find the selected calls; see `hooks.selection.select`."""
         selection = select(
             self.loaded.module,
             as_patterns(layer),
@@ -119,31 +119,31 @@ class Subject:
         return selection
 
     def uncalled(self, selection: Selection, seen: Iterable[str]) -> tuple[str, ...]:
-        """Return the layers that were meant and not seen; see `hooks.selection.uncalled`."""
+        """Return the selected layers that were not called; see `hooks.selection.uncalled`."""
         return uncalled(self.loaded.module, selection, seen, self.first.args)
 
     def bind(self) -> BoundHooks:
-        """Put the hooks in their places; see `analysis.interventions.bind`."""
+        """Bind the hooks; see `analysis.interventions.bind`."""
         self.bound = bind(self._hooks, self.loaded, self.first.args, self.seed, self.progress)
         return self.bound
 
     def warn(self, warnings: Iterable[Notice]) -> None:
-        """Tell of warnings and remember them for the record."""
+        """Print warnings and keep them for the record."""
         for warning in warnings:
             self.progress.warn(warning.message)
             self.warnings.append(warning)
 
     def conclude(self) -> tuple[HookReport, ...]:
-        """Write what the hooks saved and return what they did; the last thing before the record is made.
+        """Write what the hooks saved and return their reports; the last step before the record.
 
-        It is said now which images were broken, and whether the model waited for images.
+        Also reports broken images, and whether the model waited for images.
         """
         reports, warnings = conclude(self.bound, self.progress)
         self.warnings += (*warnings, *tell_of_images(self.inputs, self.progress))
         return reports
 
     def track(self, batches: Iterable[T], what: str) -> Iterator[T]:
-        """Go through the batches and show how many of the images are done."""
+        """Yield the batches and show how many images are done."""
         return by_image(self.progress, batches, what, self.inputs.n_listed)
 
     def run(self) -> Run:
@@ -152,17 +152,17 @@ class Subject:
 
 
 def seed_of(model: "Model", keywords: Keywords) -> int:
-    """Return the seed that was asked for."""
+    """Return the requested seed."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", DEFAULTS["seed"])
 
 
 def _is_strict(model: "Model", keywords: Keywords) -> bool:
-    """Tell whether it was asked for that no image may be broken."""
+    """Whether a broken image is an error."""
     return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 
 
 def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
-    """Say who waited for whom, and warn of broken images, once all batches were gone through."""
+    """Note whether the model waited for images, and warn of broken ones, after the last batch."""
     for note in inputs.feed.notes():
         progress.note(note)
     warnings = inputs.feed.warnings(inputs.n_listed // inputs.times)
@@ -172,7 +172,7 @@ def tell_of_images(inputs: Inputs, progress: Progress) -> tuple[Notice, ...]:
 
 
 def by_image(progress: Progress, batches: Iterable[T], what: str, n_images: int) -> Iterator[T]:
-    """Go through batches and show how many of their images are done, the broken ones among them."""
+    """Yield batches and show how many images are done, broken ones included."""
     with counting(progress, what if what == "images" else f"{what}, images", n_images) as step:
         for batch in batches:
             yield batch
@@ -188,7 +188,7 @@ def header(
     warnings: Iterable[Notice] = (),
     invoked: Invocation | None = None,
 ) -> Run:
-    """Return the header that every record begins with; without an invocation, it was called from Python now."""
+    """Return the header of a record; without `invoked`, that of a call from Python."""
     return Run.of(
         command,
         loaded.info,
@@ -202,7 +202,7 @@ def header(
 
 
 def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedModel:
-    """Load what was named, or describe what was handed over; say what was decided on the way."""
+    """Load a named model, or describe a module passed in; print notes and warnings."""
     if isinstance(model, LoadedModel):
         refuse_idle(keywords)
         return model
@@ -219,7 +219,7 @@ def load(model: "Model", keywords: ModelKeywords, progress: Progress) -> LoadedM
 
 
 def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> Inputs:
-    """Open the inputs for a model and say what was decided on the way."""
+    """Open the inputs for a model; print notes and warnings."""
     inputs = open_inputs(
         given,
         family=loaded.family,
@@ -238,14 +238,14 @@ def open_for(given: PythonInputs, loaded: LoadedModel, progress: Progress) -> In
 
 
 def first_of(inputs: Inputs, loaded: LoadedModel) -> Batch:
-    """Return the first batch, which the forward can be called with as far as its signature tells."""
+    """Return the first batch, checked against the signature of the forward."""
     first = next(iter(inputs))
     check_call(loaded.module, first.args, next(filter(os.path.exists, inputs.info.files), None))
     return first
 
 
 def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
-    """Refuse what says how to build a model where one was handed over: what is asked for is done or an error."""
+    """Refuse keywords that say how to build a model if a module was passed in."""
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
             message = (
@@ -255,7 +255,7 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
 
 
 def describe_module(module: nn.Module) -> LoadedModel:
-    """Describe a module that was handed over, where it is and as it is."""
+    """Describe a module passed in, without moving or changing it."""
     inner = model_inside(module)
     notes, module = inside_notes(module, inner), inner
     tensor = next((t for t in (*module.parameters(), *module.buffers()) if t.is_floating_point()), None)
@@ -273,9 +273,9 @@ def describe_module(module: nn.Module) -> LoadedModel:
 
 
 def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progress) -> LoadedModel:
-    """Run a model with lazy layers once, so that they have shapes; any other comes back as it is.
+    """Run a model with lazy layers once to initialise them; any other is returned unchanged.
 
-    One that was handed over is copied first: a first run cannot be undone.
+    A module passed in is copied first: a first run cannot be undone.
     """
     module = loaded.module
     if not any(map(is_lazy, (*module.parameters(), *module.buffers()))):
@@ -295,7 +295,7 @@ def with_shapes(loaded: LoadedModel, args: Arguments, seed: int, progress: Progr
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """Copy a model with lazy layers, of which torch copies the parameters and not the buffers."""
+    """Copy a model with lazy layers; torch itself copies lazy parameters, but not buffers."""
     memo: dict[int, Any] = {}
     for buffer in module.buffers():
         if is_lazy(buffer):
@@ -304,7 +304,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _family(module: nn.Module) -> str:
-    """Return the family of a torchvision model, which says how it is called; `custom` for all others."""
+    """Return the family of a torchvision model; `custom` for all others."""
     *_, room, _ = ("", "", *type(module).__module__.split("."))
     is_torchvision = type(module).__module__.startswith("torchvision.models.")
     return (
@@ -315,5 +315,5 @@ def _family(module: nn.Module) -> str:
 
 
 def as_patterns(patterns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return patterns, or hooks, one or several, as a tuple."""
+    """Return one or several patterns or hooks as a tuple."""
     return (patterns,) if isinstance(patterns, str) else tuple(patterns or ())

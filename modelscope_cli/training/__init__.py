@@ -1,1 +1,1 @@
-"""A small training loop with a looking glass around it, and what can be asked of it."""
+"""A small instrumented training loop, and the functions `train` and `lrfind`."""

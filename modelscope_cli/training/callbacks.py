@@ -1,4 +1,4 @@
-"""The callbacks a training of `modelscope train` is made of."""
+"""The callbacks of `modelscope train`."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ from modelscope_cli.training.runner import (
 
 
 class StepLimit(Callback):
-    """Ends the training after so many steps, or after an epoch without any: every batch was cancelled."""
+    """Ends the training after `steps`, or after an epoch in which every batch was cancelled."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -45,7 +45,7 @@ class StepLimit(Callback):
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """Where the model is: inputs go to its device in its dtype, targets to its device."""
+    """The device and dtype of a model: inputs are moved and cast to them, targets moved."""
 
     device: torch.device
     dtype: torch.dtype = torch.float32
@@ -55,7 +55,7 @@ class ModelPlace:
 
 
 class ToDevice(Callback):
-    """Moves every batch to where the model is."""
+    """Moves every batch to the device of the model."""
 
     def __init__(self, place: ModelPlace) -> None:
         self.place = place
@@ -65,7 +65,7 @@ class ToDevice(Callback):
 
 
 class Clip(Callback):
-    """Scales all gradients together to a norm, where theirs is greater."""
+    """Clips the global norm of all gradients."""
 
     def __init__(self, norm: float) -> None:
         self.norm = norm
@@ -75,7 +75,7 @@ class Clip(Callback):
 
 
 class Schedule(Callback):
-    """Moves the learning rate on after every step."""
+    """Advances the learning rate schedule after every step."""
 
     def __init__(self, schedule: LRScheduler) -> None:
         self.schedule = schedule
@@ -88,7 +88,7 @@ class StopAtNonFinite(Callback):
     """Ends the training at the first loss that is NaN or infinite, before it spoils the weights.
 
     Attributes:
-        at: the step it was; None where there was none.
+        at: the step of that loss; None if every loss was finite.
     """
 
     at: int | None = None
@@ -100,7 +100,7 @@ class StopAtNonFinite(Callback):
 
 
 class HeldOut(Callback):
-    """Measures loss and accuracy on the held-out pictures after every epoch and at the end.
+    """Measures loss and accuracy on the held-out images after every epoch and at the end.
 
     Attributes:
         results: `(step, loss, accuracy)` of every measurement.
@@ -119,24 +119,24 @@ class HeldOut(Callback):
 
     @torch.no_grad()
     def _measure(self, run: Runner) -> None:
-        loss, hits, seen = 0.0, 0, 0
+        loss, hits, n_images = 0.0, 0, 0
         run.model.eval()
         for inputs, targets in self.batches:
             scores = class_scores(run.model(self.place.put(inputs)))
             labels = targets.to(self.place.device)
             loss += float(F.cross_entropy(scores, labels, reduction="sum"))
             hits += int((scores.argmax(1) == labels).sum())
-            seen += len(labels)
+            n_images += len(labels)
         run.model.train()
-        if seen:
-            self.results.append((run.step, loss / seen, hits / seen))
+        if n_images:
+            self.results.append((run.step, loss / n_images, hits / n_images))
 
 
 class EarlyStopping(Callback):
-    """Ends the training once the held-out loss has not fallen for `patience` epochs. Stands behind `HeldOut`.
+    """Ends the training once the held-out loss has not fallen for `patience` epochs. Must come after `HeldOut`.
 
     Attributes:
-        at: the step it stopped at; None where it did not.
+        at: the step it stopped at; None if it did not.
     """
 
     at: int | None = None
@@ -152,10 +152,10 @@ class EarlyStopping(Callback):
 
 
 class Checkpoints(Callback):
-    """Saves the weights every so many steps.
+    """Saves the weights every `every` steps.
 
     Attributes:
-        files: names of those written.
+        files: names of the files written.
     """
 
     def __init__(self, every: int, save: Callable[[nn.Module, Path], None], folder: Path) -> None:
@@ -170,7 +170,7 @@ class Checkpoints(Callback):
 
 
 class EveryStep(Callback):
-    """Tells somebody after every step."""
+    """Calls a function after every step."""
 
     def __init__(self, advance: Callable[[], object]) -> None:
         self.advance = advance
@@ -180,24 +180,24 @@ class EveryStep(Callback):
 
 
 class UserCallback:
-    """A callback of the user's own; it need not have every method, and what it raises is explained.
+    """A user's callback: missing methods are skipped, its exceptions are reported as the user's.
 
     Args:
-        callback: `file.py:Class`, a class, or something that was made of one.
+        callback: `file.py:Class`, a class, or an instance.
     """
 
     def __init__(self, callback: Any) -> None:
         self._spec = callback if isinstance(callback, str) else _name_of(callback)
-        found = import_object(callback, "--callback") if isinstance(callback, str) else callback
-        if isinstance(callback, str) and not isinstance(found, type):
+        target = import_object(callback, "--callback") if isinstance(callback, str) else callback
+        if isinstance(callback, str) and not isinstance(target, type):
             raise UsageError(
-                f"callback '{callback}' is {with_article(type(found).__name__)}, not a class",
+                f"callback '{callback}' is {with_article(type(target).__name__)}, not a class",
                 "--callback path/to/file.py:Class",
             )
-        self._own = self._guarded(found)() if isinstance(found, type) else found
+        self._callback = self._guarded(target)() if isinstance(target, type) else target
 
     def __getattr__(self, event: str) -> Callable[..., Any]:
-        method = getattr(self._own, event, None)
+        method = getattr(self._callback, event, None)
         return self._guarded(method) if method else lambda run: None
 
     def _guarded(self, call: Callable[..., Any]) -> Callable[..., Any]:

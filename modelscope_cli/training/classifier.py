@@ -1,4 +1,4 @@
-"""The model of a training: loaded or copied, with as many classes as the data, changed and frozen as was asked."""
+"""The model to train: loaded or copied, with as many classes as the data, changed and frozen as requested."""
 
 import copy
 from dataclasses import dataclass, replace
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Classifier:
-    """A model that may be changed: one that was built for this, or a copy of the caller's.
+    """A model that may be changed: built for this training, or a copy of the caller's module.
 
     Attributes:
         shape: of one batch of inputs.
-        warnings: what may make the result mean less than it seems.
+        warnings: reasons why the result may be unreliable.
     """
 
     loaded: LoadedModel
@@ -54,11 +54,11 @@ def open_classifier(
     """Load or copy a classifier, and change, initialise and freeze it as requested.
 
     Args:
-        model: a request, or a module of the caller's, which is left alone.
-        weights: to refuse where a module was handed over, as some of `keywords` are.
+        model: a request, or the caller's module, which is not changed.
+        weights: refused for a module, as some of `keywords` are.
     """
-    said = {**keywords, **({} if weights == "none" else {"weights": weights})}
-    loaded = load(_with_classes(model, source.n_classes), cast("Keywords", said), progress)
+    model_keywords = {**keywords, **({} if weights == "none" else {"weights": weights})}
+    loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)
     if loaded.family not in ("classification", "custom"):
         kind = loaded.family.replace("_", " ")
         message = f"'{loaded.info.name}' is a model for {kind}: only classifiers are trained here"
@@ -76,7 +76,7 @@ def open_classifier(
 
 
 def _with_classes(model: "Model", n_classes: int | None) -> "Model":
-    """Ask for as many classes as the data have, where the model can be told how many."""
+    """Request as many classes as the data have, if the model accepts `num_classes`."""
     if not isinstance(model, ModelRequest) or n_classes is None:
         return model
     takes_classes = True
@@ -90,8 +90,8 @@ def _copied(module: nn.Module) -> nn.Module:
     try:
         return copy.deepcopy(module)
     except Exception as error:
-        what = in_one_line(f"{type(error).__name__}: {error}", 300)
-        message = f"training uses a copy of your model, which cannot be made: {what}"
+        reason = in_one_line(f"{type(error).__name__}: {error}", 300)
+        message = f"training uses a copy of your model, which cannot be made: {reason}"
         raise CannotRunError(
             message, "give 'path/to/file.py:Class', which is built again each time"
         ) from error

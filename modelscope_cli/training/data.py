@@ -1,7 +1,8 @@
-"""What there is to train on: a folder of pictures, one folder a class, the drawn sample set, or loaders."""
+"""Training data: a folder with one subfolder of images per class, the drawn sample set, or loaders."""
 
+import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import torch
+from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Subset
 
@@ -21,7 +23,152 @@ from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
 from modelscope_cli.training.loaders import LoaderData
 from modelscope_cli.training.runner import LabelledBatch
-from modelscope_cli.training.shapes import CLASSES, SEEDS_APART, render
+
+SIZE = 96
+"""Default side of an image in pixels."""
+
+SEEDS_APART = 1_000_003
+"""The images of a set have consecutive seeds, so sets start far from each other."""
+
+Distance = Callable[[Tensor, Tensor], Tensor]
+"""From x and y of each pixel (any shape) to its signed distance, negative inside of the outline."""
+
+
+def circle(x: Tensor, y: Tensor) -> Tensor:
+    return torch.hypot(x, y) - 0.9
+
+
+def square(x: Tensor, y: Tensor) -> Tensor:
+    return box(x, y, 0.8, 0.8)
+
+
+def triangle(x: Tensor, y: Tensor) -> Tensor:
+    slanted = x.abs() * math.cos(math.pi / 6) - y * math.sin(math.pi / 6)
+    return torch.maximum(slanted, y) - 0.5
+
+
+def star(x: Tensor, y: Tensor) -> Tensor:
+    """Return the distance to a star of five points: folding the plane leaves one straight edge."""
+    turn = torch.atan2(x, -y).remainder(2 * math.pi / 5)
+    turn = torch.minimum(turn, 2 * math.pi / 5 - turn)
+    radius = torch.hypot(x, y)
+    outer, inner, half_turn = 1.05, 0.46, math.pi / 5
+    edge_x, edge_y = inner * math.cos(half_turn) - outer, inner * math.sin(half_turn)
+    across = edge_x * radius * turn.sin() - edge_y * (radius * turn.cos() - outer)
+    return -across / math.hypot(edge_x, edge_y)
+
+
+def ring(x: Tensor, y: Tensor) -> Tensor:
+    return (torch.hypot(x, y) - 0.72).abs() - 0.22
+
+
+def cross(x: Tensor, y: Tensor) -> Tensor:
+    return torch.minimum(box(x, y, 0.28, 1.0), box(x, y, 1.0, 0.28))
+
+
+def stripes(x: Tensor, y: Tensor) -> Tensor:
+    """Return the distance to bars along y with a period of 0.6, as wide as the gaps."""
+    return (x.remainder(0.6) - 0.3).abs() - 0.15
+
+
+def checkerboard(x: Tensor, y: Tensor) -> Tensor:
+    """Return the distance to fields in a column or in a row of stripes, but not in both."""
+    columns, rows = stripes(x, y), stripes(y, x)
+    return torch.maximum(torch.minimum(columns, rows), -torch.maximum(columns, rows))
+
+
+def dots(x: Tensor, y: Tensor) -> Tensor:
+    return torch.hypot(x.remainder(0.5) - 0.25, y.remainder(0.5) - 0.25) - 0.15
+
+
+def waves(x: Tensor, y: Tensor) -> Tensor:
+    return 0.8 * stripes(x + 0.16 * torch.sin(y * 7), y)
+
+
+def box(x: Tensor, y: Tensor, half_width: float, half_height: float) -> Tensor:
+    return torch.maximum(x.abs() - half_width, y.abs() - half_height)
+
+
+SHAPES: tuple[Distance, ...] = (
+    circle, square, triangle, star, ring, cross, stripes, checkerboard, dots, waves
+)  # fmt: skip
+CLASSES: tuple[str, ...] = tuple(shape.__name__ for shape in SHAPES)
+
+
+def draw(label: int, seed: int = 0, size: int = SIZE) -> Image.Image:
+    """Return a random image of the class `label`, `size` x `size` pixels, determined by the seed."""
+    pixels = (render(label, seed, size) * 255).round().to(torch.uint8)
+    return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+
+
+def render(label: int, seed: int = 0, size: int = SIZE) -> Tensor:
+    """Return the image of `draw` as a tensor `(3, size, size)` of 0..1."""
+    generator = torch.Generator().manual_seed(seed)
+    spread = torch.rand(10, generator=generator).tolist()
+    colours = torch.rand(4, 3, generator=generator)
+    noise = torch.randn(3, size, size, generator=generator)
+
+    position_x, position_y, angle, scale, *rest = spread
+    sky_angle, ink_angle, softness, grain, stretch, mirror = rest
+    # The image spans -1 to 1. Centre and scale keep the shape inside the centre crop of 7/8 of the side.
+    axis = (torch.arange(size) + 0.5) * (2 / size) - 1
+    across, down = axis[None, :], axis[:, None]
+    radius = 0.4 + 0.35 * scale
+    room = 0.9 - radius
+    x = (across - room * (2 * position_x - 1)) * (1 if mirror < 0.5 else -1)
+    y = (down - room * (2 * position_y - 1)) * (0.85 + 0.3 * stretch)
+    x, y = _rotate(x, y, 2 * math.pi * angle)
+    distance = SHAPES[label](x / radius, y / radius) * (radius * size / 2)  # in pixels
+
+    # An edge of one pixel is just smooth; a wider one looks out of focus, equally so at every size.
+    edge = 1 + 1.5 * softness * size / SIZE
+    ink = (0.5 - distance / edge).clamp(0, 1)
+    # Each channel of the foreground differs by 0.3 or more from the background, in either direction.
+    first = colours[0]
+    second = (first + 0.3 + 0.4 * colours[1]).remainder(1)
+    background = _gradient(first, colours[2] - 0.5, 2 * math.pi * sky_angle, across, down)
+    foreground = _gradient(second, colours[3] - 0.5, 2 * math.pi * ink_angle, across, down)
+    image = background + ink * (foreground - background)
+    return image.add_(noise, alpha=0.01 + 0.06 * grain).clamp_(0, 1)
+
+
+def _rotate(x: Tensor, y: Tensor, angle: float) -> tuple[Tensor, Tensor]:
+    """Return the coordinates in a frame turned by `angle` radians."""
+    cosine, sine = math.cos(angle), math.sin(angle)
+    return cosine * x + sine * y, cosine * y - sine * x
+
+
+def _gradient(colour: Tensor, change: Tensor, angle: float, across: Tensor, down: Tensor) -> Tensor:
+    """Return a plane `(3, H, W)` of `colour` `(3,)` in the middle, shifting by up to `change / 4` either way."""
+    along = math.cos(angle) * across + math.sin(angle) * down
+    return colour[:, None, None] + 0.25 * change[:, None, None] * along
+
+
+class Shapes(Dataset[tuple[Any, int]]):
+    """`count` drawn images of all classes in turn. Item `index` is `(image, label)`, a function of seed and index.
+
+    Sets of different seeds share no image, so one seed serves to train and another one to test.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        seed: int = 0,
+        size: int = SIZE,
+        transform: Callable[[Image.Image], Any] | None = None,
+    ) -> None:
+        self.count, self.seed, self.size, self.transform = count, seed, size, transform
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        if not 0 <= index < self.count:  # also what ends a plain `for` loop over the set
+            raise IndexError(f"picture {index} of {self.count}")
+        label = index % len(CLASSES)
+        image = draw(label, self.seed * SEEDS_APART + index, self.size)
+        return (self.transform(image) if self.transform else image), label
+
 
 with without_dynamo():
     from torchvision.datasets import ImageFolder
@@ -33,14 +180,14 @@ _HELD_OUT_SHARE = 0.1
 Example = tuple[Tensor, int] | None
 
 
-def normalise(picture: Tensor) -> Tensor:
-    """Shift and scale a picture `(3, H, W)` of 0..1 as ImageNet's models expect it."""
+def normalise(image: Tensor) -> Tensor:
+    """Normalise an image `(3, H, W)` of 0..1 with the mean and std of ImageNet."""
     mean, std = (torch.tensor(values)[:, None, None] for values in (_MEAN, _STD))
-    return (picture - mean) / std
+    return (image - mean) / std
 
 
-class DrawnPictures(Dataset[Example]):
-    """The sample set as normalised tensors `(3, size, size)`; the same pictures as `shapes.Shapes`."""
+class DrawnImages(Dataset[Example]):
+    """The sample set as normalised tensors `(3, size, size)`; the same images as `Shapes`."""
 
     def __init__(self, count: int, seed: int, size: int) -> None:
         self.count, self.seed, self.size = count, seed, size
@@ -53,11 +200,11 @@ class DrawnPictures(Dataset[Example]):
         return normalise(render(label, self.seed * SEEDS_APART + index, self.size)), label
 
 
-class FolderPictures(Dataset[Example]):
-    """Pictures from disk, resized and cropped in the middle to `(3, size, size)`; None where one is unreadable.
+class FolderImages(Dataset[Example]):
+    """Images from disk, resized and centre-cropped to `(3, size, size)`; None for an unreadable one.
 
     Attributes:
-        unreadable: the files that were met and could not be decoded.
+        unreadable: error by file, of the files that could not be decoded.
     """
 
     def __init__(self, files: Sequence[tuple[str, int]], size: int) -> None:
@@ -70,21 +217,21 @@ class FolderPictures(Dataset[Example]):
     def __getitem__(self, index: int) -> Example:
         path, label = self.files[index]
         try:
-            picture = decode(ListedImage(path), "RGB")
+            image = decode(ListedImage(path), "RGB")
         except CannotRunError as error:
             self.unreadable[path] = error.message
             return None
-        picture = transforms.center_crop(transforms.resize(picture, [self.size]), [self.size])
-        return normalise(transforms.to_tensor(picture)), label
+        image = transforms.center_crop(transforms.resize(image, [self.size]), [self.size])
+        return normalise(transforms.to_tensor(image)), label
 
 
 class DataSource(Protocol):
-    """Labelled batches to train on and labelled batches to measure on.
+    """Labelled batches to train on and to validate on.
 
     Attributes:
-        source: in words.
-        classes: their names, in the order of the labels, where anybody knows them.
-        n_classes: how many scores a model needs; None for those it has.
+        source: description.
+        classes: their names, in the order of the labels; empty if unknown.
+        n_classes: number of scores the model needs; None to keep those it has.
         starts_anew: whether every training sees the same batches.
     """
 
@@ -99,32 +246,32 @@ class DataSource(Protocol):
     @property
     def has_held_out(self) -> bool: ...
     def batches(self, batch: int, seed: int) -> Iterable[LabelledBatch]:
-        """Return what is trained on, in seeded order."""
+        """Return the training batches, in seeded order."""
 
     def held_out_batches(self) -> Iterable[LabelledBatch]:
-        """Return what is measured on."""
+        """Return the validation batches."""
 
     def info(self, shape: Shape) -> DataInfo:
-        """Describe the data for the record, with what could not be read so far; `shape` is that of one batch."""
+        """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""
 
     def input_info(self, shape: Shape) -> InputInfo:
         """Describe one batch for the header of the record."""
 
     def warnings(self) -> tuple[Notice, ...]:
-        """Tell of what could not be read so far."""
+        """Warn of the files that could not be read so far."""
 
     def as_found(self) -> AbstractContextManager[None]:
-        """Leave the data as they were, for the next training to see the same."""
+        """Restore the data on exit, so that the next training sees the same."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """Pictures to train on and pictures to measure on.
+    """Images to train on and to validate on.
 
     Attributes:
-        preprocessing: in words and numbers.
+        preprocessing: description.
         classes: their names, in the order of the labels.
-        unreadable: of the files met so far, those that were skipped; grows while the data are read.
+        unreadable: the files skipped so far, with their errors; grows while the data are read.
     """
 
     source: str
@@ -138,7 +285,7 @@ class TrainingData:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def batches(self, batch: int, seed: int) -> "Batches":
-        """Return the training pictures in seeded order, another one every time round."""
+        """Return the training images in seeded order, a different one every epoch."""
         return Batches(self.training, min(batch, self.n_training), seed)
 
     def held_out_batches(self) -> "Batches":
@@ -176,8 +323,8 @@ class TrainingData:
 
 
 class Batches:
-    """Batches `((N, 3, H, W), (N,))` of a data set; shuffled where there is a seed. A rest that fills no batch is
-    left out then: a batch of one is what batch norm cannot take."""
+    """Batches `((N, 3, H, W), (N,))` of a data set. With a seed they are shuffled and an incomplete last batch is
+    dropped: batch norm cannot take a batch of one."""
 
     def __init__(self, examples: Dataset[Example], batch: int, seed: int | None) -> None:
         is_shuffled = seed is not None
@@ -206,14 +353,14 @@ class Batches:
 
 
 def _collate(examples: list[Example]) -> LabelledBatch | None:
-    found = [example for example in examples if example is not None]
-    if not found:
+    decoded = [example for example in examples if example is not None]
+    if not decoded:
         return None
-    return torch.stack([picture for picture, _ in found]), torch.tensor([label for _, label in found])
+    return torch.stack([image for image, _ in decoded]), torch.tensor([label for _, label in decoded])
 
 
 def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
-    """Open what was given as data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
+    """Open the data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
     if data is None:
         return open_drawn(pictures, size, seed)
     if isinstance(data, str | PathLike):
@@ -223,55 +370,55 @@ def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
 
 
 def open_drawn(count: int, size: int, seed: int) -> TrainingData:
-    """Return the drawn sample set of `count` pictures, and a tenth as many of another seed to measure on."""
+    """Return the drawn sample set of `count` images, and a tenth as many of another seed to validate on."""
     n_held_out = max(1, round(count * _HELD_OUT_SHARE))
     return TrainingData(
         source="drawn shapes",
         preprocessing=f"drawn at {size}x{size}, {_NORMALISED}",
         size=size,
         classes=CLASSES,
-        training=DrawnPictures(count, 2 * seed, size),
-        held_out=DrawnPictures(n_held_out, 2 * seed + 1, size),
+        training=DrawnImages(count, 2 * seed, size),
+        held_out=DrawnImages(n_held_out, 2 * seed + 1, size),
         n_training=count,
         n_held_out=n_held_out,
     )
 
 
 def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
-    """Open a folder that holds one folder of pictures a class; a tenth of the pictures is held out, by the seed."""
+    """Open a folder with one subfolder of images per class; a seeded tenth of the images is held out."""
     here = f"ls {shlex.quote(str(folder))}"
     if not folder.is_dir():
-        what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise CannotRunError(f"'{folder}' {what}", f"ls {shlex.quote(str(folder.parent))}")
+        problem = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise CannotRunError(f"'{folder}' {problem}", f"ls {shlex.quote(str(folder.parent))}")
     try:
-        found = ImageFolder(str(folder), is_valid_file=_is_picture, allow_empty=True)
+        listing = ImageFolder(str(folder), is_valid_file=_is_image, allow_empty=True)
     except FileNotFoundError as error:
         message = f"'{folder}' holds no folders: it needs one for each class, with its images"
         raise CannotRunError(message, here) from error
-    files = found.samples
+    files = listing.samples
     filled = sorted({label for _, label in files})
     if not files:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)
     if len(filled) == 1:
-        name = found.classes[filled[0]]
+        name = listing.classes[filled[0]]
         message = f"'{folder}' holds images of one class only, '{name}': there is nothing to tell apart"
         raise CannotRunError(message, here)
     labels = {old: new for new, old in enumerate(filled)}  # an empty folder is not a class
-    pictures = FolderPictures([(path, labels[label]) for path, label in files], size)
+    images = FolderImages([(path, labels[label]) for path, label in files], size)
     order = torch.randperm(len(files), generator=torch.Generator().manual_seed(seed)).tolist()
     n_held_out = max(1, round(len(files) * _HELD_OUT_SHARE))
     return TrainingData(
         source=str(folder),
         preprocessing=f"short side to {size}, centre crop {size}x{size}, {_NORMALISED}",
         size=size,
-        classes=tuple(found.classes[label] for label in filled),
-        training=Subset(pictures, sorted(order[n_held_out:])),
-        held_out=Subset(pictures, sorted(order[:n_held_out])),
+        classes=tuple(listing.classes[label] for label in filled),
+        training=Subset(images, sorted(order[n_held_out:])),
+        held_out=Subset(images, sorted(order[:n_held_out])),
         n_training=len(files) - n_held_out,
         n_held_out=n_held_out,
-        unreadable=pictures.unreadable,
+        unreadable=images.unreadable,
     )
 
 
-def _is_picture(path: str) -> bool:
+def _is_image(path: str) -> bool:
     return Path(path).suffix.lower() in IMAGE_SUFFIXES

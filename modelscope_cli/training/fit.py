@@ -1,4 +1,4 @@
-"""Train one model once, with everything that was asked for, and return what happened."""
+"""Train one model once and return its curves."""
 
 import math
 import sys
@@ -12,20 +12,178 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.predictions.scores import class_scores
+from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
-from modelscope_cli.hooks.session import ForwardError, HookSession
+from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
+from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.naming import NEAR_ZERO
 from modelscope_cli.records.train import Measurement, Training
-from modelscope_cli.records.watch import CriterionSeries, Event, ScalarSeries, TrainingFacts, WatchedCriterion
+from modelscope_cli.records.watch import (
+    CriterionSeries,
+    Event,
+    LayerSeries,
+    ParameterSeries,
+    ScalarSeries,
+    TrainingFacts,
+    WatchedCriterion,
+    WatchedLayer,
+    WatchedParameter,
+)
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.training import callbacks as cb
 from modelscope_cli.training.data import DataSource
-from modelscope_cli.training.history import History
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
 from modelscope_cli.training.request import Variant
-from modelscope_cli.training.runner import Runner
+from modelscope_cli.training.runner import Callback, Runner
+
+Row = tuple[Moments, float | None]  # activations, norm of their gradient
+
+
+class History(Callback, Observer):
+    """Records the innermost layers and the trained parameters every `every` steps, the loss at each.
+
+    Both an observer of the `HookSession` around the training and a callback of its runner.
+    Gradients are read after the optimizer step, so after clipping.
+
+    Args:
+        model: class name of the model.
+        every: look at steps 0, every, 2 every ...
+        near_zero: below this, |x| counts as near zero.
+    """
+
+    def __init__(self, model: str, every: int, near_zero: float) -> None:
+        self._model = model
+        self.every = every
+        self._wanted = Wanted(mad=False, threshold=near_zero, histogram=False)
+        self._channels = ChannelFinder()
+        self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
+        self._calls: dict[tuple[str, int], Call] = {}
+        self._rows: dict[tuple[str, int], dict[int, Row]] = {}  # by step: a cancelled batch is repeated
+        self._pending: dict[tuple[str, int], Callable[[], Moments]] = {}
+        self._gradients: dict[tuple[str, int], Tensor] = {}
+        self._weights: dict[str, Tensor] = {}
+        self._updates: dict[str, list[tuple[int, float | None, float, float]]] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        self._losses: dict[int, float] = {}
+        self._rates: dict[int, float] = {}
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        if not (self._is_on and is_innermost):
+            return
+        tensors = tensors_in(output)
+        if not tensors:
+            return
+        tensor = tensors[0][1]
+        key = (call.name, call.index)
+        try:
+            self._pending[key] = reduce_tensor(tensor, self._channels.find(module, tensor), self._wanted)
+        except (TypeError, RuntimeError, NotImplementedError):
+            return  # a tensor without statistics has no curves
+        self._calls.setdefault(key, call)
+        if tensor.requires_grad:
+            tensor.register_hook(lambda gradient: self._take_gradient(key, gradient))
+
+    def pass_by(self, module: nn.Module, output: Any) -> None:
+        self._channels.see(module, output)
+
+    def _take_gradient(self, key: tuple[str, int], gradient: Tensor) -> None:
+        self._gradients[key] = torch.linalg.vector_norm(gradient.detach())
+
+    def begin_batch(self, run: Runner) -> None:
+        self._is_on = self._is_looking = run.step % self.every == 0
+        self._pending.clear()
+        self._gradients.clear()
+
+    def begin_loss(self, run: Runner) -> None:
+        self._is_on = False
+
+    def after_loss(self, run: Runner) -> None:
+        self._losses[run.step] = float(run.loss.detach())
+        self._rates[run.step] = float(run.optimizer.param_groups[0]["lr"])
+
+    def begin_step(self, run: Runner) -> None:
+        if self._is_looking:
+            self._weights = {
+                name: parameter.detach().clone()
+                for name, parameter in run.model.named_parameters()
+                if parameter.requires_grad
+            }
+
+    def after_step(self, run: Runner) -> None:
+        if not self._is_looking:
+            return
+        for name, parameter in run.model.named_parameters():
+            if (before := self._weights.get(name)) is not None:
+                self._shapes[name] = tuple(parameter.shape)
+                self._updates.setdefault(name, []).append((run.step, *_update(parameter, before)))
+        self._weights = {}
+
+    def after_batch(self, run: Runner) -> None:
+        step = max(self._losses, default=0)
+        for key, finish in self._pending.items():
+            gradient = self._gradients.get(key)
+            norm = float(gradient) if gradient is not None else None
+            self._rows.setdefault(key, {})[step] = finish(), norm
+        self._pending.clear()
+
+    after_fit = after_batch  # a training that ends within a batch
+
+    def layers(self) -> tuple[WatchedLayer, ...]:
+        """Return the series of every call, in the order they run."""
+        calls = sorted(self._calls.items(), key=lambda item: item[1].order)
+        return tuple(
+            WatchedLayer(
+                self._model, call.name, call.type, call.order, call.index, _layer_series(self._rows[key])
+            )
+            for key, call in calls
+            if key in self._rows
+        )
+
+    def parameters(self, optimizer: str) -> tuple[WatchedParameter, ...]:
+        return tuple(
+            WatchedParameter(self._model, name, optimizer, self._shapes[name], _parameter_series(rows))
+            for name, rows in self._updates.items()
+        )
+
+    def loss(self, optimizer: str) -> tuple[ScalarSeries, ...]:
+        return (ScalarSeries(optimizer, tuple(self._losses), tuple(self._losses.values())),)
+
+    def lr(self, optimizer: str) -> tuple[ScalarSeries, ...]:
+        return (ScalarSeries(optimizer, tuple(self._rates), tuple(self._rates.values())),)
+
+
+def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float]:
+    """Return the norms of the gradient, of the weights before, and of the change."""
+    gradient = None if parameter.grad is None else float(torch.linalg.vector_norm(parameter.grad))
+    change = torch.linalg.vector_norm(parameter.detach() - before)
+    return gradient, float(torch.linalg.vector_norm(before)), float(change)
+
+
+def _layer_series(rows: dict[int, Row]) -> LayerSeries:
+    moments = [m for m, _ in rows.values()]
+    return LayerSeries(
+        step=tuple(rows),
+        mean=tuple(m.mean if m.n else None for m in moments),
+        std=tuple(m.std if m.n else None for m in moments),
+        zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
+        near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
+        nan_count=tuple(m.n_nan for m in moments),
+        inf_count=tuple(m.n_inf for m in moments),
+        grad_norm=tuple(norm for _, norm in rows.values()),
+        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
+    )
+
+
+def _parameter_series(rows: list[tuple[int, float | None, float, float]]) -> ParameterSeries:
+    return ParameterSeries(
+        step=tuple(step for step, *_ in rows),
+        grad_norm=tuple(gradient for _, gradient, _, _ in rows),
+        weight_norm=tuple(weight for _, _, weight, _ in rows),
+        update_ratio=tuple(change / weight if weight else None for _, _, weight, change in rows),
+    )
 
 
 def train_once(
@@ -37,10 +195,10 @@ def train_once(
     advance: Callable[[], object] = lambda: None,
     checkpoints: cb.Checkpoints | None = None,
 ) -> Training:
-    """Train `model` in place, as `variant` says, and return the curves. The same seed gives the same bits.
+    """Train `model` in place as `variant` requests and return the curves; the same seed gives the same bits.
 
     Args:
-        own_callbacks: the user's; told last.
+        own_callbacks: those of the user.
         advance: called after every step.
     """
     request = variant.request
@@ -90,13 +248,13 @@ def train_once(
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=_events(non_finite, stopping),
     )
-    facts = what_it_is_given(training.loss[0], data.n_classes, request.batch)
-    judged = judge_training(training, facts)
-    return replace(training, findings=judged.findings, verdict=judged.verdict, reason=judged.reason)
+    facts = training_facts(training.loss[0], data.n_classes, request.batch)
+    judgement = judge_training(training, facts)
+    return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
 
 def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
-    """Say why a training stopped before its end."""
+    """Return why a training stopped early."""
     events = []
     if non_finite.at is not None:
         events.append(Event(non_finite.at, "non-finite-loss", "the loss was NaN or infinite: stopped"))
@@ -106,10 +264,10 @@ def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -
     return tuple(events)
 
 
-def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
-    """Return what a judge has to know of the loss: the criterion, and how many classes it tells apart.
+def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> TrainingFacts:
+    """Return what the rules need to know of the loss: the criterion and its number of classes.
 
-    The labels are taken for evenly spread, so that guessing costs ln C.
+    The labels are assumed to be balanced, so guessing costs ln C.
     """
     if n_classes is None or n_classes < 2:
         return TrainingFacts()
@@ -141,7 +299,7 @@ def what_it_is_given(loss: ScalarSeries, n_classes: int | None, batch: int) -> T
 
 
 def classification_loss(label_smoothing: float, n_classes: int | None) -> Callable[[Any, Tensor], Tensor]:
-    """Return the cross-entropy of what a classifier gives."""
+    """Return the cross-entropy loss for the output of a classifier."""
 
     def loss(output: Any, targets: Tensor) -> Tensor:
         scores = class_scores(output, len(targets))
@@ -162,7 +320,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 
 def run_forward(session: HookSession, inputs: Tensor) -> Any:
-    """Run the model; where its forward raises, say which option of a training would help."""
+    """Run the model; if its forward raises, hint at the training option that would help."""
     try:
         return session.run((inputs,))
     except ForwardError as error:

@@ -1,4 +1,4 @@
-"""A user's own batches: a loader, a pair of loaders, or `file.py:loaders`."""
+"""Batches of the user: a loader, a pair of loaders, or `file.py:loaders`."""
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from modelscope_cli.training.runner import LabelledBatch
 
 
 class UserBatches:
-    """The batches `(inputs, targets)` of a loader of the user's; `name` is what messages call it."""
+    """Batches `(inputs, targets)` of a user's loader, called `name` in messages."""
 
     def __init__(self, loader: Iterable[Any], name: str) -> None:
         self._loader, self._name = loader, name
@@ -34,18 +34,18 @@ class UserBatches:
                     )
                 return
             if not _is_batch(batch):
-                what = with_article(type(batch).__name__)
-                message = f"'{self._name}' yields {what}, not two tensors (inputs, targets)"
+                kind = with_article(type(batch).__name__)
+                message = f"'{self._name}' yields {kind}, not two tensors (inputs, targets)"
                 raise UsageError(message, "yield inputs, targets")
             yield batch[0], batch[1]
 
 
 class LoaderData:
-    """What there is to train on, where it comes from loaders of the user's.
+    """Training data from loaders of the user.
 
     Args:
-        loaders: something to iterate over, or a tuple or dict of such: one to train on and one to measure on.
-        name: what messages and the record call it.
+        loaders: an iterable, or a tuple or dict of two: one to train on and one to validate on.
+        name: its name in messages and in the record.
     """
 
     def __init__(self, loaders: Any, name: str) -> None:
@@ -61,11 +61,11 @@ class LoaderData:
 
     @property
     def n_classes(self) -> None:
-        """Nobody says which labels may come: the model keeps the classes it has."""
+        """None: the labels are not known in advance, so the model keeps its classes."""
 
     @property
     def starts_anew(self) -> bool:
-        """Whether every training sees the same batches; a generator gives each of them once."""
+        """Whether every training sees the same batches; a generator yields each only once."""
         return not any(isinstance(loader, Iterator) for loader in self._loaders)
 
     @property
@@ -73,11 +73,11 @@ class LoaderData:
         return len(self._loaders) > 1
 
     def batches(self, batch: int, seed: int) -> UserBatches:
-        """Return the batches as the loader makes them; how large they are and in which order is its own affair."""
+        """Return the batches of the loader, which decides their size and order."""
         return UserBatches(self._loaders[0], self.source)
 
     def held_out_batches(self) -> UserBatches | tuple[()]:
-        """Return the batches of the second loader; none where there is one only."""
+        """Return the batches of the second loader, if there is one."""
         return UserBatches(self._loaders[1], self.source) if self.has_held_out else ()
 
     def info(self, shape: Shape) -> DataInfo:
@@ -90,28 +90,32 @@ class LoaderData:
         return InputInfo("tensor", (shape,))
 
     def warnings(self) -> tuple[Notice, ...]:
-        """Return nothing: the loader tells its owner what it leaves out."""
+        """Return nothing: what a loader skips is unknown."""
         return ()
 
     @contextmanager
     def as_found(self) -> Iterator[None]:
-        """Put the generators that the loaders own back on leaving: the next training sees the same order."""
-        kept = [(one, one.get_state()) for loader in self._loaders for one in _generators(loader)]
+        """Restore the generators of the loaders on exit, so that the next training sees the same order."""
+        states = [
+            (generator, generator.get_state())
+            for loader in self._loaders
+            for generator in _generators(loader)
+        ]
         try:
             yield
         finally:
-            for generator, state in kept:
+            for generator, state in states:
                 generator.set_state(state)
 
 
 def import_loaders(spec: str) -> LoaderData:
-    """Return what `file.py:attr` names: loaders, or a function that returns them."""
-    found = import_object(spec, "--loaders")
-    return LoaderData(guarded(found, spec) if callable(found) else found, spec)
+    """Import `file.py:attr`: loaders, or a function that returns them."""
+    loaders = import_object(spec, "--loaders")
+    return LoaderData(guarded(loaders, spec) if callable(loaders) else loaders, spec)
 
 
 def guarded(call: Callable[[], Any], name: str) -> Any:
-    """Call code of the user's and explain what it raises."""
+    """Call user code and report its exceptions as the user's."""
     try:
         return call()
     except Exception as error:
@@ -121,18 +125,22 @@ def guarded(call: Callable[[], Any], name: str) -> Any:
 def _generators(loader: Any) -> list[torch.Generator]:
     sampler = getattr(loader, "sampler", None)
     inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    found = {id(one): one for owner in (loader, sampler, inner) if (one := getattr(owner, "generator", None))}
-    return [one for one in found.values() if isinstance(one, torch.Generator)]
+    generators = {
+        id(generator): generator
+        for owner in (loader, sampler, inner)
+        if (generator := getattr(owner, "generator", None))
+    }
+    return [generator for generator in generators.values() if isinstance(generator, torch.Generator)]
 
 
 def _classes(loader: Any) -> tuple[str, ...]:
-    """Return the names of the classes, where the data set tells them as those of torchvision do."""
-    named = getattr(getattr(loader, "dataset", None), "classes", ())
-    return tuple(map(str, named)) if isinstance(named, tuple | list) else ()
+    """Return the class names, if the data set has `classes` as those of torchvision do."""
+    names = getattr(getattr(loader, "dataset", None), "classes", ())
+    return tuple(map(str, names)) if isinstance(names, tuple | list) else ()
 
 
 def _count(loader: Any) -> int:
-    """Return the number of images; 0 where nobody knows it without going through them."""
+    """Return the number of images; 0 if it is not known without iterating."""
     if isinstance(loader, list):
         return sum(len(inputs) for inputs, _ in UserBatches(loader, "data"))
     try:

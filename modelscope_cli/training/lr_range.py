@@ -1,4 +1,4 @@
-"""The learning-rate range test: raise the rate from step to step, watch the loss, put everything back."""
+"""The learning-rate range test: raise the rate every step, record the loss, restore everything."""
 
 import math
 import sys
@@ -16,12 +16,12 @@ from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """How the rate rises.
+    """The schedule of a range test.
 
     Attributes:
         low, high: first and last learning rate.
         smoothing: weight of the past in the smoothed loss, 0..1.
-        diverged: stop once the smoothed loss is so many times its lowest value.
+        diverged: stop once the smoothed loss is this many times its lowest value.
     """
 
     low: float = 1e-5
@@ -78,7 +78,7 @@ class LrSweep(Callback):
     def judged(self) -> tuple[list[float], list[float]]:
         """Return rates and smoothed losses without the first tenth of the sweep and its last five steps.
 
-        That is where fastai's `lr_find` cuts its curve. A loss of NaN ends the curve; nothing before it is cut.
+        As fastai's `lr_find` cuts its curve. A loss of NaN ends the curve; nothing before it is cut.
         """
         is_nan = bool(self.losses) and math.isnan(self.losses[-1])
         curve = slice(self.sweep.steps // 10, len(self.smoothed) if is_nan else max(len(self.losses) - 5, 0))
@@ -112,28 +112,28 @@ def find_lr(
     callbacks: Iterable[Any] = (),
     forward: Callable[[Any], Any] | None = None,
 ) -> RangeTest:
-    """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3) and put everything back.
+    """Run the range test (L. N. Smith, "Cyclical Learning Rates", 2017, section 3.3) and restore everything.
 
     Weights, buffers, gradients, training flags, optimizer and random states are what they were, also after an
     error; `hashes` of both moments show it.
     """
-    found = TrainingState(model, optimizer)
-    swept = LrSweep(sweep)
+    before = TrainingState(model, optimizer)
+    callback = LrSweep(sweep)
     try:
-        Runner(model, optimizer, batches, loss_function, [*callbacks, swept], forward).fit(sys.maxsize)
+        Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward).fit(sys.maxsize)
     finally:
-        found.restore()
+        before.restore()
     after = hashes_of(model, optimizer)
-    n = len(swept.smoothed)
-    non_finite = (None,) * (len(swept.losses) - n)
+    n = len(callback.smoothed)
+    non_finite = (None,) * (len(callback.losses) - n)
     return RangeTest(
-        lr=tuple(swept.lr),
-        loss=(*swept.losses[:n], *non_finite),
-        smoothed=(*swept.smoothed, *non_finite),
-        suggestion=suggest(*swept.judged()),
-        stopped=swept.stopped,
-        restored=Restored(*(found.hashes[part] == after[part] for part in PARTS)),
-        hashes={part: (found.hashes[part], after[part]) for part in PARTS},
+        lr=tuple(callback.lr),
+        loss=(*callback.losses[:n], *non_finite),
+        smoothed=(*callback.smoothed, *non_finite),
+        suggestion=suggest(*callback.judged()),
+        stopped=callback.stopped,
+        restored=Restored(*(before.hashes[part] == after[part] for part in PARTS)),
+        hashes={part: (before.hashes[part], after[part]) for part in PARTS},
     )
 
 
@@ -141,10 +141,10 @@ def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
     """Return the three usual suggestions; all None for fewer than three points, or where the loss never falls.
 
     Args:
-        lr: rising. smoothed: finite, as long.
+        lr: ascending. smoothed: finite, of the same length.
 
-    The definitions of fastai's `lr_find`, with two exceptions: the steepest fall is not looked for beyond the
-    minimum, and no index is below 0.
+    The definitions of fastai's `lr_find`, with two exceptions: the steepest fall is before the minimum, and no
+    index is below 0.
     """
     if len(smoothed) < 3 or min(smoothed[1:]) >= smoothed[0]:
         return Suggestion(None, None, None)
@@ -155,7 +155,7 @@ def suggest(lr: Sequence[float], smoothed: Sequence[float]) -> Suggestion:
 
 
 def _valley(losses: Sequence[float]) -> int:
-    """Return the index half the way down the longest valley, as fastai's `valley` defines it.
+    """Return the index halfway down the longest valley, as fastai's `valley` defines it.
 
     The valley ends where the longest strictly falling subsequence ends (of several the first to end) and is as
     many steps wide as that subsequence has points, `n`; the index is `n // 3 + n // 6` steps from its start.

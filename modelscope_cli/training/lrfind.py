@@ -1,4 +1,4 @@
-"""`lrfind`: from a model and labelled images to the learning rate to set; everything is put back."""
+"""`lrfind`: suggest a learning rate by a range test; the model is restored."""
 
 import math
 from os import PathLike
@@ -71,14 +71,14 @@ def lrfind(
     progress = progress or SILENT
     _check_sweep(low, high)
     model = name_model(model, weights, keywords, num_classes)
-    asked = request_of(
+    request = request_of(
         keywords,
         steps=steps,
         batch=batch,
         lr=low,
         seed=seed_of(model, keywords),
     )
-    check_init(asked, model)
+    check_init(request, model)
     check_one_source(data, loaders)
     results = Results(out, force)
 
@@ -95,38 +95,38 @@ def lrfind(
     from modelscope_cli.training.save_restore import kept_random_states
 
     with kept_random_states():
-        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, asked.seed)
-        said = {} if num_classes is None else {"num_classes": num_classes}
+        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, request.seed)
+        classes = {} if num_classes is None else {"num_classes": num_classes}
         classifier = open_classifier(
             model,
             weights,
-            {**keywords, **said},  # type: ignore[typeddict-item]
+            {**keywords, **classes},  # type: ignore[typeddict-item]
             source,
-            asked,
+            request,
             progress,
         )
         net, place = classifier.loaded.module, classifier.place
         with (
             source.as_found(),
             counting(progress, "steps", steps) as advance,
-            all_seeded(asked.seed, place.device),
+            all_seeded(request.seed, place.device),
             HookSession(net, is_restoring=False, with_gradients=True) as session,
         ):
             test = find_lr(
                 net,
-                make_optimizer(trainable(net), asked),
-                source.batches(batch, asked.seed),
-                classification_loss(asked.label_smoothing, source.n_classes),
+                make_optimizer(trainable(net), request),
+                source.batches(batch, request.seed),
+                classification_loss(request.label_smoothing, source.n_classes),
                 Sweep(low, high, steps, linear, smoothing, diverged),
                 [ToDevice(place), EveryStep(advance)],
                 forward=lambda inputs: run_forward(session, inputs),
             )
         for warning in source.warnings():
             progress.warn(warning.message)
-        given = source.input_info(classifier.shape)
+        input_info = source.input_info(classifier.shape)
         warnings = (*classifier.warnings, *source.warnings())
         record = LrfindRecord(
-            run=header("lrfind", classifier.loaded, given, asked.seed, warnings, invoked),
+            run=header("lrfind", classifier.loaded, input_info, request.seed, warnings, invoked),
             lr=test.lr,
             loss=test.loss,
             smoothed=test.smoothed,
@@ -134,7 +134,7 @@ def lrfind(
             stopped=test.stopped,
             restored=test.restored,
             hashes=test.hashes,
-            optimizer=asked.optimizer,
+            optimizer=request.optimizer,
             sweep="linear" if linear else "exponential",
             data=source.source,
         )

@@ -2,16 +2,18 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import set_trainable
 from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.layers import list_layers, tensors_in
+from modelscope_cli.hooks.session import Call, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.records.run import Notice
-from modelscope_cli.training.layers import GeneralReLU, RunningBatchNorm
-from modelscope_cli.training.lsuv import init_lsuv
 from modelscope_cli.training.request import TrainRequest
 
 _BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -33,7 +35,7 @@ def prepare(
     """Swap activations and norms, initialise the weights, freeze; all as requested, in place.
 
     Args:
-        inputs: one batch on the device of the model, for an initialisation that looks at what flows.
+        inputs: one batch on the device of the model, for an initialisation that depends on data.
     """
     if request.activation != "relu":
         swap_activations(model, request)
@@ -48,7 +50,7 @@ def prepare(
 
 
 def swap_activations(model: nn.Module, request: TrainRequest) -> None:
-    """Put a leaky or generalised ReLU in the place of every `nn.ReLU`, in place."""
+    """Replace every `nn.ReLU` by a leaky or generalised ReLU, in place."""
     is_general = request.activation == "general"
 
     def make(old: nn.Module) -> nn.Module:
@@ -61,13 +63,13 @@ def swap_activations(model: nn.Module, request: TrainRequest) -> None:
 
 
 def swap_norms(model: nn.Module, norm: str) -> None:
-    """Put another norm of as many channels in the place of every batch norm, in place, freshly initialised."""
+    """Replace every batch norm by another norm of as many channels, freshly initialised, in place."""
 
     def make(old: nn.Module) -> nn.Module:
         assert isinstance(old, _BATCH_NORM)
         n = old.num_features
         new: nn.Module
-        if norm == "layer":  # over channels and places of one picture
+        if norm == "layer":  # over channels and positions of one image
             new = nn.GroupNorm(1, n, old.eps)
         elif norm == "group":  # of 32 as in Wu & He 2018, or as many as divide the channels
             new = nn.GroupNorm(math.gcd(32, n), n, old.eps)
@@ -87,16 +89,16 @@ def swap_norms(model: nn.Module, norm: str) -> None:
 def _swap(
     model: nn.Module, kinds: tuple[type[nn.Module], ...], make: Callable[[nn.Module], nn.Module]
 ) -> int:
-    """Replace every module of exactly one of `kinds`; one that stands in several places stays one. Count them."""
-    made: dict[nn.Module, nn.Module] = {}
+    """Replace every module of exactly one of `kinds`, a shared one once, and return how many."""
+    replacements: dict[nn.Module, nn.Module] = {}
     for parent in list(model.modules()):
-        # named_children() leaves out the second place of one that stands in two.
+        # named_children() omits the second use of a shared module.
         for name, child in list(parent.named_modules(remove_duplicate=False)):
             if name and "." not in name and type(child) in kinds:
-                if child not in made:
-                    made[child] = make(child)
-                setattr(parent, name, made[child])
-    return len(made)
+                if child not in replacements:
+                    replacements[child] = make(child)
+                setattr(parent, name, replacements[child])
+    return len(replacements)
 
 
 def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
@@ -140,5 +142,109 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
 
 
 def trainable(model: nn.Module) -> list[nn.Parameter]:
-    """Return the parameters an optimizer is to have."""
+    """Return the parameters to optimize."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+class GeneralReLU(nn.Module):
+    """`min(leaky_relu(x, leak) - subtract, maximum)`, of any shape.
+
+    A ReLU of N(0, 1) has mean 0.3989; subtracting about that keeps the mean near 0 through the layers. From
+    J. Howard, "Deep Learning from the Foundations" (2019), lesson 10.
+    """
+
+    def __init__(self, leak: float = 0.0, subtract: float = 0.0, maximum: float | None = None) -> None:
+        super().__init__()
+        self.leak, self.subtract, self.maximum = leak, subtract, maximum
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.leaky_relu(x, self.leak) - self.subtract
+        return x if self.maximum is None else x.clamp_max(self.maximum)
+
+    def extra_repr(self) -> str:
+        return f"leak={self.leak:g}, subtract={self.subtract:g}, maximum={self.maximum}"
+
+
+class RunningBatchNorm(nn.Module):
+    """Batch norm that uses its running statistics in training as well: `(N, C, ...)` to the same.
+
+    Sums, squares and counts are averaged, not means and variances, so that batch sizes are weighted correctly.
+    The weight of a batch is `1 - (1 - momentum) / sqrt(max(N - 1, 1))`: a small batch moves less. From
+    J. Howard, "Deep Learning from the Foundations" (2019), lesson 10. Gradients flow through the current batch.
+    """
+
+    sums: Tensor
+    squares: Tensor
+    count: Tensor
+    seen: Tensor
+
+    def __init__(self, num_features: int, momentum: float = 0.1, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.momentum, self.eps = momentum, eps
+        self.weight = nn.Parameter(torch.ones(num_features))
+        self.bias = nn.Parameter(torch.zeros(num_features))
+        self.register_buffer("sums", torch.zeros(num_features))
+        self.register_buffer("squares", torch.zeros(num_features))
+        self.register_buffer("count", torch.zeros(()))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        sums, squares, count = self._updated(x) if self.training else (self.sums, self.squares, self.count)
+        is_fresh = int(self.seen) == 0
+        mean = sums / count if not is_fresh else torch.zeros_like(sums)
+        var = (squares / count - mean * mean).clamp_min(0) if not is_fresh else torch.ones_like(sums)
+        if int(self.seen) < 20:  # too few images for a reliable variance
+            var = var.clamp_min(0.01)
+        factor = self.weight / (var + self.eps).sqrt()
+        shape = (1, -1, *[1] * (x.ndim - 2))
+        return x * factor.view(shape) + (self.bias - mean * factor).view(shape)
+
+    def _updated(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dims = [d for d in range(x.ndim) if d != 1]
+        share = 1 - (1 - self.momentum) / math.sqrt(max(len(x) - 1, 1))
+        sums = torch.lerp(self.sums, x.sum(dims), share)
+        squares = torch.lerp(self.squares, (x * x).sum(dims), share)
+        count = torch.lerp(self.count, self.count.new_tensor(x.numel() / x.shape[1]), share)
+        with torch.no_grad():
+            self.sums.copy_(sums)
+            self.squares.copy_(squares)
+            self.count.copy_(count)
+            self.seen += len(x)
+        return sums, squares, count
+
+
+_TOLERANCE, _MOST_TRIES = 0.1, 10
+
+
+class _Deviation(Observer):
+    """The standard deviation of one layer's first output, and the order in which layers run."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.std = 0.0
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self.order.append(call.name)
+        self.std = float(tensors_in(output)[0][1].float().std())
+
+
+def init_lsuv(model: nn.Module, layers: dict[str, nn.Module], inputs: Tensor) -> None:
+    """Scale the weight of each layer, first to last, until its output on `inputs` has unit variance.
+
+    D. Mishkin, J. Matas, "All you need is a good init" (2016), algorithm 1: orthonormal weights, set by the
+    caller, then `W /= sqrt(Var(B))` until `|Var(B) - 1| < 0.1`, ten times at most. Runs in train mode; buffers
+    and random state are restored.
+    """
+    first_run = _Deviation()
+    with HookSession(model, [first_run], names=frozenset(layers), is_training=True) as session:
+        session.run((inputs,))
+    for name in dict.fromkeys(first_run.order):
+        for _ in range(_MOST_TRIES):
+            observer = _Deviation()
+            wanted = frozenset({(name, 0)})
+            with HookSession(model, [observer], wanted=wanted, is_training=True) as session:
+                session.run((inputs,))
+            if abs(observer.std**2 - 1) < _TOLERANCE or not observer.std > 0:
+                break
+            with torch.no_grad():
+                layers[name].get_parameter("weight").div_(observer.std)

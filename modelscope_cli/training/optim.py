@@ -1,4 +1,4 @@
-"""Optimizers and schedules by their names, all of them torch's own."""
+"""Optimizers and schedules of torch, by name."""
 
 from collections.abc import Iterable
 

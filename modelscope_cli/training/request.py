@@ -1,4 +1,4 @@
-"""What was asked of a training, checked before anything heavy is imported. Standard library."""
+"""The request for a training, checked before torch is imported. Standard library."""
 
 import difflib
 import itertools
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.training.data import DataSource
 
 
-# Where the setting that documents name is called otherwise than the option.
+# Options whose setting has another name in documents.
 _SETTINGS = {"norm_layer": "norm"}
 
 
@@ -28,12 +28,12 @@ class TrainRequest:
     """How to train.
 
     Attributes:
-        steps: changes of the weights. `batch`: pictures in each.
+        steps: optimizer steps. `batch`: images in each.
         lr: the constant learning rate, or the peak of the schedule.
         leak, subtract, maximum: of the generalised ReLU; `leaky` uses `leak` alone.
-        clip_norm: scale all gradients to this norm where theirs is greater; None for not at all.
-        patience: stop after so many epochs without a better held-out loss; None for never.
-        every: look at every so many steps; None for about 200 looks in all.
+        clip_norm: largest global norm of the gradients; None for no clipping.
+        patience: stop after this many epochs without a better held-out loss; None for never.
+        every: record every so many steps; None for about 200 records in all.
     """
 
     steps: int = 100
@@ -59,12 +59,12 @@ class TrainRequest:
         return self.every or max(1, math.ceil(self.steps / 200))
 
 
-def request_of(keywords: ClassifierKeywords, **own: Any) -> TrainRequest:
-    """Return what was asked for: by the keywords that all trainings share, and by those of one function."""
-    said = {**DEFAULTS, **keywords}
-    patterns = {"freeze", "train_only"}  # which want the model
+def request_of(keywords: ClassifierKeywords, **options: Any) -> TrainRequest:
+    """Return the request made of the keywords that all trainings share and those of one function."""
+    merged = {**DEFAULTS, **keywords}
+    patterns = {"freeze", "train_only"}  # resolved with the model
     shared = LearningKeywords.__annotations__.keys() - patterns
-    return TrainRequest(**{_SETTINGS.get(name, name): said[name] for name in shared}, **own)
+    return TrainRequest(**{_SETTINGS.get(name, name): merged[name] for name in shared}, **options)
 
 
 # What can be varied, with an example.
@@ -87,22 +87,22 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
 
 
 def seed_of(model: "Model", keywords: ClassifierKeywords) -> int:
-    """Return the seed of everything random: that of the request, or what was said beside a module."""
+    """Return the seed: that of the request, or the keyword passed with a module."""
     return model.seed if isinstance(model, ModelRequest) else keywords.get("seed", 0)
 
 
 def name_model(
     model: "Model", weights: str, keywords: ClassifierKeywords, num_classes: int | None = None
 ) -> "Model":
-    """Return the request for a model that is named; a module comes back as it is."""
+    """Return the request for a named model; a module is returned unchanged."""
     if not isinstance(model, str | PathLike):
         return model
-    said: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
-    return as_request(model, said)
+    model_keywords: ModelKeywords = {**keywords, "weights": weights, "num_classes": num_classes}  # type: ignore[typeddict-item]
+    return as_request(model, model_keywords)
 
 
 def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) -> None:
-    """Refuse data that cannot give what was asked for (exit 2)."""
+    """Refuse data that cannot satisfy the request (exit 2)."""
     if request.patience and not source.has_held_out:
         message = f"'--patience {request.patience}' needs validation images, and '{source.source}' has none"
         raise UsageError(
@@ -115,23 +115,23 @@ def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) 
 
 
 def check_one_source(data: Any, loaders: str | None) -> None:
-    """Refuse two places that the data come from (exit 2)."""
+    """Refuse two sources of data (exit 2)."""
     if loaders is not None and data is not None:
-        shown = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
+        source = f"the folder '{data}'" if isinstance(data, str | PathLike) else "the data passed in"
         raise UsageError(
-            f"'--loaders {loaders}' and {shown} exclude each other",
+            f"'--loaders {loaders}' and {source} exclude each other",
             f"leave out --loaders {shlex.quote(loaders)}",
         )
 
 
 def check_init(request: TrainRequest, model: "Model") -> None:
-    """Refuse a fresh initialisation of weights that were asked for; a module's own are in the copy only."""
+    """Refuse to initialise weights that were requested; those of a module change in the copy only."""
     if request.init == "default" or not isinstance(model, ModelRequest):
         return
     if model.checkpoint or model.weights.lower() != "none":
-        given = f"--checkpoint {model.checkpoint}" if model.checkpoint else f"--weights {model.weights}"
+        option = f"--checkpoint {model.checkpoint}" if model.checkpoint else f"--weights {model.weights}"
         raise UsageError(
-            f"'--init {request.init}' would overwrite the weights of '{given}'", "--init default"
+            f"'--init {request.init}' would overwrite the weights of '{option}'", "--init default"
         )
 
 
@@ -147,36 +147,36 @@ class Variant:
 def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ...]:
     """Return every combination of `--vary option=a,b`, the first option changing slowest; one without any."""
     axes: dict[str, list[str]] = {}
-    for typed in vary:
-        name, equals, values = typed.partition("=")
+    for text in vary:
+        name, equals, values = text.partition("=")
         field = name.strip().lower().replace("-", "_")
         if field not in _VARIED:
-            meant = (difflib.get_close_matches(field, _VARIED, n=1, cutoff=0.5) or ["lr"])[0]
-            message = f"'--vary {typed}' does not name an option that can be varied"
+            nearest_name = (difflib.get_close_matches(field, _VARIED, n=1, cutoff=0.5) or ["lr"])[0]
+            message = f"'--vary {text}' does not name an option that can be varied"
             every = f"one of {', '.join(map(_dashed, _VARIED))}"
-            hint = f"--vary {_dashed(meant)}={_VARIED[meant]}   {every}"
+            hint = f"--vary {_dashed(nearest_name)}={_VARIED[nearest_name]}   {every}"
             raise UsageError(with_nearest(message, field, _VARIED), hint)
         words = [word.strip() for word in values.split(",") if word.strip()]
         if not equals or not words:
-            raise UsageError(f"'--vary {typed}' names no values", f"--vary {_dashed(field)}={_VARIED[field]}")
+            raise UsageError(f"'--vary {text}' names no values", f"--vary {_dashed(field)}={_VARIED[field]}")
         if field in axes:
             both = f"{_dashed(field)}={','.join([*axes[field], *words])}"
             raise UsageError(f"'--vary {_dashed(field)}' is given twice", f"--vary {shlex.quote(both)}")
         axes[field] = list(dict.fromkeys(words))
-    found = []
+    variants = []
     for words_of_cell in itertools.product(*axes.values()):
         settings = dict(zip(axes, words_of_cell, strict=True))
         changed = {field: _read(field, word) for field, word in settings.items()}
         refuse("train", changed)
         name = " ".join(f"{_dashed(field)}={word}" for field, word in settings.items())
-        found.append(
+        variants.append(
             Variant(
                 name,
                 settings,
                 replace(request, **{_SETTINGS.get(field, field): value for field, value in changed.items()}),
             )
         )
-    return tuple(found)
+    return tuple(variants)
 
 
 def _read(field: str, word: str) -> Any:

@@ -1,4 +1,4 @@
-"""A short training loop that tells callbacks what it is about to do, and lets them change or cancel it."""
+"""A short training loop whose callbacks may change or cancel each stage."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ LabelledBatch = tuple[Any, Any]  # inputs, targets
 LossFunction = Callable[[Any, Any], Tensor]
 
 
-class CancelBatch(Exception):  # noqa: N818 - not an error: it is how a callback says "enough"
+class CancelBatch(Exception):  # noqa: N818 - a request of a callback, not an error
     """Raised by a callback: go on with the next batch."""
 
 
@@ -23,58 +23,58 @@ class CancelFit(Exception):  # noqa: N818
 
 
 class Callback:
-    """What can be told of a training; every method gets the `Runner` and may change its attributes.
+    """Base class of callbacks; every method gets the `Runner` and may change its attributes.
 
-    A cancelled batch, epoch or fit still gets its `after_...`; after an error nothing is called any more.
+    A cancelled batch, epoch or fit still gets its `after_...`; nothing is called after an error.
     """
 
     def begin_fit(self, run: "Runner") -> None:
         """Before the first batch."""
 
     def begin_epoch(self, run: "Runner") -> None:
-        """Before a walk through the data."""
+        """Before an epoch."""
 
     def begin_batch(self, run: "Runner") -> None:
-        """`run.inputs` and `run.targets` are there."""
+        """`run.inputs` and `run.targets` are set."""
 
     def begin_loss(self, run: "Runner") -> None:
-        """The forward pass is done: `run.outputs` is there."""
+        """The forward pass is done: `run.outputs` is set."""
 
     def after_loss(self, run: "Runner") -> None:
-        """`run.loss` is there, with its graph."""
+        """`run.loss` is set, with its graph."""
 
     def begin_backward(self, run: "Runner") -> None:
         """Before the backward pass."""
 
     def after_backward(self, run: "Runner") -> None:
-        """The gradients are there."""
+        """The gradients are computed."""
 
     def begin_step(self, run: "Runner") -> None:
         """Before the optimizer changes the weights: the last chance to change a gradient."""
 
     def after_step(self, run: "Runner") -> None:
-        """After it did. `run.step` still is the number of this step."""
+        """After the optimizer step. `run.step` is still the number of this step."""
 
     def after_batch(self, run: "Runner") -> None:
         """After a batch, also a cancelled one."""
 
     def after_epoch(self, run: "Runner") -> None:
-        """After a walk through the data, also a cancelled one."""
+        """After an epoch, also a cancelled one."""
 
     def after_fit(self, run: "Runner") -> None:
         """At the end, also of a cancelled training."""
 
 
 class Runner:
-    """Everything a training consists of, in the open for its callbacks.
+    """A training loop with its state, public for callbacks.
 
     Args:
         model, optimizer, batches, loss_function: `loss_function(outputs, targets)` gives a scalar.
-        callbacks: told in this order.
-        forward: runs the model; its `__call__` where left out.
+        callbacks: called in this order.
+        forward: runs the model; `model` by default.
 
     Attributes:
-        epoch, step: counted from 0; a step is one change of the weights, so a cancelled batch is none.
+        epoch, step: counted from 0; a step is one update of the weights, so cancelled batches do not count.
         inputs, targets, outputs, loss: of the current batch.
     """
 
@@ -100,7 +100,7 @@ class Runner:
         self.loss = torch.tensor(0.0)
 
     def fit(self, epochs: int) -> None:
-        """Walk through the batches `epochs` times, in train mode."""
+        """Train for `epochs` epochs, in train mode."""
         try:
             self._tell("begin_fit")
             for self.epoch in range(epochs):

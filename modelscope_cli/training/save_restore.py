@@ -1,4 +1,4 @@
-"""Keep everything a training changes, put it back, and prove it by hashes."""
+"""Save and restore everything a training changes, verified by hashes."""
 
 import copy
 import hashlib
@@ -34,7 +34,7 @@ class TrainingState:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore everything."""
         for tensor, value in self._tensors:
             tensor.copy_(value)
         for parameter, gradient in self._gradients:
@@ -49,18 +49,20 @@ def hashes_of(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, s
     """Return 16 hex digits of SHA-256 of each of `PARTS`, as they are now."""
     state = optimizer.state_dict()
     rates = repr([{k: v for k, v in group.items() if k != "params"} for group in state["param_groups"]])
-    held = [(key, name, value) for key, values in state["state"].items() for name, value in values.items()]
+    state_values = [
+        (key, name, value) for key, values in state["state"].items() for name, value in values.items()
+    ]
     return {
         "weights": _digest(list(model.named_parameters())),
         "buffers": _digest(list(model.named_buffers())),
-        "optimizer": _digest([rates, *held]),
+        "optimizer": _digest([rates, *state_values]),
         "rng": _digest(list(random_states().items())),
     }
 
 
 @contextmanager
 def kept_random_states() -> Iterator[None]:
-    """Leave all random numbers to the caller as they were."""
+    """Restore all random states on exit."""
     states = random_states()
     try:
         yield
@@ -69,11 +71,11 @@ def kept_random_states() -> Iterator[None]:
 
 
 def _digest(values: list[Any]) -> str:
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for value in values:
         for part in value if isinstance(value, tuple) else (value,):
-            found.update(_bytes(part))
-    return found.hexdigest()[:16]
+            digest.update(_bytes(part))
+    return digest.hexdigest()[:16]
 
 
 def _bytes(value: Any) -> bytes:
@@ -97,7 +99,7 @@ def random_states() -> dict[str, Any]:
 
 
 def set_random_states(states: dict[str, Any]) -> None:
-    """Put back what `random_states` gave."""
+    """Restore what `random_states` returned."""
     for name, state in states.items():
         if name == "torch":
             torch.set_rng_state(state)

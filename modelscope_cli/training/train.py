@@ -1,4 +1,4 @@
-"""`train`: from a model and labelled images to what happens inside it while it learns."""
+"""`train`: train a classifier briefly and record what happens inside it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
-from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.naming import NEAR_ZERO, counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import Training, TrainRecord
@@ -88,7 +88,7 @@ def train(
     invoked = invocation()
     progress = progress or SILENT
     model = name_model(model, weights, keywords)
-    asked = request_of(
+    request = request_of(
         keywords,
         steps=steps,
         batch=batch,
@@ -100,7 +100,7 @@ def train(
         seed=seed_of(model, keywords),
     )
     check_one_source(data, loaders)
-    variants = variants_of(asked, as_tuple(vary))
+    variants = variants_of(request, as_tuple(vary))
     for variant in variants:
         check_init(variant.request, model)
     _check_saving(save_every, is_varied=bool(vary), has_folder=out is not None)
@@ -119,12 +119,12 @@ def train(
     trainings: list[Training] = []
     with (
         kept_random_states(),
-        _telling_what_is_kept(folder, save_every, progress),
+        _report_saved(folder, save_every, progress),
         folder.open() if folder is not None else nullcontext(Path()) as stage,
         counting(progress, "steps", len(variants) * steps) as advance,
     ):
-        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, asked.seed)
-        check_source(source, asked, n_trainings=len(variants))
+        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, request.seed)
+        check_source(source, request, n_trainings=len(variants))
         saving = _checkpoints(folder, save_every, source.classes)
         for variant in variants:
             classifier = open_classifier(
@@ -133,7 +133,7 @@ def train(
                 keywords,
                 source,
                 variant.request,
-                SILENT if trainings else progress,  # the same would be said again
+                SILENT if trainings else progress,  # the notes would be repeated
             )
             if not trainings:
                 warnings = classifier.warnings
@@ -142,17 +142,17 @@ def train(
                 source,
                 variant,
                 classifier.place,
-                own_callbacks=[UserCallback(one) for one in as_tuple(callback)],
+                own_callbacks=[UserCallback(part) for part in as_tuple(callback)],
                 advance=advance,
                 checkpoints=saving,
             )
             trainings.append(training)
         for warning in source.warnings():
             progress.warn(warning.message)
-        given = source.input_info(classifier.shape)
+        input_info = source.input_info(classifier.shape)
         warnings = (*warnings, *source.warnings())
         record = TrainRecord(
-            run=header("train", classifier.loaded, given, asked.seed, warnings, invoked),
+            run=header("train", classifier.loaded, input_info, request.seed, warnings, invoked),
             trainings=tuple(trainings),
             data=source.info(classifier.shape),
             near_zero=NEAR_ZERO,
@@ -182,7 +182,7 @@ def _check_saving(save_every: int | None, *, is_varied: bool, has_folder: bool) 
 def _checkpoints(
     folder: OutputFolder | None, save_every: int | None, classes: Sequence[str]
 ) -> "Checkpoints | None":
-    """Return what keeps the weights on the way; None where nobody asked for that."""
+    """Return the callback that saves weights during training; None without `save_every`."""
     if folder is None or save_every is None:
         return None
     from modelscope_cli.training.callbacks import Checkpoints
@@ -192,14 +192,14 @@ def _checkpoints(
 
 
 @contextmanager
-def _telling_what_is_kept(
-    folder: OutputFolder | None, save_every: int | None, progress: Progress
-) -> Iterator[None]:
-    """Say where the weights are that `save_every` kept, when the training does not reach its end."""
+def _report_saved(folder: OutputFolder | None, save_every: int | None, progress: Progress) -> Iterator[None]:
+    """If the training fails, say where the weights saved so far are."""
     try:
         yield
     except BaseException:
-        kept = len(list(folder.path.glob("step-*.safetensors"))) if folder is not None and save_every else 0
-        if folder is not None and kept:
-            progress.note(f"kept in {folder.path}: the weights of {kept} step{'s' if kept > 1 else ''}")
+        n_saved = (
+            len(list(folder.path.glob("step-*.safetensors"))) if folder is not None and save_every else 0
+        )
+        if folder is not None and n_saved:
+            progress.note(f"kept in {folder.path}: the weights of {counted(n_saved, 'step')}")
         raise

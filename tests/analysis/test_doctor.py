@@ -20,7 +20,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.predict import DoctorRecord
 from modelscope_cli.records.run import ModelInfo, WeightsInfo
-from modelscope_cli.training.shapes import CLASSES, Shapes
+from modelscope_cli.training.data import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 CHECKPOINT = SAMPLES / "shapes_squeezenet1_1.safetensors"

@@ -17,7 +17,7 @@ from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.truth import read_truth
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind
-from modelscope_cli.training.shapes import CLASSES, Shapes
+from modelscope_cli.training.data import CLASSES, Shapes
 
 SAMPLES = Path(__file__).parents[2] / "samples"
 N, C = 211, 12

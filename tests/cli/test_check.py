@@ -474,7 +474,7 @@ def test_other_peoples_project_files_are_left_alone(run, cwd):
 @pytest.fixture
 def photos(tmp_path):
     """Two folders of drawn images; one image is in both, and one file is empty."""
-    from modelscope_cli.training.shapes import Shapes
+    from modelscope_cli.training.data import Shapes
 
     for side, seed in (("train", 1), ("val", 2)):
         (tmp_path / side).mkdir()

@@ -9,7 +9,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from modelscope_cli.training.shapes import CLASSES
+from modelscope_cli.training.data import CLASSES
 
 SMALL = "--model {TINY} --size 32 --pictures 40 --batch 8"
 STUDY = "--vary init=default,kaiming-normal --vary norm-layer=batch,none"

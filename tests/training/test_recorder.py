@@ -7,7 +7,7 @@ from tolerance import A_NETWORK, close
 from torch import nn
 
 from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.training.history import History
+from modelscope_cli.training.fit import History
 from modelscope_cli.training.runner import Callback, CancelBatch, Runner
 
 

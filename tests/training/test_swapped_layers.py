@@ -9,8 +9,7 @@ from torchvision.models import resnet18
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.session import HookSession, Observer
-from modelscope_cli.training.layers import GeneralReLU, RunningBatchNorm
-from modelscope_cli.training.model import initialise, prepare, swap_norms
+from modelscope_cli.training.model import GeneralReLU, RunningBatchNorm, initialise, prepare, swap_norms
 from modelscope_cli.training.request import TrainRequest
 
 

@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.training.data import open_drawn, open_folder
-from modelscope_cli.training.shapes import CLASSES, Shapes, draw
+from modelscope_cli.training.data import CLASSES, Shapes, draw, open_drawn, open_folder
 
 
 @pytest.fixture

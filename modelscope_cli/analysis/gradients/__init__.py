@@ -1,1 +1,1 @@
-"""What the gradients do in one backward pass."""
+"""Gradients of one backward pass."""

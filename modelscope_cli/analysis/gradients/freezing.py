@@ -44,7 +44,7 @@ def set_trainable(model: nn.Module, freeze: Sequence[str], train_only: Sequence[
 
 @contextmanager
 def flags_kept(model: nn.Module) -> Iterator[None]:
-    """Put `requires_grad` of every parameter back in the end."""
+    """Restore `requires_grad` of every parameter on exit."""
     flags = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     try:
         yield
@@ -54,7 +54,7 @@ def flags_kept(model: nn.Module) -> Iterator[None]:
 
 
 def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) -> set[Tensor]:
-    found: set[Tensor] = set()
+    selected: set[Tensor] = set()
     for pattern in patterns:
         names = names_of(model, [pattern], ())
         layers = [module for layer, module in list_layers(model) if layer.name in names]
@@ -64,8 +64,8 @@ def _parameters_under(model: nn.Module, option: str, patterns: Sequence[str]) ->
                 f"'{option} {pattern}' matches only layers without parameters",
                 f"modelscope summary ... --layer {shlex.quote(pattern)}   shows them",
             )
-        found |= parameters
-    return found
+        selected |= parameters
+    return selected
 
 
 def measure_saving(
@@ -74,7 +74,7 @@ def measure_saving(
     was_trainable: Sequence[bool],
     synchronize: Callable[[], None],
 ) -> Saving:
-    """Run the backward pass with everything trained as it was, and with what is frozen now, in turns.
+    """Time the backward pass with the flags before freezing and with those now, in turns.
 
     Args:
         make_loss: runs a forward pass of the model and returns the loss with its graph.
@@ -86,8 +86,8 @@ def measure_saving(
     """
     parameters = list(model.parameters())
     arms = (was_trainable, [parameter.requires_grad for parameter in parameters])
-    own = {parameter.untyped_storage().data_ptr() for parameter in parameters}
-    kept = [0, 0]
+    parameter_storages = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+    n_bytes = [0, 0]
     quickest = [math.inf, math.inf]
     for pair in range(_N_PAIRS + 1):  # the first, which also warms up, counts the memory
         for arm, flags in enumerate(arms):
@@ -95,7 +95,7 @@ def measure_saving(
                 parameter.requires_grad_(flag)
             model.zero_grad(set_to_none=True)
             if pair == 0:
-                loss, kept[arm] = _count_kept(make_loss, own)
+                loss, n_bytes[arm] = _count_kept(make_loss, parameter_storages)
             else:
                 loss = make_loss()
             synchronize()
@@ -105,30 +105,30 @@ def measure_saving(
             if pair:
                 quickest[arm] = min(quickest[arm], time.perf_counter() - start)
     model.zero_grad(set_to_none=True)
-    return Saving(quickest[0] * 1000, quickest[1] * 1000, kept[0], kept[1])
+    return Saving(quickest[0] * 1000, quickest[1] * 1000, n_bytes[0], n_bytes[1])
 
 
-def _count_kept(make_loss: Callable[[], Tensor], own: set[int]) -> tuple[Tensor, int]:
+def _count_kept(make_loss: Callable[[], Tensor], parameter_storages: set[int]) -> tuple[Tensor, int]:
     """Return the loss and the bytes autograd keeps for its backward pass, parameters not counted."""
-    kept: dict[int, int] = {}
+    sizes: dict[int, int] = {}
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
+        if storage.data_ptr() not in parameter_storages:
+            sizes[storage.data_ptr()] = storage.nbytes()
         return tensor.detach()  # the tensor itself would keep its own graph alive
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         loss = make_loss()
-    return loss, sum(kept.values())
+    return loss, sum(sizes.values())
 
 
 @contextmanager
 def backward_pass() -> Iterator[None]:
-    """Differentiate inside."""
+    """Explain what a backward pass inside raises."""
     try:
         with warnings.catch_warnings():
-            # Of the first layer, as a picture takes no gradient; what is asked for arrives all the same.
+            # Fires for the first layer, as images need no gradient; the results are complete.
             warnings.filterwarnings("ignore", "Full backward hook is firing")
             yield
     except ModelscopeError:

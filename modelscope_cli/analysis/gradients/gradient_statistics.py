@@ -1,4 +1,4 @@
-"""Statistics of gradients as they come: of one tensor over several passes, or of its mean over them."""
+"""Streaming statistics of gradients: of one tensor over several passes, or of its mean over them."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ def norm_of(moments: Moments) -> float:
 
 
 def figures_of(moments: Moments) -> dict[str, Any]:
-    """Return the columns that say how the values of a gradient are distributed."""
+    """Return the columns about the values of a gradient."""
     non_finite = {"nan_count": moments.n_nan, "inf_count": moments.n_inf}
     if not moments.n:
         return non_finite
@@ -43,13 +43,13 @@ def figures_of(moments: Moments) -> dict[str, Any]:
 
 
 def dense(grad: Tensor) -> Tensor:
-    """Return a gradient with its zeros written out: an embedding's may come sparse."""
+    """Return a gradient as a dense tensor; that of an embedding may be sparse."""
     return grad.to_dense() if grad.is_sparse else grad
 
 
 @dataclass(slots=True)
 class Stream:
-    """Moments of all gradients that arrived at one place; none of them is kept."""
+    """Moments of all gradients of one tensor; none of them is kept."""
 
     moments: Moments | None = None
     _pending: list[Callable[[], Moments]] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Stream:
         self._pending.append(reduce_tensor(dense(grad), None, RANGE))
 
     def settle(self) -> None:
-        """Merge what the pass brought; on an accelerator this is where the numbers come over."""
+        """Merge the results of the pass; on an accelerator this copies them to the CPU."""
         for finish in self._pending:
             moments = finish()
             self.moments = self.moments.merge(moments) if self.moments else moments
@@ -70,8 +70,8 @@ class Stream:
 class Mean:
     """The mean of a gradient over passes and the noise around it, without keeping the passes.
 
-    D. H. D. West, "Updating Mean and Variance Estimates" (1979), with vectors: the mean is one, the weighted sum of
-    squared distances from it a number.
+    D. H. D. West, "Updating Mean and Variance Estimates" (1979), with a vector as the mean and a number as the
+    weighted sum of squared distances from it.
     """
 
     n: int = 0
@@ -81,7 +81,7 @@ class Mean:
     _squares: Tensor | float = 0.0
 
     def add(self, grad: Tensor, weight: int = 1) -> None:
-        """Take over a gradient, the mean over `weight` images; nothing else may change it from now on."""
+        """Add a gradient, the mean over `weight` images; the caller must not change it afterwards."""
         self.n += 1
         self._weights += weight
         self._squared_weights += weight**2
@@ -107,13 +107,13 @@ class Mean:
 
 
 def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds | None) -> str:
-    """Return the mark of a gradient, empty where nothing is wrong with it.
+    """Return the mark of a gradient, empty if nothing is wrong.
 
     Args:
         norm: of its finite values, before clipping.
         n_non_finite: how many values are NaN or infinite.
-        output_norm: norm of the gradient the loss sends into the model.
-        thresholds: None where its size means nothing, and only what is zero or not finite is marked.
+        output_norm: norm of the gradient at the output of the model.
+        thresholds: None to mark only gradients that are zero or not finite.
     """
     if n_non_finite:
         return "non-finite"
@@ -140,10 +140,10 @@ class _Output:
 
 
 class ActivationGradients(Observer):
-    """Gathers, for every output of the calls it sees, the gradient that arrives there.
+    """Collects the gradient at every output of the observed calls.
 
-    A tensor hook is registered when the layer's forward ends, so that it belongs to the value the layer gave,
-    whatever is done to the tensor in place later on.
+    A tensor hook is registered when the layer's forward ends, so it belongs to the value the layer returned, even
+    if the tensor is changed in place later.
 
     Args:
         is_innermost_only: leave out calls inside which other layers ran, unless they are clipped.
@@ -169,50 +169,50 @@ class ActivationGradients(Observer):
         if self._is_innermost_only and not is_innermost and not is_clipped:
             return
         for path, tensor in tensors_in(output):
-            one = self._remember(call, path, tensor, is_clipped)
+            entry = self._remember(call, path, tensor, is_clipped)
             if tensor.requires_grad:
-                self._handles.append(tensor.register_hook(partial(self._arrive, one)))
+                self._handles.append(tensor.register_hook(partial(self._arrive, entry)))
 
     def _remember(self, call: Call, path: str, tensor: Tensor, is_clipped: bool = False) -> _Output:
         key = call.name, call.index, path
         if key not in self.outputs:
             self.outputs[key] = _Output(call, path, tuple(tensor.shape), is_clipped)
-        one = self.outputs[key]
-        one.n_passes += 1
+        entry = self.outputs[key]
+        entry.n_passes += 1
         if not tensor.is_floating_point():
-            one.problem = f"{str(tensor.dtype).removeprefix('torch.')} output: no gradient"
+            entry.problem = f"{str(tensor.dtype).removeprefix('torch.')} output: no gradient"
         elif not tensor.requires_grad:
-            one.problem = _DETACHED
-        return one
+            entry.problem = _DETACHED
+        return entry
 
-    def _arrive(self, one: _Output, grad: Tensor | None) -> Tensor | None:
-        if grad is None:  # one of the results of `chunk`, and only others were used
+    def _arrive(self, entry: _Output, grad: Tensor | None) -> Tensor | None:
+        if grad is None:  # an unused result of `chunk`
             return None
         if self._limit is None:
-            self._add(one, one.after, grad)
+            self._add(entry, entry.after, grad)
             return None
         if not self.is_clipping:
-            self._add(one, one.before, grad)
+            self._add(entry, entry.before, grad)
             return None
-        if not one.is_clipped:
-            self._add(one, one.after, grad)
+        if not entry.is_clipped:
+            self._add(entry, entry.after, grad)
             return None
-        one.n_clipped = one.n_clipped + torch.count_nonzero(grad.abs() > self._limit)
+        entry.n_clipped = entry.n_clipped + torch.count_nonzero(grad.abs() > self._limit)
         clipped = grad.clamp(-self._limit, self._limit)
-        self._add(one, one.after, clipped)
+        self._add(entry, entry.after, clipped)
         return clipped
 
-    def _add(self, one: _Output, stream: Stream, grad: Tensor) -> None:
+    def _add(self, entry: _Output, stream: Stream, grad: Tensor) -> None:
         try:
             stream.add(grad)
         except (TypeError, RuntimeError) as error:
-            one.problem = in_one_line(error, 200)
+            entry.problem = in_one_line(error, 200)
 
     def settle(self) -> None:
-        """Finish a pass: bring the numbers over and let go of the graph."""
-        for one in self.outputs.values():
-            one.after.settle()
-            one.before.settle()
+        """Finish a pass: merge its results and remove the tensor hooks."""
+        for entry in self.outputs.values():
+            entry.after.settle()
+            entry.before.settle()
         self.detach()
 
     def detach(self) -> None:
@@ -222,16 +222,16 @@ class ActivationGradients(Observer):
 
     def clipped_fraction(self) -> float | None:
         """Return the share of elements clipped at all outputs together; None where nothing is clipped."""
-        clipped = [one for one in self.outputs.values() if one.is_clipped and one.after.moments]
+        clipped = [entry for entry in self.outputs.values() if entry.is_clipped and entry.after.moments]
         if self._limit is None:
             return None
-        n = sum(one.after.moments.numel for one in clipped if one.after.moments)
-        return sum(int(one.n_clipped) for one in clipped) / n if n else 0.0
+        n = sum(entry.after.moments.numel for entry in clipped if entry.after.moments)
+        return sum(int(entry.n_clipped) for entry in clipped) / n if n else 0.0
 
     def rows(self, output_norm: float, thresholds: Thresholds | None) -> tuple[ActivationGradient, ...]:
         """Return one row an output, in execution order."""
-        ordered = sorted(self.outputs.values(), key=lambda one: one.call.order)
-        return tuple(_to_row(one, output_norm, thresholds) for one in ordered)
+        ordered = sorted(self.outputs.values(), key=lambda entry: entry.call.order)
+        return tuple(_to_row(entry, output_norm, thresholds) for entry in ordered)
 
 
 def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
@@ -242,30 +242,32 @@ def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
     return is_innermost
 
 
-def _to_row(one: _Output, output_norm: float, thresholds: Thresholds | None) -> ActivationGradient:
-    moments, before = one.after.moments, one.before.moments
-    call = one.call
+def _to_row(entry: _Output, output_norm: float, thresholds: Thresholds | None) -> ActivationGradient:
+    moments, before = entry.after.moments, entry.before.moments
+    call = entry.call
     row: dict[str, Any] = {"name": call.name, "type": call.type, "order": call.order, "call": call.index}
     if moments is None:
-        is_unused = one.problem is None
-        problem = _NOTHING if is_unused else one.problem
+        is_unused = entry.problem is None
+        problem = _NOTHING if is_unused else entry.problem
         mark = "unused" if is_unused else ""
-        return ActivationGradient(**row, output=one.path, shape=one.shape, mark=mark, problem=problem)
-    judged = before or moments
-    a_pass = math.sqrt(one.n_passes)
+        return ActivationGradient(**row, output=entry.path, shape=entry.shape, mark=mark, problem=problem)
+    unclipped = before or moments
+    a_pass = math.sqrt(entry.n_passes)
     return ActivationGradient(
         **row,
-        output=one.path,
-        shape=one.shape,
+        output=entry.path,
+        shape=entry.shape,
         **{**figures_of(moments), **({"grad_norm": norm_of(moments) / a_pass} if moments.n else {})},
         norm_before_clip=norm_of(before) / a_pass if before else None,
-        clipped_fraction=int(one.n_clipped) / moments.numel if one.is_clipped and moments.numel else None,
-        mark=mark_gradient(norm_of(judged) / a_pass, judged.n_nan + judged.n_inf, output_norm, thresholds),
+        clipped_fraction=int(entry.n_clipped) / moments.numel if entry.is_clipped and moments.numel else None,
+        mark=mark_gradient(
+            norm_of(unclipped) / a_pass, unclipped.n_nan + unclipped.n_inf, output_norm, thresholds
+        ),
     )
 
 
 class FullBackwardGradients(ActivationGradients):
-    """The same figures through `register_full_backward_hook`, for who wants to compare the two.
+    """The same figures through `register_full_backward_hook`, for comparison.
 
     Args:
         names: the layers to hook.
@@ -291,11 +293,11 @@ class FullBackwardGradients(ActivationGradients):
             self._open[module].append([])
 
     def _fire(self, module: nn.Module, grad_input: Any, grad_output: tuple[Tensor | None, ...]) -> None:
-        # The calls of a layer are left in the reverse of the order they were made in.
+        # Backward reaches the calls of a layer in reverse order.
         outputs = self._open[module].pop()
-        for one, grad in zip(outputs, grad_output, strict=False):
+        for entry, grad in zip(outputs, grad_output, strict=False):
             if grad is not None:
-                self._add(one, one.after, grad)
+                self._add(entry, entry.after, grad)
 
     def settle(self) -> None:
         super().settle()
@@ -315,12 +317,12 @@ class _Parameter:
 
 
 class ParameterGradients:
-    """Gathers the gradients of a model's parameters, pass by pass.
+    """Collects the gradients of a model's parameters, pass by pass.
 
     Args:
         clip: `value` and `norm` act on the mean over all passes, as training clips the gradient of a batch;
-            `activations` has acted already when a gradient arrives.
-        weight_decay: of the prior that is part of the loss; its share of each gradient is told apart.
+            `activations` is applied before.
+        weight_decay: of the prior in the loss; its share of each gradient is separate.
     """
 
     def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
@@ -336,40 +338,40 @@ class ParameterGradients:
         self._is_scaled = False
 
     def _trained(self) -> Iterator[_Parameter]:
-        return (one for one in self._parameters if one.value.requires_grad)
+        return (entry for entry in self._parameters if entry.value.requires_grad)
 
     def values(self) -> list[nn.Parameter]:
         """Return the parameters that are trained."""
-        return [one.value for one in self._trained()]
+        return [entry.value for entry in self._trained()]
 
     def _arrived(self) -> Iterator[tuple[_Parameter, Tensor]]:
-        for one in self._trained():
-            if one.value.grad is not None:
-                one.value.grad = dense(one.value.grad)
-                yield one, one.value.grad
+        for entry in self._trained():
+            if entry.value.grad is not None:
+                entry.value.grad = dense(entry.value.grad)
+                yield entry, entry.value.grad
 
     def take_before(self, n_images: int) -> None:
-        """Take what a backward pass without clipping gave, and clear the gradients for the one with it."""
-        for one, grad in self._arrived():
-            one.before.add(grad, n_images)
-            one.value.grad = None
+        """Take the gradients of a pass without clipping, and clear them for the pass with it."""
+        for entry, grad in self._arrived():
+            entry.before.add(grad, n_images)
+            entry.value.grad = None
 
     def take(self, n_images: int) -> None:
         """Take the gradients of the pass, the mean over so many images."""
-        for one, grad in self._arrived():
-            one.after.add(grad, n_images)
-            one.value.grad = None
+        for entry, grad in self._arrived():
+            entry.after.add(grad, n_images)
+            entry.value.grad = None
 
     def clip_mean(self) -> None:
         """Clip the mean over all passes with torch's own functions: the gradient of one batch of all images."""
         if self._clip is None or self._is_clipping_flow:
             return
-        arrived = [one for one in self._trained() if one.after.value is not None]
-        for one in arrived:
-            one.before, one.after = one.after, Mean()
-            assert one.before.value is not None
-            one.value.grad = one.before.value.clone()
-        values, limit = [one.value for one in arrived], self._clip.value
+        arrived = [entry for entry in self._trained() if entry.after.value is not None]
+        for entry in arrived:
+            entry.before, entry.after = entry.after, Mean()
+            assert entry.before.value is not None
+            entry.value.grad = entry.before.value.clone()
+        values, limit = [entry.value for entry in arrived], self._clip.value
         if self._clip.kind == "norm":
             total = nn.utils.clip_grad_norm_(values, limit)
             self._is_scaled = not bool(total <= limit)  # NaN makes every gradient NaN
@@ -381,72 +383,77 @@ class ParameterGradients:
         self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds | None
     ) -> tuple[ParameterGradient, ...]:
         """Return one row a parameter, in execution order."""
-        for one in self._parameters:
-            one.order = _order_of(one.layer, orders)
-        ordered = sorted(self._parameters, key=lambda one: one.order)
-        return tuple(self._row(one, output_norm, thresholds) for one in ordered)
+        for entry in self._parameters:
+            entry.order = _order_of(entry.layer, orders)
+        ordered = sorted(self._parameters, key=lambda entry: entry.order)
+        return tuple(self._row(entry, output_norm, thresholds) for entry in ordered)
 
-    def _row(self, one: _Parameter, output_norm: float, thresholds: Thresholds | None) -> ParameterGradient:
-        weight_norm = _norm(one.value)
+    def _row(self, entry: _Parameter, output_norm: float, thresholds: Thresholds | None) -> ParameterGradient:
+        weight_norm = _norm(entry.value)
         row: dict[str, Any] = {
-            "name": one.name,
-            "layer": one.layer,
-            "type": one.type,
-            "order": one.order,
-            "shape": tuple(one.value.shape),
-            "numel": one.value.numel(),
-            "trainable": one.value.requires_grad,
+            "name": entry.name,
+            "layer": entry.layer,
+            "type": entry.type,
+            "order": entry.order,
+            "shape": tuple(entry.value.shape),
+            "numel": entry.value.numel(),
+            "trainable": entry.value.requires_grad,
             "weight_norm": weight_norm,
         }
-        if one.after.value is None:
-            is_frozen = not one.value.requires_grad
+        if entry.after.value is None:
+            is_frozen = not entry.value.requires_grad
             problem = None if is_frozen else "no gradient arrived: the loss does not depend on it"
             return ParameterGradient(**row, mark="frozen" if is_frozen else "unused", problem=problem)
         try:
-            moments = one.after.moments()
-            before = one.before.moments() if one.before.value is not None else None
+            moments = entry.after.moments()
+            before = entry.before.moments() if entry.before.value is not None else None
         except TypeError as error:
             return ParameterGradient(**row, problem=str(error))
         norm = norm_of(moments)
         norm_before = norm_of(before) if before is not None else None
-        judged = before or moments
+        unclipped = before or moments
         is_mean_clipped = before is not None and not self._is_clipping_flow
-        noise = one.before.noise if is_mean_clipped else one.after.noise
+        noise = entry.before.noise if is_mean_clipped else entry.after.noise
         return ParameterGradient(
             **row,
             **figures_of(moments),
-            **self._decayed(one, weight_norm),
+            **self._decayed(entry, weight_norm),
             zero_fraction=(moments.n_zero or 0) / moments.n if moments.n else None,
             grad_to_weight=norm / weight_norm if weight_norm and moments.n else None,
             norm_before_clip=norm_before,
-            clipped_fraction=self._clipped_fraction(one),
+            clipped_fraction=self._clipped_fraction(entry),
             noise=noise,
-            snr=(norm_of(judged) if is_mean_clipped else norm) / noise if noise else None,
+            snr=(norm_of(unclipped) if is_mean_clipped else norm) / noise if noise else None,
             mark=mark_gradient(
-                norm_of(judged),
-                judged.n_nan + judged.n_inf,
+                norm_of(unclipped),
+                unclipped.n_nan + unclipped.n_inf,
                 output_norm,
-                thresholds if is_judged(one.value.shape) else None,
+                thresholds if is_judged(entry.value.shape) else None,
             ),
         )
 
-    def _decayed(self, one: _Parameter, weight_norm: float) -> dict[str, Any]:
-        """Tell the share of the likelihood in a gradient from that of the prior; nothing without weight decay."""
-        whole = one.after.value if one.before.value is None else one.before.value
+    def _decayed(self, entry: _Parameter, weight_norm: float) -> dict[str, Any]:
+        """Return the norms of the likelihood and the prior in a gradient; empty without weight decay."""
+        whole = entry.after.value if entry.before.value is None else entry.before.value
         if not self._weight_decay > 0 or whole is None:
             return {}
-        likelihood = torch.sub(whole, one.value.detach(), alpha=self._weight_decay)
+        likelihood = torch.sub(whole, entry.value.detach(), alpha=self._weight_decay)
         return {
             "likelihood_norm": float(torch.linalg.vector_norm(likelihood)),
             "prior_norm": self._weight_decay * weight_norm,
         }
 
-    def _clipped_fraction(self, one: _Parameter) -> float | None:
-        if self._clip is None or self._is_clipping_flow or one.before.value is None or not one.value.numel():
+    def _clipped_fraction(self, entry: _Parameter) -> float | None:
+        if (
+            self._clip is None
+            or self._is_clipping_flow
+            or entry.before.value is None
+            or not entry.value.numel()
+        ):
             return None
         if self._clip.kind == "norm":
             return float(self._is_scaled)
-        return int((one.before.value.abs() > self._clip.value).sum()) / one.value.numel()
+        return int((entry.before.value.abs() > self._clip.value).sum()) / entry.value.numel()
 
 
 def _norm(parameter: nn.Parameter) -> float:
@@ -463,8 +470,7 @@ def _norm(parameter: nn.Parameter) -> float:
 
 
 def _order_of(layer: str, orders: Mapping[str, int]) -> int:
-    """Return when a layer is called first, or the nearest one around it: attention's weights lie in a layer that
-    never is."""
+    """Return the order of a layer's first call, or of its nearest called parent: attention calls no projection."""
     while layer not in orders and layer:
         layer = layer.rpartition(".")[0]
     return orders.get(layer, 0)

@@ -1,4 +1,4 @@
-"""`grads`: from a model and its input to what the gradients of one loss do in it."""
+"""`grads`: the gradients of one loss in a model."""
 
 from collections.abc import Callable, Sequence
 from os import PathLike
@@ -82,11 +82,11 @@ def grads(
         UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
         CannotRunError: the model cannot be loaded, run or differentiated, or a file cannot be written (exit 4).
     """
-    asked_loss = _loss_request(loss, str(target), label_smoothing, weight_decay)
-    is_class = parse_aim(asked_loss.target).is_class
+    loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
+    is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm, clip_activations)
     thresholds = Thresholds(vanishing, exploding)
-    check_loss(asked_loss)
+    check_loss(loss_request)
     check_thresholds(thresholds)
     results = Results(out, force)
 
@@ -107,7 +107,7 @@ def grads(
         subject.inputs,
         selection,
         GradsRequest(
-            loss=asked_loss,
+            loss=loss_request,
             clip=limit,
             freeze=as_patterns(freeze),
             train_only=as_patterns(train_only),
@@ -115,7 +115,7 @@ def grads(
             full_backward=full_backward,
             thresholds=thresholds,
         ),
-        aim=None if is_class else resolve_aim(asked_loss.target, subject),
+        aim=None if is_class else resolve_aim(loss_request.target, subject),
         interventions=bound.interventions,
         track=subject.track,
     )
@@ -143,7 +143,7 @@ def grads(
 def _loss_request(
     loss: str | Callable[..., Any], target: str, label_smoothing: float, weight_decay: float
 ) -> LossRequest:
-    """Return what was asked for; a function that was handed over goes by its own name."""
+    """Return the request; a function goes by its own name."""
     if isinstance(loss, str):
         return LossRequest(loss, target, label_smoothing, weight_decay)
     if not callable(loss):

@@ -1,4 +1,4 @@
-"""From what a model returns to the one number that is differentiated."""
+"""From the output of a model to the scalar that is differentiated."""
 
 import inspect
 import shlex
@@ -20,25 +20,25 @@ from modelscope_cli.inputs import forward_signature as targets
 from modelscope_cli.models.importspec import import_object, user_code_failed
 from modelscope_cli.records.naming import with_article
 
-# What the auxiliary heads of torchvision's models weigh beside the main one in training: GoogLeNet, Szegedy et
-# al. 2014, section 5; Inception v3 and the segmentation models as torchvision's own training scripts have it.
+# Weights of the auxiliary heads of torchvision's models in training: GoogLeNet, Szegedy et al. 2014, section 5;
+# Inception v3 and the segmentation models as in torchvision's training scripts.
 _AUXILIARY = {"aux_logits1": 0.3, "aux_logits2": 0.3, "aux_logits": 0.4, "aux": 0.5}
-# Weight of each earlier estimate beside the next: RAFT, Teed & Deng 2020, equation 7.
+# Weight of each estimate relative to the next: RAFT, Teed & Deng 2020, equation 7.
 _GAMMA = 0.8
-# What a loss is held against where that is not a class.
+# Targets of a loss that are not a class.
 _NOTHING, _ZERO, _STILL, _OWN = "none", "zero", "no motion", "the model's own"
 _WITHOUT_CLASS = (_NOTHING, _ZERO, _STILL, _OWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A scalar with its graph, and how it came about.
+    """A scalar loss with its graph.
 
     Attributes:
         value: zero-dimensional.
         name, target: in words, for the report.
-        classes: the class each image was held against; empty where there are none.
-        outputs: the tensors of the model's output it was made of: where the gradient starts.
+        classes: the target class of each image; empty if there are none.
+        outputs: the output tensors it was computed from: where the gradient starts.
     """
 
     value: Tensor
@@ -53,7 +53,7 @@ class Criterion:
 
     Args:
         reader: of the model's output.
-        aim: what `--target` means, where it is a box, a mask, a number or another image.
+        aim: `--target`, if it is a box, a mask, a number or another image.
     """
 
     def __init__(self, request: LossRequest, reader: OutputReader, aim: TargetSpec | None = None) -> None:
@@ -64,17 +64,17 @@ class Criterion:
         self._custom = request.function or (_load_custom(request.name) if request.is_custom else None)
 
     def detection_label(self) -> int:
-        """Return the label of the synthetic object: the target, or 1 where it is left to the tool."""
+        """Return the label of the synthetic object: the target, or 1 by default."""
         if self._request.target == PREDICTED:
             return 1
         return class_index(self._request.target, None, self._categories)
 
     def __call__(self, output: Any, args: Any = ()) -> Loss:
-        """Return the loss of one pass; `args` is what the model was given."""
-        named = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
-        outputs = [(path, tensor) for path, tensor in named if tensor.requires_grad]
+        """Return the loss of one pass; `args` are the inputs of the model."""
+        floats = [(path, tensor) for path, tensor in tensors_in(output) if tensor.is_floating_point()]
+        outputs = [(path, tensor) for path, tensor in floats if tensor.requires_grad]
         if not outputs:
-            raise _not_differentiable(output, named)
+            raise _not_differentiable(output, floats)
         if self._aim is not None:
             return self._of_aim(self._aim, output, args)
         loss = self._compute(output, outputs, args)
@@ -82,7 +82,7 @@ class Criterion:
         return loss
 
     def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
-        """Return the mean of the number that is followed: what it is made of is the user's choice."""
+        """Return the mean of the followed number as the loss."""
         if self._request.name not in (AUTO, "logit"):
             raise UsageError(
                 f"'--target {aim.typed}' is a number already, and the loss '{self._request.name}' needs a class",
@@ -111,7 +111,7 @@ class Criterion:
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 
     def _with_the_others(self, loss: Loss, outputs: list[tuple[str, Tensor]]) -> Loss:
-        """Add the mean squares of all other outputs: what leads to them alone is trained as well."""
+        """Add the mean squares of all other outputs, so that their parameters get gradients, too."""
         used = {id(tensor) for tensor in loss.outputs}
         others = [tensor for _, tensor in outputs if id(tensor) not in used and tensor.numel() > 0]
         if not others:
@@ -122,7 +122,7 @@ class Criterion:
         return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
 
     def _refuse_unused_options(self, loss: Loss) -> None:
-        """Refuse what would change nothing: what is typed is obeyed or an error."""
+        """Refuse options that would have no effect."""
         target = self._request.target
         if target != PREDICTED and loss.target in _WITHOUT_CLASS:
             raise UsageError(
@@ -135,7 +135,7 @@ class Criterion:
             )
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
-        """The loss of outputs that are more than one tensor of scores, None for the others."""
+        """Return the loss of outputs that are more than one tensor of scores; None for the others."""
         tensors = tuple(tensor for _, tensor in outputs)
         if all(tensor.ndim == 0 for tensor in tensors):
             name = f"sum of the model's own losses ({', '.join(path for path, _ in outputs)})"
@@ -232,12 +232,12 @@ class Criterion:
         except Exception as error:
             raise user_code_failed(f"loss '{spec}'", error) from error
         if not isinstance(value, Tensor) or value.numel() != 1:
-            what = (
+            kind = (
                 f"a tensor of {tuple(value.shape)}"
                 if isinstance(value, Tensor)
                 else with_article(type(value).__name__)
             )
-            raise CannotRunError(f"loss '{spec}' returned {what}, not a scalar", "return loss.mean()")
+            raise CannotRunError(f"loss '{spec}' returned {kind}, not a scalar", "return loss.mean()")
         if not value.requires_grad:
             raise CannotRunError(
                 f"loss '{spec}' returned a number without a graph", "return a tensor made of the output"
@@ -263,13 +263,13 @@ def _not_differentiable(output: Any, floats: list[tuple[str, Tensor]]) -> Cannot
 
 
 def _load_custom(spec: str) -> Callable[..., Any]:
-    found = import_object(spec, "--loss")
-    if not callable(found):
+    function = import_object(spec, "--loss")
+    if not callable(function):
         raise UsageError(
-            f"loss '{spec}' is {with_article(type(found).__name__)}, not a function",
+            f"loss '{spec}' is {with_article(type(function).__name__)}, not a function",
             "--loss path/to/file.py:fn",
         )
-    return found
+    return function
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

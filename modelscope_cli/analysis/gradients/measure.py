@@ -1,4 +1,4 @@
-"""`grads`: one forward and one backward pass a batch, and what the gradients do in it."""
+"""`grads`: one forward and one backward pass per batch, and the gradients in it."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ _UNSCALED = Notice(
 
 @dataclass(frozen=True, slots=True)
 class Gradients:
-    """What was measured; the fields are those of `GradsRecord`."""
+    """The measurements; the fields are those of `GradsRecord`."""
 
     loss: LossInfo
     parameters: tuple[ParameterGradient, ...]
@@ -77,7 +77,7 @@ def measure_gradients(
     interventions: Sequence[Intervention] = (),
     track: Callable[[Iterable[Batch], str], Iterator[Batch]] = lambda batches, what: iter(batches),
 ) -> Gradients:
-    """Run every batch forward and backward and return what its gradients were; the model is left as it was.
+    """Run every batch forward and backward and return the gradients; the model is not changed.
 
     Args:
         selection: the layers whose activations are shown; with `clip.kind == "activations"` those that are
@@ -135,17 +135,17 @@ class _Measurement:
             saving = None
             if any(was_trainable) and _flags(model) != was_trainable:
                 saving = self._measure_saving(next(iter(batches)).args, was_trainable)
-            gathered = ParameterGradients(model, request.clip, request.loss.weight_decay)
+            collector = ParameterGradients(model, request.clip, request.loss.weight_decay)
             loss = None
             observers = [self._activations, self._batch_norms]
             with self._session(observers, self._interventions) as session:
                 for batch in track(batches, "gradients"):
                     self._n_images.append(max(batch.n_images, 1))
-                    loss = self._run_pass(session, batch.args, gathered)
-                gathered.clip_mean()
+                    loss = self._run_pass(session, batch.args, collector)
+                collector.clip_mean()
                 orders = {name: call.order for name, call in session.first_calls.items()}
             assert loss is not None  # there is always a batch
-            return self._conclude(gathered, orders, loss, saving)
+            return self._conclude(collector, orders, loss, saving)
 
     def _session(
         self, observers: Sequence[Observer], interventions: Sequence[Intervention] = ()
@@ -169,27 +169,27 @@ class _Measurement:
                     was_trainable,
                     lambda: _synchronize(self._loaded.device),
                 )
-        except CannotRunError as error:  # with everything trained, perhaps: that is not a reason to stop
+        except CannotRunError as error:  # perhaps only with everything trained: not a reason to stop
             message = f"what freezing saves could not be measured: {error.message}"
             self._warnings.append(Notice("saving_not_measured", message))
             return None
 
-    def _run_pass(self, session: HookSession, args: Arguments, gathered: ParameterGradients) -> Loss:
+    def _run_pass(self, session: HookSession, args: Arguments, collector: ParameterGradients) -> Loss:
         self._model.zero_grad(set_to_none=True)
         loss = self._forward(session, args)
         starts = [tensor.register_hook(self._see_start) for tensor in loss.outputs]
-        prior = self._prior(gathered)
+        prior = self._prior(collector)
         whole = loss.value if prior is None else loss.value + prior
         self._losses.append(whole.detach())
         if self._is_clipping_flow:
             self._activations.is_clipping = False
             run_backward(whole, retain_graph=True)
-            gathered.take_before(self._n_images[-1])
+            collector.take_before(self._n_images[-1])
             self._activations.is_clipping = True
             for start in starts:
                 start.remove()
         run_backward(whole)
-        gathered.take(self._n_images[-1])
+        collector.take(self._n_images[-1])
         self._activations.settle()
         return loss
 
@@ -213,17 +213,17 @@ class _Measurement:
         if grad is not None:
             self._output_squares.append(torch.linalg.vector_norm(grad, dtype=torch.float64).square())
 
-    def _prior(self, gathered: ParameterGradients) -> Tensor | None:
+    def _prior(self, collector: ParameterGradients) -> Tensor | None:
         """Return minus the logarithm of a Gaussian prior over what is trained: C. Bishop, "Pattern Recognition and
         Machine Learning" (2006), equation 1.67."""
         decay = self._request.loss.weight_decay
         if not decay:
             return None
-        return torch.stack([p.square().sum() for p in gathered.values()]).sum() * (decay / 2)
+        return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
 
     def _conclude(
         self,
-        gathered: ParameterGradients,
+        collector: ParameterGradients,
         orders: dict[str, int],
         loss: Loss,
         saving: Saving | None,
@@ -233,8 +233,8 @@ class _Measurement:
         output_norm = math.sqrt(sum(float(square) for square in self._output_squares) / n_passes)
         losses = zip(self._losses, self._n_images, strict=True)
         thresholds = None if self._is_unscaled() else request.thresholds
-        rows = gathered.rows(orders, output_norm, thresholds)
-        prior = self._prior(gathered)
+        rows = collector.rows(orders, output_norm, thresholds)
+        prior = self._prior(collector)
         info = LossInfo(
             name=loss.name if prior is None else f"{loss.name} + Gaussian prior",
             value=sum(float(value) * n for value, n in losses) / sum(self._n_images),
@@ -266,7 +266,7 @@ class _Measurement:
         )
 
     def _is_unscaled(self) -> bool:
-        """Tell whether batch norms that have seen no batch are used as they are: they do not normalise yet."""
+        """Whether batch norms that have seen no batch run in eval mode, where they do not normalise."""
         return not self._request.is_training and never_saw_a_batch(self._model)
 
     def _totals(self, rows: tuple[ParameterGradient, ...], output_norm: float) -> GradTotals:
@@ -294,7 +294,7 @@ def _would_be_marked(rows: Iterable[ParameterGradient], output_norm: float) -> b
 
 
 def _is_shown(layer: str, selection: Selection) -> bool:
-    """Whether the parameters of a layer are: it was selected, or by name something around it."""
+    """Whether to show the parameters of a layer: it or, by name, one of its parents is selected."""
     names = selection.names
     if names is None or layer in names:
         return True

@@ -1,4 +1,4 @@
-"""What a person asked `grads` for, checked before anything heavy is imported. Standard library."""
+"""The request for `grads`, checked before torch is imported. Standard library."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class LossRequest:
         target: a class index, a label, or `predicted`.
         label_smoothing: share of the target spread over all classes, 0..1; cross-entropy only.
         weight_decay: precision of the Gaussian prior; its penalty is `weight_decay / 2 * |w|^2`.
-        function: the user's own, where it was handed over and not named.
+        function: the user's own, if it was passed in and not named.
     """
 
     name: str = AUTO
@@ -53,8 +53,7 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is called vanishing and exploding: the norm of a gradient, in multiples of the norm of the gradient
-    at the model's output. Where the numbers come from: `records.gradient_scale`."""
+    """Limits of vanishing and exploding gradients, as multiples of the norm at the output; see `records.grads`."""
 
     vanishing: float = VANISHING
     exploding: float = EXPLODING
@@ -62,7 +61,7 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class GradsRequest:
-    """Everything `grads` can be asked for beside the model and its input.
+    """All options of `grads` except the model and its input.
 
     Attributes:
         freeze: layer patterns whose parameters are not trained.
@@ -81,7 +80,7 @@ class GradsRequest:
 
 
 def check_loss(request: LossRequest) -> None:
-    """Refuse a loss that cannot mean anything."""
+    """Refuse an unknown loss, or label smoothing for another one than cross-entropy."""
     if not request.is_custom and request.name not in (AUTO, *LOSSES):
         message = with_nearest(f"unknown loss '{request.name}'", request.name, LOSSES)
         raise UsageError(message, f"{one_of(request.name, LOSSES)}, or path/to/file.py:fn")
@@ -92,7 +91,7 @@ def check_loss(request: LossRequest) -> None:
 
 
 def choose_clip(value: float | None, norm: float | None, activations: float | None) -> Clip | None:
-    """Return the one way of clipping that was asked for, None where there is none."""
+    """Return the requested clipping, or None."""
     limits = {"value": value, "norm": norm, "activations": activations}
     return next((Clip(kind, limit) for kind, limit in limits.items() if limit is not None), None)
 
@@ -108,7 +107,7 @@ def check_thresholds(thresholds: Thresholds) -> None:
 
 
 def has_own_loss(model: "ModelRequest", loss: str) -> bool:
-    """Tell whether a model that is named computes its loss itself, in train mode: detection models do."""
+    """Whether a named model computes its own loss in train mode, as detection models do."""
     from modelscope_cli.models.model_of_checkpoint import recognise
     from modelscope_cli.models.request import is_import
     from modelscope_cli.models.zoo import family_of

@@ -1,1 +1,1 @@
-"""What the rules of `check` look at."""
+"""The evidence that the rules of `check` judge."""

@@ -1,4 +1,4 @@
-"""`check`: from a model and its input to the findings of the rules."""
+"""`check`: judge a model and its input by rules."""
 
 import ast
 import inspect
@@ -51,10 +51,10 @@ _FOREIGN = ("site-packages", "dist-packages")
 
 
 class Sources:
-    """Finds the lines of a model's layers in the files of the repository we are in, or below the current folder.
+    """The source lines of a model's layers, in the current repository or below the current folder.
 
     Args:
-        spec: how the model was named: `path/to/file.py:attr` or `package.module:attr` say who built it.
+        spec: name of the model: `path/to/file.py:attr` or `package.module:attr` locate its builder.
     """
 
     def __init__(self, model: nn.Module, spec: str) -> None:
@@ -64,8 +64,8 @@ class Sources:
         self._root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
     def find(self, layer: str | None) -> SourceLine | None:
-        """Return the class of a layer, or the line in which the class around it makes the layer; else who built the
-        model. None where nothing of that is in a file of ours.
+        """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
+        None if none of them is in the repository.
 
         Args:
             layer: as findings name it, `block1.relu#1`; None for the model.
@@ -73,16 +73,16 @@ class Sources:
         name = (layer or "").partition("#")[0]
         child = ""
         while True:
-            found = self._in_class(self._modules.get(name), child)
-            if found is not None or not name:
-                return found or self._in_builder()
+            line = self._in_class(self._modules.get(name), child)
+            if line is not None or not name:
+                return line or self._in_builder()
             name, _, child = name.rpartition(".")
 
     def _in_class(self, module: nn.Module | None, child: str) -> SourceLine | None:
         try:
-            file = self._own(inspect.getsourcefile(type(module)))
+            file = self._in_repository(inspect.getsourcefile(type(module)))
             lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
-        except (TypeError, OSError):  # a class of C, or of a shell
+        except (TypeError, OSError):  # a class defined in C, or interactively
             return None
         if file is None:
             return None
@@ -95,11 +95,11 @@ class Sources:
         if not colon:
             return None
         path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
-        file = self._own(path)
+        file = self._in_repository(path)
         return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
 
-    def _own(self, path: str | None) -> str | None:
-        """Return a path as seen from the root of the repository, None where it is not in it."""
+    def _in_repository(self, path: str | None) -> str | None:
+        """Return a path relative to the root of the repository; None outside of it."""
         if path is None:
             return None
         file = Path(path).resolve()
@@ -109,12 +109,12 @@ class Sources:
 
 
 def _line_of(attribute: str, path: Path) -> int:
-    """Return the line in which a file makes a name; the first where that cannot be told."""
+    """Return the line of a file that defines a name; 1 if unknown."""
     try:
-        made = ast.parse(path.read_bytes()).body
+        nodes = ast.parse(path.read_bytes()).body
     except (OSError, SyntaxError):  # it has changed since it was imported
         return 1
-    for node in made:
+    for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [node]
         names = [getattr(target, "name", None) or getattr(target, "id", None) for target in targets]
         if attribute.partition(".")[0] in names:
@@ -196,7 +196,7 @@ def check(
     from modelscope_cli.analysis.blocks.blocks import Blocks  # which needs torch
 
     blocks = Blocks(out, force=force, **block_keywords(keywords))
-    asked = {
+    options = {
         **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
         **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
         **{"expect_output": expect_output, "allow": allow, "mode": mode},
@@ -206,13 +206,13 @@ def check(
     if safety is not None:
         safety = safety.allowing(allow)
         tell_allowed(safety, progress or SILENT)
-    refused: ModelscopeError | None = None
+    load_error: ModelscopeError | None = None
     try:
-        examined = _examine(model, inputs, keywords, needs, mode, blocks, asked, progress)
+        examined = _examine(model, inputs, keywords, needs, mode, blocks, options, progress)
     except ModelscopeError as error:
         if safety is None or safety.rank == KNOWN:
             raise
-        refused = error
+        load_error = error
         evidence = Evidence(missing=dict.fromkeys(needs - {"safety"}, error.message))
         examined = _Examined(_unloaded(safety.file), evidence)
     evidence, thresholds = replace(examined.evidence, safety=safety), settings.thresholds
@@ -222,11 +222,11 @@ def check(
         thresholds = {code: limit for code, limit in thresholds.items() if code != _NON_FINITE}
     findings, infos = judge(rules, thresholds, evidence)
     known, class_name = before.findings, examined.run.model.class_name
-    if refused is None:
+    if load_error is None:
         check_model(before, settings.baseline, class_name)
     if settings.baseline is not None and update_baseline and blocks.is_first:
         new = updated(known, findings, infos)
-        of = class_name if refused is None else before.model
+        of = class_name if load_error is None else before.model
         known = write_baseline(settings.baseline, new, of, progress or SILENT)
     findings, gone = compare(findings, known, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
@@ -248,9 +248,9 @@ def check(
     with blocks.write() as stage:
         if stage is not None:
             save_result(record, stage)
-    if verdict != FAILED and refused is not None:
-        refused.record = record
-        raise refused
+    if verdict != FAILED and load_error is not None:
+        load_error.record = record
+        raise load_error
     if unjudged := unjudged_error(record):
         raise unjudged
     return record
@@ -258,7 +258,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class _Examined:
-    """What there is to judge, and the header that goes with it."""
+    """The evidence to judge, and the header of the record."""
 
     run: Run
     evidence: Evidence
@@ -269,7 +269,7 @@ class _Examined:
 
 
 def _scan(model: Any, keywords: Keywords) -> Safety | None:
-    """Look for code in the file that the weights are from; None where they are from none."""
+    """Scan the file of the weights for code; None without a file."""
     from modelscope_cli.checkpoints.safety.scan import scan_checkpoint
 
     if not isinstance(model, str | PathLike | ModelRequest):
@@ -288,11 +288,9 @@ def _examine(
     asked: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
-    """Load the model and look at it."""
+    """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
-
-    pass
     from modelscope_cli.analysis.subject import Subject
     from modelscope_cli.hooks.layers import refuse_layouts
 
@@ -324,7 +322,7 @@ def _examine(
 
 
 def _unloaded(file: str) -> Run:
-    """Return the header where a file is refused, and what is judged is the file alone."""
+    """Return the header for a refused file, which is judged without loading it."""
     invoked = invocation()
     return Run(
         command="check",
@@ -339,13 +337,13 @@ def _unloaded(file: str) -> Run:
     )
 
 
-def several(given: Any) -> Any:
-    """Return one word as the only one of its kind, and anything else as it is."""
-    return (given,) if isinstance(given, str) else given
+def several(value: Any) -> Any:
+    """Return a string as a tuple of one, and anything else unchanged."""
+    return (value,) if isinstance(value, str) else value
 
 
 def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
-    """Read the baseline; one that is to be written need not be there yet."""
+    """Read the baseline; it need not exist if it is to be written."""
     if is_update:
         check_update(path)
     if path is None:

@@ -1,4 +1,4 @@
-"""`check`: gather what the rules look at, in as few passes as possible and nothing that no rule needs."""
+"""`check`: collect the evidence that the rules need, in as few passes as possible."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -56,10 +56,10 @@ _TORCH = Path(torch.__file__).parent
 
 
 class RandomDraws(TorchFunctionMode):
-    """Notes the random functions that are called while it is on: `torch.rand at net.py:12`, each once.
+    """Records the random functions called while it is active, each once: `torch.rand at net.py:12`.
 
     Attributes:
-        seen: the name of each function and its place, in the order of the calls.
+        seen: name and location of each function, in the order of the calls.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class RandomDraws(TorchFunctionMode):
 
 
 def _place() -> str:
-    """Return the line of the model that called: the nearest that is neither torch's nor ours."""
+    """Return the calling line of the model: the nearest outside torch and this package."""
     frame = sys._getframe(2)
     while frame is not None:
         file = Path(frame.f_code.co_filename)
@@ -95,7 +95,7 @@ def _place() -> str:
 
 # Below this an activation counts as near zero: rule MS205.
 NEAR_ZERO = 1e-6
-# An input of this root mean square is looked at once more, where it meets the first weights.
+# An input above this root mean square is measured again at the first weights.
 _LARGE = 3.0
 _NOT_FINITE = "the forward pass is not finite"
 
@@ -115,16 +115,16 @@ def gather(
     over: ForEachBlock | None = None,
     first: Batch | None = None,
 ) -> Evidence:
-    """Look at everything the rules need; the model is left as it was.
+    """Collect the evidence the rules need; the model is not changed.
 
     Args:
         needs: fields of `Evidence`.
         is_training: run forward and backward in train mode.
-        is_real: the input is pictures or a tensor file, not noise.
-        seed: of what is random in a pass: dropout.
-        over: goes through the batches for what is added up batch by batch; see `Blocks.over`. Gradients, and batch
-            norm in train mode, take the batches themselves.
-        first: the first batch, where `over` may begin with another.
+        is_real: the input is images or a tensor file, not noise.
+        seed: of random operations in a pass, such as dropout.
+        over: maps a function over the batches where results are merged; see `Blocks.over`. Gradients, and batch
+        norm in train mode, go through `batches` themselves.
+        first: the first batch, if `over` may begin with another.
     """
     checkup = _Checkup(loaded, batches, is_training, track, over or _one_by_one(batches, track), first, seed)
     return checkup.gather(needs, Evidence(is_real=is_real))
@@ -178,38 +178,38 @@ class _Checkup:
                 self._missing.update(dict.fromkeys(passes - {"forward"}, _NOT_FINITE))
                 return evidence
             if "repeat_gap" in passes:
-                with self._missing_where_refused("repeat_gap"):
+                with self._missing_if_refused("repeat_gap"):
                     gap = _gap(*self._twice)
                     evidence = replace(evidence, repeat_gap=gap, draws=self._draws() if gap else ())
             if "train" in passes:
-                with self._missing_where_refused("train"):
+                with self._missing_if_refused("train"):
                     evidence = replace(evidence, train=self._train())
-            awake = ScaledZeroInit(self._model)
-            may_wake = awake.has_resting and not self._is_trained()
+            zero_init = ScaledZeroInit(self._model)
+            may_wake = zero_init.has_resting and not self._is_trained()
             if "backward" in passes or ("forward" in passes and may_wake):
-                with self._missing_where_refused("backward"), awake:
-                    backward = self._wake(awake, forward) if may_wake else self._backward(forward)
+                with self._missing_if_refused("backward"), zero_init:
+                    backward = self._wake(zero_init, forward) if may_wake else self._backward(forward)
                     evidence = replace(evidence, backward=backward)
-                    if awake.has_woken:
+                    if zero_init.has_woken:
                         evidence = replace(evidence, awake=self._forward("activations awake"))
         return evidence
 
     def _is_trained(self) -> bool:
-        """Tell what has been trained, as far as can be known: then nothing in it begins as nothing."""
+        """Whether the model was trained, as far as is known: then zeros are not an initialisation."""
         norms = batch_norm_states(self._model)
         is_loaded = self._loaded.info.weights.origin in ("cache", "download", "checkpoint")
         return is_loaded or (bool(norms) and not all(norm.is_fresh for norm in norms))
 
     def _wake(self, awake: ScaledZeroInit, forward: Forward) -> Backward:
-        """Wake what rests, step by step: behind a head of zeros no gradient arrives before that is awake."""
+        """Re-scale zero-initialised parameters step by step: a head of zeros blocks gradients until re-scaled."""
         backward = self._backward(forward)
         while awake.wake(backward):
             backward = self._backward(forward)
         return backward
 
     @contextmanager
-    def _missing_where_refused(self, field: str) -> Iterator[None]:
-        """Let a step that this model does not take, such as differentiating a quantized one, be missing."""
+    def _missing_if_refused(self, field: str) -> Iterator[None]:
+        """Record a step that fails for this model, such as differentiating a quantized one, as missing."""
         try:
             yield
         except ModelscopeError as error:
@@ -219,10 +219,10 @@ class _Checkup:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
     def _inputs(self) -> tuple[InputStats, ...]:
-        entering = InputStatsObserver()
+        observer = InputStatsObserver()
         for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[ArgumentStats, ...]):
-            entering.merge(parts)
-        return entering.rows()
+            observer.merge(parts)
+        return observer.rows()
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
@@ -231,7 +231,7 @@ class _Checkup:
         batch = next(iter(self._batches))
         measured, n_images = measure_shapes(self._model, _of_one_image(batch)), 1
         if measured.error is not None and batch.n_images > 1:
-            # A program takes as many images as it was exported for.
+            # An exported program has a fixed batch size.
             measured, n_images = measure_shapes(self._model, batch.args), batch.n_images
         if measured.error is not None:
             raise measured.error
@@ -260,7 +260,7 @@ class _Checkup:
             self._model, [activations, flow], is_training=self._is_training, interventions=[Steady()]
         ) as session:
             if self._first is not None:
-                compute_block(self._first, see, self._seed)  # all others are held against its first image
+                compute_block(self._first, see, self._seed)  # all others are compared with its first image
             for part in self._over(phase, see, ForwardSummary):
                 total.add(part)
             if total.n_images == 1:
@@ -270,7 +270,7 @@ class _Checkup:
         return total.forward(NEAR_ZERO)
 
     def _is_finite(self) -> bool:
-        """Tell whether the model gives numbers for the first batch, where nothing else asks for a forward pass."""
+        """Whether the output for the first batch is finite, if nothing else needs a forward pass."""
         batch = self._first or next(iter(self._batches))
         with suppress(ModelscopeError), seeded(self._seed):
             with HookSession(self._model, is_training=self._is_training, interventions=[Steady()]) as session:
@@ -279,17 +279,17 @@ class _Checkup:
         return True
 
     def _is_row_of_scores(self, output: Any, batch: Batch) -> bool:
-        if self._loaded.family == "detection":  # whose tables are of boxes
+        if self._loaded.family == "detection":  # its outputs with two dimensions are boxes
             return False
         path, main = main_leaf(leaves_of(output))
         return OutputReader.of(self._loaded).kind_of(path, main, batch.args) == "classes"
 
     @cached_property
     def _twice(self) -> tuple[Tensor | None, Tensor | None]:
-        """What the model gives for the first batch, and what it gives the second time."""
+        """The output for the first batch, and that of a second run."""
         args = next(iter(self._batches)).args
         with HookSession(self._model) as session:
-            return _kept(session.run(args)), _kept(session.run(args))
+            return _main_double(session.run(args)), _main_double(session.run(args))
 
     def _draws(self) -> tuple[str, ...]:
         draws = RandomDraws()
@@ -298,17 +298,17 @@ class _Checkup:
         return tuple(draws.seen)
 
     def _train(self) -> TrainMode:
-        calm, _ = self._twice
+        eval_output, _ = self._twice
         batch_norms = BatchNormObserver()
-        trained: Tensor | None = None
+        train_output: Tensor | None = None
         with HookSession(self._model, [batch_norms], is_training=True) as session:
             for i, batch in enumerate(self._track(self._batches, "train mode")):
                 output = session.run(self._arguments(batch, True))
-                trained = _kept(output) if i == 0 else trained
-        return TrainMode(batch_norms.rows(), _gap(calm, trained))
+                train_output = _main_double(output) if i == 0 else train_output
+        return TrainMode(batch_norms.rows(), _gap(eval_output, train_output))
 
     def _backward(self, forward: Forward) -> Backward:
-        # The score of the predicted class always has a gradient; a cross-entropy that is sure of it has none.
+        # The score of the predicted class always has a gradient; a confident cross-entropy has none.
         loss = LossRequest("logit" if forward.answers is not None else AUTO)
         gradients = self._differentiate(loss)
         rows, used = self._usage(gradients.parameters)
@@ -319,9 +319,9 @@ class _Checkup:
     def _usage(
         self, rows: tuple[ParameterGradient, ...]
     ) -> tuple[tuple[ParameterGradient, ...], frozenset[str]]:
-        """Return the rows, `unused` only where no output at all depends on them, and the layers that take part.
+        """Return the rows, marked `unused` only if no output depends on them, and the layers in use.
 
-        What the loss does not depend on may still be of another output, and what is frozen takes part as well.
+        Parameters may belong to an output that is not in the loss; frozen ones are in use as well.
         """
         is_frozen = any(row.mark == "frozen" for row in rows)
         others: dict[str, ParameterGradient] = {}
@@ -347,7 +347,7 @@ class _Checkup:
 
 
 class Steady(Intervention):
-    """Keeps in eval mode what leaves out something at random: a branch that is left out in one pass is not dead."""
+    """Keeps dropout and stochastic depth in eval mode: a branch that is skipped in one pass is not dead."""
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
         kind = type(module).__name__.lower()
@@ -378,7 +378,7 @@ def _main_output(output: Any) -> Tensor | None:
     return main_leaf(leaves)[1].detach() if leaves else None
 
 
-def _kept(output: Any) -> Tensor | None:
+def _main_double(output: Any) -> Tensor | None:
     main = _main_output(output)
     return None if main is None else main.double().clone()
 
@@ -392,16 +392,15 @@ def _gap(first: Tensor | None, second: Tensor | None) -> float | None:
 
 
 def every_output(output: Any) -> Tensor:
-    """A loss that all outputs enter, so that what one of them depends on gets a gradient."""
+    """Return a loss of all outputs, so that whatever one of them depends on gets a gradient."""
     tensors = [tensor for _, tensor in tensors_in(output) if tensor.requires_grad]
     return torch.stack([tensor.abs().mean() for tensor in tensors]).sum()
 
 
 def used_layers(model: nn.Module, rows: Iterable[ParameterGradient]) -> frozenset[str]:
-    """Return the layers of whose own parameters one got a gradient, and those around them.
+    """Return the layers that own a parameter with a gradient, and their parents.
 
-    `F.linear(x, self.proj.weight)` uses `proj` without calling it, and a weight that is tied to another layer's
-    takes part there.
+    `F.linear(x, self.proj.weight)` uses `proj` without calling it; a tied weight counts for each of its layers.
     """
     parameters = dict(model.named_parameters())
     used = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}

@@ -17,13 +17,13 @@ from modelscope_cli.records.check_evidence import Backward, BatchNormState, Call
 from modelscope_cli.records.grads import mark
 from modelscope_cli.records.naming import layer_of
 
-# Of its usual size: what is smaller was made so. LayerScale begins at 1e-6 to 1e-4, heads at 0 to 1e-3 of it;
+# Share of the usual size that is too small by chance: LayerScale begins at 1e-6 to 1e-4, heads at 0 to 1e-3;
 # weights of standard deviation 0.02, the smallest in use, come to 0.14 in a 7 x 7 depthwise convolution.
 _NEXT_TO_NOTHING = 1e-2
 
 
 class ScaledZeroInit:
-    """Wakes resting parameters of a model; on leaving, all of them are what they were, to the bit."""
+    """Re-scales zero-initialised parameters of a model; on exit all of them are restored to the bit."""
 
     def __init__(self, model: nn.Module) -> None:
         self._resting = {name: p for name, p in model.named_parameters() if _is_resting(name, p)}
@@ -31,7 +31,7 @@ class ScaledZeroInit:
 
     @property
     def has_resting(self) -> bool:
-        """Whether there is anything that may be woken."""
+        """Whether any parameter may be re-scaled."""
         return bool(self._resting)
 
     @property
@@ -39,9 +39,9 @@ class ScaledZeroInit:
         return bool(self._values)
 
     def wake(self, backward: Backward) -> bool:
-        """Give the parameters their size that a step of training would move, and tell whether there were any.
+        """Re-scale the parameters that a step of training would move; return whether there were any.
 
-        One that no gradient arrives at stays what it is: training would not move it either.
+        A parameter without a gradient is left alone: training would not move it either.
         """
         before = len(self._values)
         for row in backward.parameters:
@@ -63,7 +63,7 @@ class ScaledZeroInit:
 
 
 def _is_resting(name: str, parameter: nn.Parameter) -> bool:
-    """Tell what is next to nothing and not a bias, which usually begins at zero and holds nothing back."""
+    """Whether a parameter is almost zero and not a bias, which usually begins at zero."""
     is_value = parameter.is_floating_point() and not parameter.is_meta and parameter.numel() > 0
     if not is_value or "bias" in name.rpartition(".")[2]:
         return False
@@ -72,7 +72,7 @@ def _is_resting(name: str, parameter: nn.Parameter) -> bool:
 
 
 def _usual_rms(parameter: Tensor) -> float:
-    """Return 1 for scales, however they are shaped, and for weights what keeps the size of a signal."""
+    """Return 1 for scales of any shape, and for weights the value that keeps the size of a signal."""
     if parameter.numel() == max(parameter.shape, default=1):
         return 1.0
     return 1 / math.sqrt(parameter.numel() / parameter.shape[0])
@@ -84,16 +84,16 @@ def _usual(parameter: Tensor) -> Tensor:
     return torch.randn_like(parameter) * _usual_rms(parameter)
 
 
-# A unit is saturated where its derivative is below this share of the greatest.
+# A unit is saturated if its derivative is below this share of the maximum.
 _FLAT = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Flowed:
-    """What was seen of one call, in one batch or in several.
+    """Finiteness and saturation of one call, in one batch or in several.
 
     Attributes:
-        produces: whether finite inputs gave an output that is not, in any batch. `is_finite`: every output.
+        produces: whether finite inputs gave a non-finite output in any batch. `is_finite`: every output.
     """
 
     call: Call
@@ -136,7 +136,7 @@ class _FlowEntry:
 
 
 class FlowObserver(Observer):
-    """Notes for every call whether its inputs and its output were finite."""
+    """Records for every call whether its inputs and its output were finite."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _FlowEntry] = {}
@@ -155,7 +155,7 @@ class FlowObserver(Observer):
                 entry.n_values += tensor.numel()
 
     def take(self) -> tuple[Flowed, ...]:
-        """Return what a batch showed, and begin anew; on an accelerator this is where the numbers come over."""
+        """Return the results of a batch and reset; on an accelerator this copies them to the CPU."""
         entries, self._entries = self._entries, {}
         return tuple(map(_settled, entries.values()))
 
@@ -181,7 +181,7 @@ def _all_finite(tensors: Sequence[Tensor]) -> Tensor:
 
 
 def _flat_units(module: nn.Module, output: Tensor) -> Tensor | None:
-    """Return where the derivative is next to nothing: y (1 - y) of a sigmoid, 1 - y^2 of a tanh."""
+    """Return where the derivative is almost zero: y (1 - y) of a sigmoid, 1 - y^2 of a tanh."""
     if isinstance(module, nn.Sigmoid):
         return 4 * output * (1 - output) < _FLAT
     return 1 - output.square() < _FLAT if isinstance(module, nn.Tanh) else None
@@ -201,7 +201,7 @@ def tensor_health(model: nn.Module) -> tuple[TensorHealth, ...]:
 
 
 def batch_norm_states(model: nn.Module) -> tuple[BatchNormState, ...]:
-    """Return what every batch norm that keeps running statistics has stored."""
+    """Return the state of every batch norm that keeps running statistics."""
     rows = []
     for name, module in model.named_modules():
         if not isinstance(module, _BatchNorm) or module.running_var is None or module.running_mean is None:

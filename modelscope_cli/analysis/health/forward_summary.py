@@ -1,4 +1,4 @@
-"""What a forward pass of `check` shows, of one batch and of all."""
+"""The results of the forward passes of `check`, of one batch and of all."""
 
 from dataclasses import dataclass, replace
 
@@ -14,7 +14,7 @@ from modelscope_cli.records.check_evidence import Forward
 
 @dataclass(slots=True)
 class ForwardSummary:
-    """One batch, or several that were added up.
+    """The results of one batch, or of several.
 
     Attributes:
         answers: the predicted class of every image; None where the model is not a classifier.
@@ -29,7 +29,7 @@ class ForwardSummary:
     apart: float | None = None
 
     def add(self, later: "ForwardSummary") -> None:
-        """Take in the next batch."""
+        """Add the next batch."""
         self.n_images += later.n_images
         outputs = {activation.key: activation for activation in self.outputs}
         merge_into(outputs, later.outputs)
@@ -57,21 +57,21 @@ class ForwardSummary:
 
 
 class OutputDiversity:
-    """Holds the output for every image against the one for the first, which is shown first."""
+    """Compares the output for every image with that for the first, which must come first."""
 
     def __init__(self) -> None:
         self._first: tuple[list[Tensor], Tensor] | None = None
 
     def of(self, batch: Batch, output: Tensor | None) -> float | None:
-        """Return the largest difference of an output in a batch from the first; None where no image differs."""
-        given = [tensor for _, tensor in tensors_in(batch.args)]
+        """Return the largest difference of an output in a batch from the first; None if no image differs."""
+        inputs = [tensor for _, tensor in tensors_in(batch.args)]
         has_rows = output is not None and output.ndim > 0 and len(output) == batch.n_images
-        if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in given):
+        if not has_rows or any(tensor.ndim == 0 or len(tensor) != batch.n_images for tensor in inputs):
             return None
         assert output is not None
         apart: list[float] = []
         for i in range(batch.n_images):
-            image, row = [tensor[i] for tensor in given], output[i].detach()
+            image, row = [tensor[i] for tensor in inputs], output[i].detach()
             if self._first is None:
                 self._first = [tensor.clone() for tensor in image], row.clone()
             elif _differ(image, self._first[0]) and row.shape == self._first[1].shape and row.numel():
@@ -80,7 +80,7 @@ class OutputDiversity:
 
 
 def larger(one: float | None, other: float | None) -> float | None:
-    """Return the larger of two differences, where there are two."""
+    """Return the larger of two differences, either of which may be None."""
     return max((value for value in (one, other) if value is not None), default=None)
 
 
@@ -89,7 +89,7 @@ def _differ(image: list[Tensor], other: list[Tensor]) -> bool:
 
 
 def noise_like(batch: Batch) -> Batch:
-    """Return a batch of noise of the same shapes, mean and standard deviation; integers are as they were."""
+    """Return a batch of noise of the same shapes, mean and standard deviation; integers are kept."""
 
     def noise(path: str, tensor: Tensor) -> Tensor:
         if not tensor.is_floating_point() or not tensor.numel():

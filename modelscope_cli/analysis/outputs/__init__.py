@@ -1,1 +1,1 @@
-"""What a model's output says, in one set of words whatever its kind."""
+"""Adapters that read any model output as classes, pixels, boxes or vectors."""

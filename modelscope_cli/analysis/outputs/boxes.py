@@ -1,4 +1,4 @@
-"""Boxes around objects, as detection models give them."""
+"""Boxes around objects, as detection models return them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from modelscope_cli.analysis.outputs.target_spec import (
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.predict import Guess
 
-# From this score on a box counts as found, and from this overlap on two are the same one: what PASCAL VOC
-# (Everingham et al. 2010, section 4.2) and most people after it take.
+# Lowest score of a detected box, and lowest overlap of two boxes of the same object: as in PASCAL VOC
+# (Everingham et al. 2010, section 4.2).
 _FOUND = 0.5
 _SAME = 0.5
 
@@ -31,7 +31,7 @@ class ImageBoxes:
     """The boxes of one image, best first.
 
     Attributes:
-        corners: `(K, 4)`, x0, y0, x1, y1 in pixels of the image as the model was given it.
+        corners: `(K, 4)`, x0, y0, x1, y1 in pixels of the input image.
         scores: `(K,)`, 0..1. labels: `(K,)`, integers.
     """
 
@@ -69,7 +69,7 @@ class Boxes(OutputPart):
         )
 
     def tensor(self) -> Tensor:
-        """Return the scores, `(N, K)`; images with fewer boxes are filled with zeros."""
+        """Return the scores, `(N, K)`; images with fewer boxes are padded with zeros."""
         return torch.nn.utils.rnn.pad_sequence([one.scores for one in self.images], batch_first=True)
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
@@ -102,7 +102,7 @@ class Boxes(OutputPart):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        """The best boxes; a class is known by its score alone, so there is no logit."""
+        """Return the best boxes; they have a score and no logit."""
         return tuple(
             tuple(
                 Guess(label, label_of_class(label, categories), score, None, box=tuple(corners))
@@ -117,9 +117,9 @@ class Boxes(OutputPart):
         return [int(one.labels[0]) for one in self.images if len(one.labels)]
 
     def changed(self, after: Self) -> Tensor:
-        """Return which share of the boxes found before or after has no partner on the other side.
+        """Return the share of the boxes detected before or after without a match in the other output.
 
-        Found is a score of 0.5 or more; partners have one label and overlap by half.
+        Detected is a score of 0.5 or more; matches have one label and overlap by half.
         """
         return torch.tensor(
             [_unmatched(*pair) for pair in zip(self.images, after.images, strict=True)], dtype=torch.float64
@@ -132,7 +132,7 @@ class Boxes(OutputPart):
         return torch.stack([_best(change.abs()) for change in self._changes(after)])
 
     def _changes(self, after: Self) -> list[Tensor]:
-        """Return the change of score of every box; one without a partner goes to 0, or comes from it."""
+        """Return the change of score of every box; an unmatched one goes to 0, or comes from it."""
         changes = []
         for was, one in zip(self.images, after.images, strict=True):
             pairs = _partners(was, one)
@@ -153,7 +153,7 @@ def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
 
 
 def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, has_nothing: bool) -> Boxes:
-    """Read what DETR and its kin return.
+    """Read the output of DETR-like models.
 
     Args:
         logits: `(N, queries, C)`. centres: `(N, queries, 4)`, centre, width and height as shares of the image.
@@ -168,14 +168,14 @@ def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, 
 
 
 def _detached(image: ImageBoxes, number: int) -> ImageBoxes | None:
-    """Return one box by itself, None where the image has not as many."""
+    """Return one box by itself; None if the image has fewer."""
     if number >= len(image.scores):
         return None
     return ImageBoxes(image.corners[number].detach(), image.scores[number].detach(), image.labels[number])
 
 
 def _likeness(was: ImageBoxes | None, image: ImageBoxes) -> Tensor:
-    """Return the score of the box of the same label that is most like one box, times their overlap.
+    """Return the highest score times overlap of the boxes with the same label.
 
     Petsiuk et al. 2021, "Black-box Explanation of Object Detectors via Saliency Maps", equation 4. 0 where the
     image had no such box.
@@ -192,18 +192,18 @@ def _best(scores: Tensor) -> Tensor:
 
 
 def _unmatched(before: ImageBoxes, after: ImageBoxes) -> float:
-    found = [_found(before), _found(after)]
-    n_boxes = sum(len(image.scores) for image in found)
-    return 1 - 2 * len(_partners(*found)) / n_boxes if n_boxes else 0.0
+    detected = [_found(before), _found(after)]
+    n_boxes = sum(len(image.scores) for image in detected)
+    return 1 - 2 * len(_partners(*detected)) / n_boxes if n_boxes else 0.0
 
 
 def _found(image: ImageBoxes) -> ImageBoxes:
-    is_found = image.scores >= _FOUND
-    return ImageBoxes(image.corners[is_found], image.scores[is_found], image.labels[is_found])
+    is_detected = image.scores >= _FOUND
+    return ImageBoxes(image.corners[is_detected], image.scores[is_detected], image.labels[is_detected])
 
 
 def _partners(before: ImageBoxes, after: ImageBoxes) -> list[tuple[int, int]]:
-    """Pair boxes of one label that overlap, each with the best that is left, the surest first."""
+    """Pair boxes of one label that overlap, each with the best unmatched one, the highest score first."""
     overlap = box_iou(before.corners, after.corners) * (before.labels[:, None] == after.labels)
     pairs = []
     for number, row in enumerate(overlap):

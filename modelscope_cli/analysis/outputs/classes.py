@@ -47,7 +47,7 @@ class ClassScores(_Logits):
     """One row of logits an image, `(N, C)`.
 
     Attributes:
-        has_several: each class is decided on its own, from a logit above 0, and not the best of all.
+        has_several: multi-label: each class is on from a logit above 0.
     """
 
     has_several: bool = False
@@ -88,7 +88,7 @@ class ClassScores(_Logits):
     def changed(self, after: Self) -> Tensor:
         if self.has_several:
             return ((self.logits > 0) != (after.logits > 0)).double().mean(1)
-        # A prediction of NaN is like no other.
+        # NaN differs from every prediction.
         is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
         return 1 - (is_answer & (self.logits.argmax(1) == after.logits.argmax(1))).double()
 
@@ -135,7 +135,7 @@ class PixelScores(_Logits):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        """The classes that cover most of the image; `score` is the mean over the pixels that are the class."""
+        """Return the classes that cover most of the image; `score` is the mean over the pixels of the class."""
         logits = self.logits.float()
         classes = logits.argmax(1)
         scores = probabilities(logits, scoring.activation, scoring.temperature)
@@ -176,7 +176,7 @@ def _follow_pixels(
 def _cover(
     classes: Tensor, scores: Tensor, logits: Tensor, n: int | None, categories: Sequence[str] | None
 ) -> tuple[Guess, ...]:
-    found, counts = classes.unique(return_counts=True)
+    present, counts = classes.unique(return_counts=True)
     order = counts.argsort(descending=True, stable=True)[:n]
     return tuple(
         Guess(
@@ -186,5 +186,5 @@ def _cover(
             float(logits[index][classes == index].mean()),
             share=count / classes.numel(),
         )
-        for index, count in zip(found[order].tolist(), counts[order].tolist(), strict=True)
+        for index, count in zip(present[order].tolist(), counts[order].tolist(), strict=True)
     )

@@ -1,4 +1,4 @@
-"""The whole output of a model for a batch, and what is followed in it."""
+"""The whole output of a model for a batch, and the number followed in it."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from modelscope_cli.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class FollowedOutput:
-    """As `FollowedScore`, of whole answers; `name` is what the number is: `logit`, `score`, `cosine similarity`."""
+    """A `FollowedScore` of a whole output; `name` of the number: `logit`, `score`, `cosine similarity`."""
 
     words: str
     name: str
@@ -25,7 +25,7 @@ class FollowedOutput:
 
 @dataclass(frozen=True, slots=True)
 class ModelOutput:
-    """What a model says of N images: one part, or several heads, the main one first.
+    """The output for N images: one part, or several heads, the main one first.
 
     Attributes:
         parts: by the path of the tensor they were read from.
@@ -37,7 +37,7 @@ class ModelOutput:
 
     @property
     def main(self) -> OutputPart:
-        """The part that is meant where one has to be."""
+        """The main part."""
         return self.parts[0][1]
 
     @property
@@ -47,14 +47,14 @@ class ModelOutput:
 
     @property
     def words(self) -> str:
-        """What it is, for a person."""
+        """A description."""
         if len(self.parts) == 1:
             return self.main.words
         return "; ".join(f"'{path}', {part.words}" for path, part in self.parts)
 
     @property
     def note(self) -> str | None:
-        """Say which tensor is taken for what; None where there is but one, a row of scores."""
+        """Which tensor is read as what; None for a single row of scores."""
         if self.kind == "classes" and len(self.leaves) == 1:
             return None
         path, n_tensors = self.parts[0][0], len(self.leaves)
@@ -72,7 +72,7 @@ class ModelOutput:
         return ModelOutput(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves))
 
     def detach(self) -> "ModelOutput":
-        """Return the same as `settled`: what is left once a step has been taken."""
+        """Return the same as `settled`."""
         return self.settled()
 
     def is_finite(self) -> bool:
@@ -80,27 +80,27 @@ class ModelOutput:
         return all(part.is_finite() for _, part in self.parts)
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedOutput:
-        """Return what a target means in this answer, which is that of the unchanged model."""
+        """Return what a target means in this output, which is that of the unchanged model."""
         if aim.kind == "logit":
             return self._follow_number(aim)
         if aim.kind == "similar":
-            own = reference_like(aim, self.main.tensor().detach())
+            reference = reference_like(aim, self.main.tensor().detach())
             words = f"the output for {aim.name}"
             return FollowedOutput(
-                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), own)
+                words, "cosine similarity", lambda answer: similarity(answer.main.tensor(), reference)
             )
         followed = self.main.follow(aim, categories)
         is_one_value = isinstance(self.main, Vectors) and self.main.is_one_value
         return _of_main(followed, "value" if is_one_value else self.main.score_name)
 
     def changed(self, after: "ModelOutput") -> Tensor | None:
-        """Return the share of decisions that another answer makes otherwise, a mean over the heads, `(N,)`."""
+        """Return the share of decisions that differ in another output, a mean over the heads, `(N,)`."""
         return _mean([was.changed(one) for was, one in self._pairs(after)])
 
     def divergence(self, after: "ModelOutput") -> Tensor | None:
         """Return KL(this || after) in nats, a mean over the decisions of a head, summed over the heads, `(N,)`."""
-        found = [was.divergence(one) for was, one in self._pairs(after)]
-        tensors = [one for one in found if one is not None]
+        divergences = [was.divergence(one) for was, one in self._pairs(after)]
+        tensors = [one for one in divergences if one is not None]
         return torch.stack(tensors).sum(0) if tensors else None
 
     def distance(self, after: "ModelOutput") -> Tensor:
@@ -180,6 +180,6 @@ def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
     )
 
 
-def _mean(found: list[Tensor | None]) -> Tensor | None:
-    tensors = [one for one in found if one is not None]
+def _mean(values: list[Tensor | None]) -> Tensor | None:
+    tensors = [one for one in values if one is not None]
     return torch.stack(tensors).mean(0) if tensors else None

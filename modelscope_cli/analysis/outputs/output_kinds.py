@@ -1,4 +1,4 @@
-"""What one part of an output says of each image: the operations that every kind of output has."""
+"""The operations that every kind of output supports."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -15,10 +15,9 @@ from modelscope_cli.records.predict import Guess
 Leaves = tuple[tuple[str, Tensor], ...]
 """Every floating point tensor of an output with its path, which is empty for a lone tensor."""
 
-# Names under which scores are returned: transformers' and most people's `logits`, `out` of torchvision's
-# segmentation, one of CLIP's two.
+# Names of scores: `logits` as in transformers, `out` of torchvision's segmentation, one of CLIP's two.
 _SCORES = ("logits", "out", "logits_per_image", "scores", "prediction", "predictions", "pred")
-# Beginnings of names under which a network returns what it makes of an image, and not scores of classes.
+# Prefixes of the names of features, as opposed to scores of classes.
 _FEATURES = (
     "embed",
     "feature",
@@ -30,12 +29,12 @@ _FEATURES = (
     "text_embed",
     "box",
 )
-# The auxiliary heads of torchvision's models, which serve the training.
+# The auxiliary heads of torchvision's models, used in training only.
 AUXILIARY = ("aux", "aux_logits", "aux_logits1", "aux_logits2")
 
 
 def leaves_of(output: Any) -> Leaves:
-    """Return the floating point tensors of an output in their order; empty ones say nothing and are left out."""
+    """Return the floating point tensors of an output in their order, without empty ones."""
     return tuple(
         (path, tensor)
         for path, tensor in tensors_in(output)
@@ -44,10 +43,10 @@ def leaves_of(output: Any) -> Leaves:
 
 
 def main_leaf(leaves: Sequence[tuple[str, Tensor]]) -> tuple[str, Tensor]:
-    """Return the one that a person would call the output.
+    """Return the main output.
 
-    That is the one named as scores are; else the first row of scores for each image, `(N, C)`, that is not named
-    as features or boxes are; else the first row of anything; else the first of all.
+    That is the tensor with a name of scores; else the first `(N, C)` that is not named as features or boxes; else
+    the first `(N, C)`; else the first tensor.
     """
     named = [leaf for leaf in leaves if last_name(leaf[0]) in _SCORES and leaf[1].ndim > 1]
     named.sort(key=lambda leaf: _SCORES.index(last_name(leaf[0])))
@@ -57,7 +56,7 @@ def main_leaf(leaves: Sequence[tuple[str, Tensor]]) -> tuple[str, Tensor]:
 
 
 def is_features(path: str) -> bool:
-    """Whether a tensor is named as what a network makes of an image, or finds in it: `pooler_output`, `boxes`."""
+    """Whether a name denotes features or boxes: `pooler_output`, `boxes`."""
     name = last_name(path).lower()
     return name.startswith(_FEATURES) or name.endswith(("embeds", "boxes"))
 
@@ -69,7 +68,7 @@ def last_name(path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Scoring:
-    """How scores are made of logits: `softmax`, one class of all, or `sigmoid`, each on its own."""
+    """How logits become scores: `softmax`, one class of all, or `sigmoid`, each class on its own."""
 
     activation: str = "softmax"
     temperature: float = 1.0
@@ -77,13 +76,13 @@ class Scoring:
 
 @dataclass(frozen=True, slots=True)
 class FollowedScore:
-    """The one number of every image that is followed while the model or the image is changed.
+    """The number per image that is followed while the model or the image is changed.
 
     Attributes:
-        words: what it is, for a person: `3 (cat)`, `box 0: dog`.
-        score: of another answer to the same images, `(N,)`, with its graph; more means more of it.
+        words: description: `3 (cat)`, `box 0: dog`.
+        score: the number in another output for the same images, `(N,)`, with its graph.
         probability: the same as 0..1; None where there is no such number.
-        classes: the class of each image; None where it is not about a class of an image.
+        classes: the class of each image; None if it has none.
     """
 
     words: str
@@ -93,9 +92,9 @@ class FollowedScore:
 
 
 class OutputPart(ABC):
-    """What is said of N images.
+    """One part of the output for N images.
 
-    Every figure that compares has one value an image, `(N,)`, and is None where the kind has no such figure.
+    Every comparison has one value per image, `(N,)`, and is None if the kind does not support it.
     """
 
     kind: ClassVar[str]
@@ -105,11 +104,11 @@ class OutputPart(ABC):
     @property
     @abstractmethod
     def words(self) -> str:
-        """What it is, for a person: `scores of 10 classes`."""
+        """A description: `scores of 10 classes`."""
 
     @property
     def n_classes(self) -> int | None:
-        """How many classes are scored; None where that is not what it is."""
+        """Number of scored classes; None for other kinds."""
         return None
 
     @abstractmethod
@@ -126,7 +125,7 @@ class OutputPart(ABC):
 
     @abstractmethod
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        """Return what `aim` means here; the answer it is asked of is that of the unchanged model."""
+        """Return what `aim` means in this output, which is that of the unchanged model."""
 
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
@@ -139,7 +138,7 @@ class OutputPart(ABC):
         return []
 
     def changed(self, after: Self) -> Tensor | None:
-        """Return the share of decisions that another answer makes otherwise, 0..1."""
+        """Return the share of decisions that differ in another output, 0..1."""
         return None
 
     def divergence(self, after: Self) -> Tensor | None:

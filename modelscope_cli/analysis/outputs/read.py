@@ -1,7 +1,7 @@
-"""The adapter: from whatever a model returns to what it says. Every command goes by it.
+"""The adapter from any model output to a `ModelOutput`, used by every command.
 
-Which tensor is meant, and what kind it is, is told from the family and the configuration of the model where they
-say it, then from names, then from shapes. See `leaves.main_leaf` for the first.
+The main tensor and its kind are derived from the family and the configuration of the model, then from names, then
+from shapes; see `output_kinds.main_leaf`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,8 +38,8 @@ class OutputReader:
 
     Attributes:
         family: as in `LoadedModel`.
-        categories: the labels of the classes; None where nobody knows.
-        module: may state how many classes there are, and whether each is decided on its own.
+        categories: the labels of the classes; None if unknown.
+        module: its configuration may state the number of classes, and whether it is multi-label.
     """
 
     family: str
@@ -56,11 +56,11 @@ class OutputReader:
         return cls(loaded.family, loaded.categories, loaded.module)
 
     def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:
-        """Return what an output says.
+        """Interpret an output.
 
         Args:
-            args: what the model was given; the size of its image is the unit of boxes.
-            n_images: how many images that were, where it is known.
+            args: the inputs of the model; boxes are in pixels of its image.
+            n_images: number of input images, if known.
         """
         images = _boxes_in(output)
         if images is not None:
@@ -73,14 +73,14 @@ class OutputReader:
                 f"the model returns {what_is_in(output)}: nothing that can be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
-        # Of the estimates of a motion each is better than the one before.
+        # Each estimate of optical flow refines the one before.
         path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
         boxes_by_query = self._queries(path, main, leaves, args)
         if boxes_by_query is not None:
             return ModelOutput(((path, boxes_by_query),), leaves)
-        said = self._one(path, main, args)
-        self._check_rows(len(said), n_images, "x".join(map(str, main.shape)))
-        return ModelOutput(((path, said), *self._other_heads(output, path, said, leaves, args)), leaves)
+        part = self._one(path, main, args)
+        self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
+        return ModelOutput(((path, part), *self._other_heads(output, path, part, leaves, args)), leaves)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
         """Return what one tensor of an output is: `classes`, `pixels` or `vectors`."""
@@ -95,7 +95,7 @@ class OutputReader:
         return Vectors(tensor if tensor.ndim > 1 else tensor.reshape(-1, 1))
 
     def _is_per_pixel(self, path: str, tensor: Tensor, args: Any) -> bool:
-        """Tell scores of pixels from feature maps, a motion, or an image."""
+        """Whether a tensor holds scores of pixels, not feature maps, optical flow or an image."""
         if self.family == "segmentation" or (last_name(path) in ("logits", "out") and path):
             return True
         image = _image_in(args)
@@ -104,7 +104,7 @@ class OutputReader:
         return self.family == "custom" and has_size_of_image and not is_image
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
-        """Return the boxes of DETR and its kin: `logits` beside `pred_boxes`."""
+        """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
         centres = next((t for other, t in leaves if last_name(other) == "pred_boxes"), None)
         image = _image_in(args)
         is_pair = centres is not None and logits.ndim == 3 and centres.shape[:2] == logits.shape[:2]
@@ -120,18 +120,18 @@ class OutputReader:
         return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
-        self, output: Any, main: str, said: OutputPart, leaves: Leaves, args: Any
+        self, output: Any, main: str, part: OutputPart, leaves: Leaves, args: Any
     ) -> list[tuple[str, OutputPart]]:
-        """Return further rows of scores that have a name of their own; a tuple says nothing of its entries."""
-        if said.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
+        """Return the other heads with scores that have a name; entries of a tuple have none."""
+        if part.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
             return []
         others = [
             (path, self._one(path, tensor, args))
             for path, tensor in leaves
-            if path != main and tensor.shape[:1] == (len(said),) and last_name(path) not in AUXILIARY
+            if path != main and tensor.shape[:1] == (len(part),) and last_name(path) not in AUXILIARY
         ]
         return [
-            (path, other) for path, other in others if other.kind == said.kind and not path[-1:].isdigit()
+            (path, other) for path, other in others if other.kind == part.kind and not path[-1:].isdigit()
         ]
 
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:
@@ -144,7 +144,7 @@ class OutputReader:
 
 
 def _boxes_in(output: Any) -> list[Mapping[str, Tensor]] | None:
-    """Return what torchvision's detection models give, boxes for each image; None for anything else."""
+    """Return the boxes per image of torchvision's detection models; None for anything else."""
     images = [output] if isinstance(output, Mapping) else output
     is_detection = (
         isinstance(images, list | tuple)
@@ -160,7 +160,7 @@ def _image_in(args: Any) -> Tensor | None:
 
 
 def what_is_in(output: Any) -> str:
-    """Return what a model gave in words: the dtypes of its tensors, or that there are none."""
+    """Describe an output by the dtypes of its tensors."""
     kinds = sorted({dtype_name(tensor.dtype) for _, tensor in tensors_in(output)})
     without = f"{with_article(type(output).__name__)} without tensors"
     return f"tensors of {', '.join(kinds)}" if kinds else without

@@ -1,4 +1,4 @@
-"""From what `--target` says to an aim that knows all it needs."""
+"""Resolve `--target`, including the reference output of `similar:FILE`."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from modelscope_cli.records.progress import SILENT
 
 
 def resolve_aim(typed: str, subject: Subject) -> TargetSpec:
-    """Read a target; the file of `similar:FILE` is prepared as the images are, and the model asked about it."""
+    """Parse a target; the file of `similar:FILE` is prepared as the images are, and the model run on it."""
     aim = parse_aim(typed)
     if aim.kind != "similar":
         return aim

@@ -1,4 +1,4 @@
-"""What `--target` says: which number of the output is meant."""
+"""Parse `--target`: which number of the output to follow."""
 
 import re
 import shlex
@@ -16,14 +16,14 @@ PREDICTED = "predicted"
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """A target as it was typed, and taken apart.
+    """A parsed target.
 
     Attributes:
-        typed: whole.
+        typed: the whole text.
         kind: `predicted`, `class`, `box`, `mask`, `logit` or `similar`.
         name: the class, the path inside the output, or the file; empty for the others.
         index: the number of the box, or the indices in a tensor.
-        reference: what the model makes of the file of `similar`, one flat row; None until it has been asked.
+        reference: the output for the file of `similar`, one flat row; None until resolved.
     """
 
     typed: str
@@ -34,7 +34,7 @@ class TargetSpec:
 
     @property
     def is_class(self) -> bool:
-        """Whether it is a class, or the predicted one: what a loss can be held against."""
+        """Whether it is a class or the predicted one, so a target for a loss."""
         return self.kind in (PREDICTED, "class")
 
 
@@ -43,7 +43,7 @@ THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
 
 
 def parse_aim(typed: str) -> TargetSpec:
-    """Take a target apart."""
+    """Parse a target."""
     if typed == PREDICTED:
         return THE_PREDICTED
     kind, colon, rest = typed.partition(":")
@@ -56,13 +56,13 @@ def parse_aim(typed: str) -> TargetSpec:
             )
         return TargetSpec(typed, kind, index=(int(rest),))
     if kind == "logit":
-        found = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
-        if found is None:
+        match = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
+        if match is None:
             raise UsageError(
                 f"'--target {typed}' does not say which number: a path and its indices in brackets",
                 "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
-        return TargetSpec(typed, kind, found[1], tuple(int(index) for index in found[2].split(",")))
+        return TargetSpec(typed, kind, match[1], tuple(int(index) for index in match[2].split(",")))
     if not rest:
         example = "similar:IMAGE" if kind == "similar" else "mask:0"
         raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
@@ -83,32 +83,32 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
         raise UsageError(
             f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
         )
-    found = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
-    if not found:
+    matches = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
+    if not matches:
         near = nearest(target, categories)
         likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
         raise UsageError(
             f"unknown target '{target}'" + (f": {near}" if near else ""),
             f"--target {shlex.quote(likeliest)}   or an index",
         )
-    if len(found) > 1:
+    if len(matches) > 1:
         raise UsageError(
-            f"target '{target}' is the label of {len(found)} classes: {found}", f"--target {found[0]}"
+            f"target '{target}' is the label of {len(matches)} classes: {matches}", f"--target {matches[0]}"
         )
-    return found[0]
+    return matches[0]
 
 
 def name_class(index: int, categories: Sequence[str] | None) -> str:
-    """Return a class in words: `3 (cat)`, or `3` where nobody knows its label."""
+    """Return a class in words: `3 (cat)`, or `3` if its label is unknown."""
     label = label_of_class(index, categories)
     return f"{index} ({label})" if label else str(index)
 
 
 def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
-    """Return the label of a class, None where nobody knows."""
+    """Return the label of a class; None if unknown."""
     return categories[index] if categories and index < len(categories) else None
 
 
 def means_nothing(aim: TargetSpec, words: str, instead: str) -> UsageError:
-    """Return the error for a target that means nothing to what the model gives."""
+    """Return the error for a target that this kind of output does not support."""
     return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)

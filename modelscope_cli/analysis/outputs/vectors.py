@@ -14,7 +14,7 @@ from modelscope_cli.errors import CannotRunError
 
 @dataclass(frozen=True, slots=True)
 class Vectors(OutputPart):
-    """Numbers of each image, `(N, ...)`, compared by the cosine of their angle."""
+    """Numbers of each image, `(N, ...)`, compared by cosine similarity."""
 
     values: Tensor
     kind: ClassVar[str] = "vectors"
@@ -45,13 +45,13 @@ class Vectors(OutputPart):
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "similar"):
             raise means_nothing(aim, self.words, "--target similar:IMAGE, or --target 'logit:[0]'")
-        own = self.values.detach()
+        reference = self.values.detach()
         if self.is_one_value and aim.kind == PREDICTED:  # one number has no angle to another
             return FollowedScore("the value", lambda answer: answer.tensor().reshape(len(self)))
         words = "its own output"
         if aim.kind == "similar":
-            own, words = reference_like(aim, own), f"the output for {aim.name}"
-        return FollowedScore(words, lambda answer: similarity(answer.tensor(), own))
+            reference, words = reference_like(aim, reference), f"the output for {aim.name}"
+        return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference))
 
 
 def similarity(values: Tensor, others: Tensor) -> Tensor:
@@ -60,8 +60,8 @@ def similarity(values: Tensor, others: Tensor) -> Tensor:
 
 
 def reference_like(aim: TargetSpec, values: Tensor) -> Tensor:
-    """Return what the model made of the file of `similar`, once for every image."""
-    assert aim.reference is not None  # whoever parsed the target has asked the model
+    """Return the output for the file of `similar`, repeated for every image."""
+    assert aim.reference is not None  # set by `resolve_aim`
     if aim.reference.numel() != values[0].numel():
         raise CannotRunError(
             f"the output for '{aim.name}' has {aim.reference.numel()} values, that for the image "

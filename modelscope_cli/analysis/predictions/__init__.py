@@ -1,1 +1,1 @@
-"""What a classifier says of images."""
+"""Predictions for images, and their comparison with the truth."""

@@ -1,4 +1,4 @@
-"""`predict --truth`: predictions held against what is true, batch by batch."""
+"""`predict --truth`: compare predictions with the truth, batch by batch."""
 
 import hashlib
 import json
@@ -40,11 +40,11 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.predict import Share, TruthReport
 from modelscope_cli.records.run import BrokenKind, Notice
 
-UNKNOWN = 255  # of a pixel: nobody knows, as in the masks of Pascal VOC; with more classes it is one of them
+UNKNOWN = 255  # of an unlabelled pixel, as in Pascal VOC; with more classes it is one of them
 
 
 class Masks:
-    """Reads the mask of an image and lays the prediction over it."""
+    """Reads the mask of an image and fits the prediction to it."""
 
     def __init__(self, truth: GivenTruth, plan: Preprocessing | None, n_classes: int) -> None:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
@@ -56,9 +56,9 @@ class Masks:
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
 
     def pixels(self, logits: Tensor, words: Words, image: str) -> tuple[Tensor, Tensor]:
-        """Return what is true and what is predicted of the pixels whose class is known, `(n,)` int64 each.
+        """Return the true and the predicted classes of the labelled pixels, `(n,)` int64 each.
 
-        The scores are resized to the mask, bilinearly, as they are where a segmentation is published.
+        The scores are resized to the mask, bilinearly, as is usual for segmentation benchmarks.
 
         Args:
             logits: of one image, `(classes, H, W)`.
@@ -81,10 +81,10 @@ class Masks:
         if size != (width, height):
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
-        strange = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
-        if strange:
+        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
+        if invalid:
             message = (
-                f"mask '{path}' holds the value {strange[0]}, and the model has {self._n_classes} classes"
+                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
             )
             raise CannotRunError(
                 message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
@@ -94,7 +94,7 @@ class Masks:
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:
-        """Tell whether the borders of an image of this size are the borders of what the model sees.
+        """Whether the borders of an image of this size are the borders of the model's input.
 
         Two images are prepared for it: one grows brighter from left to right, the other from top to bottom.
         """
@@ -104,10 +104,10 @@ class Masks:
 
     def _has_both_ends(self, ramp: Tensor, dim: int) -> bool:
         image = Image.fromarray(ramp.round().to(torch.uint8).contiguous().numpy()).convert(self._plan.mode)
-        seen = self._plan.picture(self._plan.apply(image, "a ramp"))[0].float()
-        # A step of the coarser of both, and what rounding and resizing may add.
-        room = 255 / min(ramp.shape[dim], seen.shape[dim]) + 3
-        first, last = seen.select(dim, 0), seen.select(dim, -1)
+        prepared = self._plan.picture(self._plan.apply(image, "a ramp"))[0].float()
+        # A step of the coarser of both, and a tolerance for rounding and resizing.
+        room = 255 / min(ramp.shape[dim], prepared.shape[dim]) + 3
+        first, last = prepared.select(dim, 0), prepared.select(dim, -1)
         return bool((first < room).all()) and bool((last > 255 - room).all())
 
 
@@ -115,7 +115,7 @@ _MOST_NAMED = 10  # images in the record
 
 
 class Evaluator:
-    """Holds the predictions for images against what is true of these."""
+    """Compares the predictions for images with the truth."""
 
     def __init__(
         self,
@@ -126,14 +126,16 @@ class Evaluator:
         threshold: float,
     ) -> None:
         """Find the truth of every image before the model runs."""
-        given, inputs = subject.given, subject.inputs
-        if given.is_noise:
+        requested, inputs = subject.given, subject.inputs
+        if requested.is_noise:
             raise UsageError("noise has no truth to compare with", "give images")
         files = (
             inputs.files if inputs.n_listed == len(inputs.files) else inputs.files[:1]
-        )  # of a clip the first
+        )  # only the first of a clip
         if truth.is_folders and (not files or inputs.files.has_given):
-            raise UsageError(f"{given.name} lies in no folder that could name its class", "give image files")
+            raise UsageError(
+                f"{requested.name} lies in no folder that could name its class", "give image files"
+            )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
         self._names = names
@@ -144,7 +146,7 @@ class Evaluator:
         self._not_numbers: tuple[str, ...] = ()
 
     def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
-        """Hold the predictions for a batch against the truth. `first`: number of its first image."""
+        """Compare the predictions for a batch with the truth. `first`: number of its first image."""
         main = answer.main
         if answer.kind not in ("classes", "pixels"):
             raise CannotRunError(
@@ -165,7 +167,7 @@ class Evaluator:
         return replace(judged, not_numbers=tuple(self._names[n] for n in here if n not in kept))
 
     def add(self, judged: EvaluatedBatch) -> None:
-        """Add up what was found of a batch."""
+        """Add the evaluation of a batch."""
         sums = self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None)
         if judged.n_images:
             sums.add(judged)
@@ -174,7 +176,7 @@ class Evaluator:
         self._not_numbers = (*self._not_numbers, *judged.not_numbers)[:_MOST_NAMED]
 
     def report(self, *, has_pictures: bool) -> tuple[TruthReport, list[Tensor]]:
-        """Return what was found, and with `has_pictures` the worst images as the model saw them."""
+        """Return the metrics, and with `has_pictures` the worst images as the model saw them."""
         assert self._sums is not None  # there is always one batch
         if not self._n_images:
             message = (
@@ -188,7 +190,7 @@ class Evaluator:
         return report, list(pictures.values())  # in the order of the numbers
 
     def warnings(self) -> tuple[Notice, ...]:
-        """Say for which images the model gave no numbers; nothing where it gave them for all."""
+        """Warn of the images whose scores are NaN."""
         n, n_all = self._n_not_numbers, self._n_images + self._n_not_numbers
         kinds = (BrokenKind("NaN", n, self._not_numbers),)
         message = (
@@ -197,7 +199,7 @@ class Evaluator:
         return (Notice("not-judged", message),) if n else ()
 
     def words_sha256(self) -> str:
-        """Return the hash of what is true of all images, in their order."""
+        """Return the hash of the truth of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
     def _sums_of(self, n_classes: int, *, is_of_pixels: bool) -> "MetricSums":
@@ -218,30 +220,30 @@ class Evaluator:
         indices = names.find((word for words in self._words for word in words), self._truth.name)
         if self._scoring.activation == "sigmoid":
             return OfLabels(names, indices, self._scoring, self._threshold)
-        strange = [
+        ambiguous = [
             name
             for name, words in zip(self._names, self._words, strict=True)
             if len({indices[word] for word in words}) != 1
         ]
-        if strange:
-            images = some(map(repr, strange))
+        if ambiguous:
+            images = some(map(repr, ambiguous))
             message = f"{self._truth.name} does not give one class for {images}, and softmax predicts one"
             raise CannotRunError(message, "--scores sigmoid   predicts several classes or none")
         return OfClasses(names, indices, self._scoring)
 
 
 class MetricSums(ABC):
-    """Sums over the images of one kind of truth."""
+    """Metrics of one kind of truth, summed over the images."""
 
     @abstractmethod
     def look(
         self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
     ) -> EvaluatedBatch:
-        """Look at a batch: its logits, the numbers of its images, what is true of them and what they are called."""
+        """Evaluate a batch: its logits, and the numbers, the truth and the names of its images."""
 
     @abstractmethod
     def add(self, judged: EvaluatedBatch) -> None:
-        """Take what was found of a batch."""
+        """Add the result of `look`."""
 
     @abstractmethod
     def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
@@ -249,7 +251,7 @@ class MetricSums(ABC):
 
 
 class OfClasses(MetricSums):
-    """One class is true of every image."""
+    """Metrics of images with one true class each."""
 
     def __init__(self, names: ClassNames, indices: dict[Any, int], scoring: Scoring) -> None:
         self._names, self._indices, self._scoring = names, indices, scoring
@@ -305,7 +307,7 @@ class OfClasses(MetricSums):
 
 
 class OfLabels(MetricSums):
-    """Several classes are true of an image, or none; each is on from the threshold."""
+    """Metrics of images with any number of true classes; each is predicted from the threshold on."""
 
     def __init__(
         self, names: ClassNames, indices: dict[Any, int], scoring: Scoring, threshold: float
@@ -357,7 +359,7 @@ class OfLabels(MetricSums):
 
 
 class OfPixels(MetricSums):
-    """One class is true of every pixel, by a mask."""
+    """Metrics of pixels, whose true classes are given by masks."""
 
     def __init__(self, names: ClassNames, masks: Masks) -> None:
         self._names, self._masks, self._counts = names, masks, ClassCounts(names.n_classes)
@@ -398,7 +400,7 @@ class OfPixels(MetricSums):
 
 
 def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:
-    """Return which classes are meant of each image, `(N, classes)` bool."""
+    """Return flags of the classes of each image, `(N, classes)` bool."""
     flags = torch.zeros(shape, dtype=torch.bool)
     for row, meant in zip(flags, classes, strict=True):
         row[list(meant)] = True

@@ -1,4 +1,4 @@
-"""Sums of predictions against the truth: their size depends on the number of classes and not on that of images."""
+"""Sums of predictions against the truth, sized by the number of classes and not of images."""
 
 import heapq
 from collections import Counter, defaultdict
@@ -17,14 +17,14 @@ from modelscope_cli.records.predict import BINS, ClassQuality, ConfidenceBin, Co
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedImage:
-    """One image of which one class is true, or several or none.
+    """One image with its true and predicted classes.
 
     Attributes:
         number: in the list of images.
-        truth: the classes that are true of it.
-        predicted: of one class the five likeliest, the best first; of several those that are on.
-        wrong: the class with the highest score of those that are predicted and not true; None where there is none.
-        confidence: its score; where nothing is wrong that of the best class, of several classes None.
+        truth: its true classes.
+        predicted: for one class the five likeliest, the best first; for labels those that are on.
+        wrong: the class with the highest score that is predicted and not true, or None.
+        confidence: its score; if nothing is wrong that of the best class, for labels None.
     """
 
     number: int
@@ -37,12 +37,12 @@ class EvaluatedImage:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedBatch:
-    """A batch.
+    """The evaluation of a batch.
 
     Attributes:
         n_images: those that could be judged.
         not_numbers: the images whose scores are NaN, and so neither right nor wrong.
-        pixels: how often a class that is true of a pixel meets one that is predicted: (truth, predicted, count).
+        pixels: number of pixels by classes: (truth, predicted, count).
     """
 
     n_classes: int
@@ -65,37 +65,37 @@ class ClassNames:
             self._folded[label.casefold()].append(index)
 
     def label(self, index: int) -> str | None:
-        """Return the name of a class; None where nobody knows."""
+        """Return the name of a class; None if unknown."""
         return self.labels[index] if index < len(self.labels) else None
 
     def labelled(self, word: str) -> list[int]:
-        """Return the classes with this label; in another case where none is written so."""
+        """Return the classes with this label; ignore case if none matches exactly."""
         return self._exact.get(word) or self._folded.get(word.casefold()) or []
 
-    def find(self, words: Iterable[Word], who: str) -> dict[Word, int]:
-        """Return the index of every class that is named. `who`: names them, for a message."""
-        found: dict[Word, int] = {}
+    def find(self, words: Iterable[Word], source: str) -> dict[Word, int]:
+        """Return the index of every named class. `who`: the source of the names, for a message."""
+        index_of: dict[Word, int] = {}
         unknown: list[Word] = []
         for word in dict.fromkeys(words):
             indices = self.labelled(word) if isinstance(word, str) else [word]
             if not indices and str(word).isdecimal():
                 indices = [int(word)]
             if len(indices) > 1:
-                message = f"{who}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
+                message = f"{source}: '{word}' is the label of the classes {', '.join(map(str, indices))}"
                 raise CannotRunError(message, f"call them by their index: {indices[0]}")
             if indices and 0 <= indices[0] < self.n_classes:
-                found[word] = indices[0]
+                index_of[word] = indices[0]
             else:
                 unknown.append(word)
         if unknown:
-            raise self._unknown(unknown, who)
-        return found
+            raise self._unknown(unknown, source)
+        return index_of
 
-    def _unknown(self, words: Sequence[Word], who: str) -> CannotRunError:
+    def _unknown(self, words: Sequence[Word], source: str) -> CannotRunError:
         named = some([f"'{word}'" for word in words])
         near = nearest(str(words[0]), self.labels)
         verb = "is" if len(words) == 1 else "are"
-        message = f"{who}: {named} {verb} not among the {self.n_classes} classes of the model"
+        message = f"{source}: {named} {verb} not among the {self.n_classes} classes of the model"
         if not self.labels:
             message += ", which have no labels"
         return CannotRunError(
@@ -109,14 +109,14 @@ _THUMBNAIL = 224  # pixels, about
 
 
 class ClassCounts:
-    """How often each class is true, predicted, and both; and which are taken for which."""
+    """Counts of each class as true, predicted, and both; and of confused pairs."""
 
     def __init__(self, n_classes: int) -> None:
         self.n, self.predicted, self.correct = (torch.zeros(n_classes, dtype=torch.int64) for _ in range(3))
         self.pairs: Counter[tuple[int, int]] = Counter()
 
     def add(self, truth: Tensor, predicted: Tensor) -> None:
-        """Take decisions for one class, `(N,)` int64 each."""
+        """Add decisions for one class, `(N,)` int64 each."""
         n_classes = len(self.n)
         self.n += truth.bincount(minlength=n_classes)
         self.predicted += predicted.bincount(minlength=n_classes)
@@ -126,7 +126,7 @@ class ClassCounts:
             self.pairs[divmod(pair, n_classes)] += count
 
     def add_counted(self, truth: int, predicted: int, count: int) -> None:
-        """Take `count` decisions of one kind."""
+        """Add `count` equal decisions."""
         self.n[truth] += count
         self.predicted[predicted] += count
         if truth == predicted:
@@ -135,18 +135,18 @@ class ClassCounts:
             self.pairs[truth, predicted] += count
 
     def add_labels(self, truth: Tensor, predicted: Tensor) -> None:
-        """Take decisions for each class, `(N, classes)` bool each."""
+        """Add decisions for each class, `(N, classes)` bool each."""
         self.n += truth.sum(0)
         self.predicted += predicted.sum(0)
         self.correct += (truth & predicted).sum(0)
 
     # All three means are over the classes that occur in the truth or in a prediction, as scikit-learn's are.
     def precision(self) -> float:
-        """Return the mean over the classes; of one that is never predicted it counts as 0."""
+        """Return the mean over the classes; 0 for one that is never predicted."""
         return float((self.correct / self.predicted.clamp_min(1).double())[self.occurs].mean())
 
     def recall(self) -> float:
-        """Return the mean over the classes; of one that is never true it counts as 0."""
+        """Return the mean over the classes; 0 for one that is never true."""
         return float((self.correct / self.n.clamp_min(1).double())[self.occurs].mean())
 
     def iou(self) -> float:
@@ -160,7 +160,7 @@ class ClassCounts:
         return (self.n + self.predicted) > 0
 
     def classes(self, names: ClassNames, *, has_iou: bool = False) -> tuple[ClassQuality, ...]:
-        """Return a row a class, in their order."""
+        """Return one row per class, in their order."""
         counts = zip(self.n.tolist(), self.predicted.tolist(), self.correct.tolist(), strict=True)
         return tuple(
             ClassQuality(
@@ -193,18 +193,18 @@ class ClassCounts:
 
 
 def ratio(part: int, whole: int) -> float | None:
-    """Return a share; None of nothing."""
+    """Return a share; None of zero."""
     return part / whole if whole else None
 
 
 class Calibration:
-    """How many of the images of each confidence are right."""
+    """The share of correct images in each bin of confidence."""
 
     def __init__(self) -> None:
         self._sums = torch.zeros(3, BINS, dtype=torch.float64)
 
     def add(self, confidence: Tensor, is_right: Tensor) -> None:
-        """Take the confidence of each image, `(N,)` float64 in 0..1, and whether it is right."""
+        """Add the confidence of each image, `(N,)` float64 in 0..1, and whether it is right."""
         # Bin m holds ((m - 1) / BINS, m / BINS], as in Guo et al. 2017, section 2.
         places = (confidence * BINS).ceil().long().sub(1).clamp(0, BINS - 1)
         rows = torch.stack([torch.ones_like(confidence), confidence, is_right.double()])
@@ -230,15 +230,14 @@ class Calibration:
 
 
 class WorstImages:
-    """The images with the highest scores of a wrong class; a heap of so many, and of nothing else."""
+    """The images with the highest scores of a wrong class, in a bounded heap."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, int, Mistake]] = []
         self._n = 0
 
     def offer(self, one: EvaluatedImage, names: ClassNames) -> None:
-        """Take an image, if something is wrong with it, and it is one of the worst until now; of equal ones the
-        first."""
+        """Add an image if it is wrong and one of the worst so far; of equal ones the first."""
         if one.wrong is None or one.confidence is None:
             return
         self._n -= 1
@@ -263,11 +262,11 @@ class WorstImages:
 
 
 def pictures_of(inputs: Inputs, numbers: Sequence[int]) -> dict[int, Tensor]:
-    """Return what the model sees of some images by their numbers, small, `(3, H, W)` uint8; they are decoded again.
+    """Return thumbnails of preprocessed images by their numbers, `(3, H, W)` uint8; they are decoded again.
 
-    Of what is not an image nothing.
+    Inputs that are not images are left out.
     """
-    found: dict[int, Tensor] = {}
+    thumbnails: dict[int, Tensor] = {}
     batches: Iterable[Batch] = inputs
     if inputs.make_blocks is not None:
         batches = inputs.make_blocks(sorted({number // inputs.block_size for number in numbers}))
@@ -276,8 +275,8 @@ def pictures_of(inputs: Inputs, numbers: Sequence[int]) -> dict[int, Tensor]:
         here = batch.numbers or range(n_before, n_before + batch.n_images)
         n_before += batch.n_images
         if not set(here).isdisjoint(numbers):
-            found.update(zip(here, map(_small, batch.pictures), strict=False))
-    return {number: found[number] for number in numbers if number in found}
+            thumbnails.update(zip(here, map(_small, batch.pictures), strict=False))
+    return {number: thumbnails[number] for number in numbers if number in thumbnails}
 
 
 def _small(picture: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""`predict`: from a model and images to the likeliest classes of each, or its best boxes."""
+"""`predict`: the likeliest classes of images, or their best boxes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -110,19 +110,19 @@ def predict(
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
         has_rows = judge is None or each is not None
-        found = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
+        rows = predictions_of(answer, top, categories, batch, n_done, scoring) if has_rows else ()
         judged = judge.look(answer, batch, n_done) if judge is not None else None
         n_done += len(answer)
-        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, found, judged)
+        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, rows, judged)
 
-    asked = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
-    options = {**asked, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
-    again = {**asked, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
+    settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
+    options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
+    rerun_options = {**settings, "scores": scores, "labels": labels, "truth": truth, "each": each is not None}
     alone = "--hook counts its changes over all batches" if hook else ""
     predictions: list[Prediction] = []
     is_first = True
     with (
-        blocks.begin(subject, options, again, alone),
+        blocks.begin(subject, options, rerun_options, alone),
         HookSession(subject.loaded.module, interventions=interventions) as session,
     ):
         for part in blocks.over("images", see, Predicted):
@@ -150,7 +150,7 @@ def predict(
 
 
 def _written(record: PredictRecord, judge: Evaluator | None, blocks: Blocks) -> PredictRecord:
-    """Return the record with what the judge found; write the folder, if one is asked for."""
+    """Return the record with the evaluation; write the folder, if requested."""
     pictures: list[Tensor] = []
     if judge is not None:
         has_pictures = blocks.out is not None and blocks.is_first
@@ -166,10 +166,10 @@ def _written(record: PredictRecord, judge: Evaluator | None, blocks: Blocks) -> 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What a batch brings: its rows, and what holding them against the truth brings.
+    """The predictions for a batch, and their evaluation.
 
     Attributes:
-        output, classes: what the model gives, and of how many classes. `note`: how its output was understood.
+        output, classes: kind of output and number of classes. `note`: how the output was read.
     """
 
     output: str
@@ -180,7 +180,7 @@ class Predicted:
 
 
 def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
-    """Return an answer that is a prediction; with sigmoid one value an image is a class that is on or off."""
+    """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
     if not isinstance(main, Vectors):
         return answer

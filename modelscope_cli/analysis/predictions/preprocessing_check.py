@@ -1,4 +1,4 @@
-"""`predict --doctor`: how far a classifier's predictions hang on the way images are prepared for it."""
+"""`predict --doctor`: how far predictions depend on the preprocessing of images."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,19 +32,19 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-# A value of a prepared image that differs by less is the same: a level of 255 is ten times as much, or more.
+# Differences of prepared values below this are ignored: one level of 255 is ten times as much, or more.
 _SAME = 1e-3
-# What a preparation has to be ahead by to be named. Over trainings tried for this, 18 images prepared as for the
-# training had a misfit of 0.08 nats at most, and with another mean and std of 0.4 or more; of one image it is
-# up to 2 whatever its preparation, so another one has to fit four times better.
+# How much better a preparation must be to be named. In trial trainings 18 images prepared as for the training had
+# a misfit of 0.08 nats at most, and with another mean and std of 0.4 or more; of one image it is up to 2 for any
+# preparation, so another one has to fit four times better.
 _MORE_ACCURATE, _MISFIT, _FITS_BETTER = 0.05, 0.2, 0.25
-# How an image is cropped and resized hardly shows in the mean and variance of a whole channel.
+# Cropping and resizing hardly change the mean and variance of a whole channel.
 _OF_VALUES = ("meant", "given", "values", "channels")
 
 
 @dataclass(slots=True)
 class BatchNormInputs:
-    """Mean and variance of each channel of what goes into a batch norm, of each batch."""
+    """Mean and variance of each channel of the inputs of a batch norm, of each batch."""
 
     counts: list[int] = field(default_factory=list)
     means: list[Tensor] = field(default_factory=list)
@@ -73,12 +73,12 @@ class BatchNormInputs:
 
 
 class FirstBatchNorm(Observer):
-    """Looks at what goes into the batch norm that is called first; there is none where all are as they were made.
+    """Observes the inputs of the batch norm that is called first; fresh ones are ignored.
 
     Attributes:
         names: of the layers that may be the first.
-        module: the first, once a pass went through it.
-        into: takes what goes into it.
+        module: the first, set by the first pass.
+        into: collects its inputs.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -101,7 +101,7 @@ class PreprocessingSums:
     """Sums over the images of one preparation.
 
     Attributes:
-        entering: what goes into the first batch norm.
+        entering: the inputs of the first batch norm.
     """
 
     def __init__(self, varied: Varied) -> None:
@@ -114,10 +114,10 @@ class PreprocessingSums:
         self._is_judged = True
 
     def add(self, logits: Tensor, meant: Tensor, truth: Sequence[int] | None) -> None:
-        """Take a batch: its logits and what they are as meant, `(N, classes)` float64 on the CPU.
+        """Add a batch: its logits and those of the intended preparation, `(N, classes)` float64 on the CPU.
 
         Args:
-            truth: the class of each image; None where nobody knows.
+            truth: the class of each image; None if unknown.
         """
         predicted, before = logits.argmax(1), meant.argmax(1)
         p, p_meant = logits.softmax(1), meant.softmax(1)
@@ -134,7 +134,7 @@ class PreprocessingSums:
         self._n += len(logits)
 
     def compare(self, images: Tensor, meant: Tensor) -> None:
-        """Count the images of a batch, `(N, C, H, W)`, that are not what they are as meant."""
+        """Count the images of a batch, `(N, C, H, W)`, that differ from the intended preparation."""
         is_alike = images.shape == meant.shape
         gaps = (images - meant).abs().flatten(1).amax(1) > _SAME if is_alike else torch.ones(len(images))
         self._n_affected += int(gaps.sum())
@@ -158,7 +158,7 @@ class PreprocessingSums:
 
 
 def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
-    """Return what speaks for another preparation than the first row's, the strongest kind first."""
+    """Return the evidence for another preparation than the first row's, the strongest kind first."""
     meant, *others = rows
     found = []
     right = [(row.accuracy, row) for row in others if row.accuracy is not None]
@@ -176,7 +176,7 @@ def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
 
 
 AS_MEANT, AS_GIVEN = "as meant", "as given"
-# Two ways to prepare an image that are one: at most so many of 255 levels apart.
+# Two preparations are equal if they are at most this many of 255 levels apart.
 _LEVELS = 1.5
 _FAMILIES = ("classification", "quantization", "custom")
 
@@ -246,14 +246,14 @@ def doctor(
 
 
 def _open(subject: Subject) -> Preprocessing:
-    """Open the images, and return how they are prepared."""
-    given, family = subject.given, subject.loaded.family
-    if given.named is not None:
+    """Open the images and return their preprocessing."""
+    requested, family = subject.given, subject.loaded.family
+    if requested.named is not None:
         raise UsageError(
-            f"{given.name} is a named input, which the doctor does not vary", "give images alone"
+            f"{requested.name} is a named input, which the doctor does not vary", "give images alone"
         )
-    if not (given.request.files or given.images):
-        raise UsageError(f"{given.name} is not prepared, so it cannot be varied", "give images")
+    if not (requested.request.files or requested.images):
+        raise UsageError(f"{requested.name} is not prepared, so it cannot be varied", "give images")
     if family not in _FAMILIES:
         what = f"a model of the family '{family.replace('_', ' ')}' is not a classifier of images"
         raise CannotRunError(what, "leave out --doctor")
@@ -262,7 +262,7 @@ def _open(subject: Subject) -> Preprocessing:
         raise CannotRunError(message, "modelscope summary ...   shows its output")
     subject.open()
     if subject.inputs.preprocessing is None:
-        raise UsageError(f"{given.name} holds tensors, which are not prepared", "give images")
+        raise UsageError(f"{requested.name} holds tensors, which are not prepared", "give images")
     return subject.inputs.preprocessing
 
 
@@ -273,23 +273,23 @@ def _damage(row: Variation) -> tuple[int, float]:
 def _predict(
     session: HookSession, norm: FirstBatchNorm, batch: Batch, tallies: Sequence[PreprocessingSums]
 ) -> Iterator[tuple[PreprocessingSums, Tensor, Tensor]]:
-    """Yield the logits of a batch for every preparation, and those of the first, which is meant."""
+    """Yield the logits of a batch for every preparation, and those of the first, the intended one."""
     assert batch.prepared is not None
     images = logits = None
     for tally, args in zip(tallies, batch.prepared(one.varied.plan for one in tallies), strict=True):
         norm.into = tally.entering
-        made = class_scores(session.run(args), batch.n_images).double().cpu()
+        outputs = class_scores(session.run(args), batch.n_images).double().cpu()
         if images is None or logits is None:
-            if not made.isfinite().all():
+            if not outputs.isfinite().all():
                 message = "the model's logits are NaN or infinite, so there is nothing to compare with"
                 raise CannotRunError(message, "modelscope stats ...   shows where they begin")
-            images, logits = args[0], made
+            images, logits = args[0], outputs
         tally.compare(args[0], images)
-        yield tally, made, logits
+        yield tally, outputs, logits
 
 
 def _varied(meant: Preprocessing, batch: Batch) -> tuple[tuple[Varied, ...], str | None]:
-    """Return the variations; those of the size only where it is known how the images get theirs."""
+    """Return the variations; those of the size only if the resizing is understood."""
     assert batch.prepared is not None
     if not isinstance(meant.preset, ProcessorPreset):
         return variations(meant), None
@@ -307,12 +307,12 @@ def _own_plan(loaded: LoadedModel) -> Preprocessing:
 
 def _truth(files: Sequence[str], classes: ClassNames) -> list[int] | None:
     """Return the class of each image by the name of its folder; None where one is not in the folder of a class."""
-    found = [classes.labelled(class_folder(file)) for file in files]
-    return [indices[0] for indices in found] if all(len(indices) == 1 for indices in found) else None
+    matches = [classes.labelled(class_folder(file)) for file in files]
+    return [indices[0] for indices in matches] if all(len(indices) == 1 for indices in matches) else None
 
 
 def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:
-    """Return who states how images are prepared for the weights, else where what is used instead comes from."""
+    """Return the source of the preprocessing stated for the weights, else that of the one assumed."""
     weights, preset = loaded.info.weights, loaded.transforms
     if loaded.info.source == "zoo":
         says, is_of_others = f"torchvision's preset of the weights of {loaded.info.name}", True

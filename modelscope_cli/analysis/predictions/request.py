@@ -1,4 +1,4 @@
-"""What a person asked of the scores of a prediction, checked before anything heavy is imported."""
+"""The scoring options of `predict`, checked before torch is imported."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ SCORES = ("auto", "softmax", "sigmoid")
 
 
 def check_scoring(scores: str, threshold: float | None, temperature: float) -> None:
-    """Refuse scores that mean nothing."""
+    """Refuse a threshold with softmax."""
     if threshold is not None and scores == "softmax":
         raise _for_sigmoid(threshold)
 
 
 def choose_activation(scores: str, threshold: float | None, module: "nn.Module") -> str:
-    """Return `softmax` or `sigmoid`: what was asked for, else what the model states of itself."""
+    """Return `softmax` or `sigmoid`: as requested, else as the model's configuration states."""
     from modelscope_cli.inputs.model_config import configured_outputs
 
     if scores == "auto":

@@ -1,4 +1,4 @@
-"""What a classifier says: scores of its classes, the best of them, and how far two answers lie apart."""
+"""Scores of a classifier: the best classes, and the divergence of two outputs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -42,7 +42,7 @@ def predictions_of(
 
 
 def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
-    """Warn of a model whose best classes have the same logit for every image, as a head of zeros makes it."""
+    """Warn of a model whose best classes have the same logit for every image, as with a head of zeros."""
     if not predictions or any(_has_favourite(prediction) for prediction in predictions):
         return ()
     message = (
@@ -52,16 +52,16 @@ def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
 
 
 def _has_favourite(prediction: Prediction) -> bool:
-    # Of pixels and boxes one class alone is quite an answer.
+    # For pixels and boxes one class alone is a valid prediction.
     is_row = all(guess.share is None and guess.box is None for guess in prediction.top)
     return not is_row or len({guess.logit for guess in prediction.top}) > 1
 
 
 def class_scores(output: Any, n_images: int | None = None) -> Tensor:
-    """Return the logits in what a classifier gave, `(N, classes)` float32; see `outputs.leaves.main_leaf`.
+    """Return the logits of a classifier's output, `(N, classes)` float32; see `output_kinds.main_leaf`.
 
     Args:
-        n_images: how many rows there have to be, where that is known.
+        n_images: the required number of rows, if known.
     """
     leaves = leaves_of(output)
     # Detection: a dict of boxes for each image, and boxes have two dimensions as well.
@@ -78,7 +78,7 @@ def class_scores(output: Any, n_images: int | None = None) -> Tensor:
 
 
 def check_labels(labels: Sequence[str], n_classes: int, what: str) -> None:
-    """Refuse labels that are not one for each class; `what` to call them in the message."""
+    """Refuse labels that are not one for each class; `what`: their name in the message."""
     if len(labels) != n_classes:
         n_labels = f"{len(labels)} label" + ("s" if len(labels) != 1 else "")
         message = f"{what} has {n_labels}, the model {n_classes} classes"
@@ -100,21 +100,21 @@ def top_guesses(
     temperature: float = 1.0,
 ) -> tuple[tuple[Guess, ...], ...]:
     """Return the `n` likeliest classes of every image, likeliest first."""
-    chosen, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
-    chosen, indices = chosen[:, :n], indices[:, :n]
+    best, indices = logits.sort(dim=1, descending=True, stable=True)  # scores are equal sooner than logits
+    best, indices = best[:, :n], indices[:, :n]
     scores = probabilities(logits, activation, temperature).gather(1, indices)
     return tuple(
         tuple(
             Guess(index, label_of_class(index, categories), score, logit)
             for index, score, logit in zip(*row, strict=True)
         )
-        for row in zip(indices.tolist(), scores.tolist(), chosen.tolist(), strict=True)
+        for row in zip(indices.tolist(), scores.tolist(), best.tolist(), strict=True)
     )
 
 
 def kl_divergence(before: Tensor, after: Tensor) -> Tensor:
     """Return KL(before || after) of the softmax of two sets of logits, `(N,)`, in nats."""
     log_before, log_after = before.double().log_softmax(1), after.double().log_softmax(1)
-    # A class of probability zero adds nothing, whatever the other answer says of it.
+    # A class of probability zero adds nothing, whatever its other probability.
     terms = torch.where(log_before.exp() == 0, 0.0, log_before.exp() * (log_before - log_after))
     return terms.sum(1).clamp_min(0.0)

@@ -1,1 +1,1 @@
-"""How far the outputs drift when weights are cut away."""
+"""Pruning, and how far the outputs drift."""

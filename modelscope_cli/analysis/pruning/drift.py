@@ -1,4 +1,4 @@
-"""`prune`: how far a model's answers drift when weights are cut away."""
+"""`prune`: how far the outputs of a model drift when weights are pruned."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ Track = Callable[[Iterable[Batch], str], Iterator[Batch]]
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What pruning does to a model; the fields are those of `PruneRecord`, the masks those at `amount`."""
+    """The result of pruning a model; the fields are those of `PruneRecord`, the masks those at `amount`."""
 
     output: str
     output_note: str | None
@@ -87,14 +87,14 @@ def measure_pruning(
     interventions: Sequence[Intervention] = (),
     track: Track = lambda batches, what: iter(batches),
 ) -> Pruning:
-    """Run every batch whole and with each amount cut, and compare the answers.
+    """Run every batch unpruned and at each amount, and compare the outputs.
 
-    Only sums and the first guesses are kept of a batch. The model is left as it was found.
+    Only sums and the best predictions of a batch are kept. The model is not changed.
 
     Args:
-        reader: of the output of the model, which it holds.
+        reader: of the output; it holds the model.
         importance: of the channels of each weight, for the method `activation`.
-        interventions: change every pass, the whole model's too.
+        interventions: change every pass, the unpruned one too.
     """
     model, categories = reader.module, reader.categories
     kind, note, n_done = "", None, 0
@@ -117,7 +117,7 @@ def measure_pruning(
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False)
-            # Ranking takes a while; a model that cannot be asked has been refused by now.
+            # Ranking takes a while; a model that cannot run has failed by now.
             plans = plans or {share: make_masks(prunables, share, request, importance) for share in sums}
             before += predictions_of(whole, _N_GUESSES, categories, batch, n_done)
             for amount, masks in plans.items():

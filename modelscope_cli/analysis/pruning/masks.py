@@ -1,4 +1,4 @@
-"""Which weights are cut away: masks as `torch.nn.utils.prune` makes them, without touching the weights."""
+"""Masks of the pruned weights, as made by `torch.nn.utils.prune`, without changing the weights."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,28 +32,28 @@ class Prunable:
 
 
 def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> list[Prunable]:
-    """Return the weights under the layers that patterns mean; none mean all. A weight two layers share counts once.
+    """Return the weights of the selected layers, of all without patterns; a shared weight counts once.
 
     A layer that is named means everything below it as well. TorchScript layers are left out: they take no hooks.
     """
-    meant = _below(model, layers) if layers else set(model.modules())
-    meant -= _below(model, exclude) if exclude else set()
-    found: dict[nn.Parameter, Prunable] = {}
+    selected = _below(model, layers) if layers else set(model.modules())
+    selected -= _below(model, exclude) if exclude else set()
+    prunables: dict[nn.Parameter, Prunable] = {}
     for layer, module in list_layers(model):
-        if module in meant and not isinstance(module, torch.jit.ScriptModule):
+        if module in selected and not isinstance(module, torch.jit.ScriptModule):
             for name, weight in module.named_parameters(recurse=False):
                 if _is_weight(name, weight):
                     dim = 1 if isinstance(module, nn.modules.conv._ConvTransposeNd) else 0
-                    found.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
-    if not found:
+                    prunables.setdefault(weight, Prunable(layer.name, layer.type, name, weight, dim))
+    if not prunables:
         if exclude:
-            what, hint = f"--exclude '{exclude[0]}' leaves", "leave out --exclude"
+            subject, hint = f"--exclude '{exclude[0]}' leaves", "leave out --exclude"
         elif layers:
-            what, hint = f"layer pattern '{layers[0]}' matches", "--layer conv"
+            subject, hint = f"layer pattern '{layers[0]}' matches", "--layer conv"
         else:
-            what, hint = "the model has", "modelscope summary ...   shows what it has"
-        raise UsageError(f"{what} no layer with weights that can be pruned (2 dimensions or more)", hint)
-    return list(found.values())
+            subject, hint = "the model has", "modelscope summary ...   shows what it has"
+        raise UsageError(f"{subject} no layer with weights that can be pruned (2 dimensions or more)", hint)
+    return list(prunables.values())
 
 
 def _below(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:

@@ -1,4 +1,4 @@
-"""`prune`: from a model and its input to how far its answers drift when weights are cut away."""
+"""`prune`: prune weights of a model and measure how far its outputs drift."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -71,20 +71,20 @@ def prune(
         CannotRunError: the model cannot be loaded, raised, or gives nothing to compare, or a file cannot be read or
             written (exit 4).
     """
-    given = to_inputs(inputs, keywords)
-    asked = make_request(
+    python_inputs = to_inputs(inputs, keywords)
+    request = make_request(
         amount=amount,
         method=method,
         by_channel=by_channel,
         is_global=global_,
         sweep=sweep,
         seed=seed_of(model, keywords),
-        has_images=not given.is_noise,
+        has_images=not python_inputs.is_noise,
     )
     results = Results(out, force)
     if save_weights is not None:
         check_weights_file(Path(save_weights), _files(model, keywords), force)
-    subject = Subject("prune", model, given, keywords, hook=hook, progress=progress)
+    subject = Subject("prune", model, python_inputs, keywords, hook=hook, progress=progress)
     subject.open()
     loaded, interventions = subject.loaded, subject.bind().interventions
     prunables = find_prunable(loaded.module, as_patterns(layer), as_patterns(exclude))
@@ -94,14 +94,14 @@ def prune(
             loaded.module, subject.inputs, prunables, interventions=interventions, track=subject.track
         )
         subject.warn(unranked(prunables, importance))
-    if given.is_noise:
+    if python_inputs.is_noise:
         message = "the drift is measured on noise, which does not look like any image"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
         OutputReader.of(loaded),
         subject.inputs,
         prunables,
-        asked,
+        request,
         importance=importance,
         interventions=interventions,
         track=subject.track,
@@ -143,7 +143,7 @@ def prune(
 
 
 def _files(model: "Model", keywords: Keywords) -> list[Path]:
-    """Return the files the weights may come from, which have to stay as they are."""
+    """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
     named = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
@@ -151,7 +151,7 @@ def _files(model: "Model", keywords: Keywords) -> list[Path]:
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:
-    """Refuse a file for the pruned weights that cannot or should not be written, before anything long is begun."""
+    """Refuse a file for the pruned weights that cannot or should not be written, before any long computation."""
     if path.suffix.lower() != ".safetensors":
         message = f"'--save-weights {path}' does not end in .safetensors"
         raise UsageError(message, with_file("--save-weights", path, ".safetensors"))
@@ -164,7 +164,7 @@ def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> 
 def write_weights(
     path: Path, record: PruneRecord, state: dict[str, Any], categories: Sequence[str] | None
 ) -> int:
-    """Write a state dict whose header says what was done, and names the classes; return the bytes of the file."""
+    """Write a state dict whose header describes the pruning and the classes; return the file size."""
     run, totals = record.run, record.totals
     pruning = {
         "amount": record.amount,

@@ -1,4 +1,4 @@
-"""What was typed about pruning, before anything heavy is imported."""
+"""The request for `prune`, checked before torch is imported."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ class PruneRequest:
 
     Attributes:
         amount: share that is cut, 0..1. `sweep`: further shares at which the drift is measured.
-        method: `l1`, `l2`, `random`, or `activation`, which ranks channels by what they put out.
+        method: `l1`, `l2`, `random`, or `activation`, which ranks channels by their activations.
         structured: whole output channels instead of single weights.
         is_global: the share is of all weights together instead of each layer's own.
         seed: of `random`.
@@ -46,7 +46,7 @@ def make_request(
     seed: int,
     has_images: bool,
 ) -> PruneRequest:
-    """Check what was asked for."""
+    """Check the options and return the request."""
     request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
     if method == "activation" and not by_channel:
@@ -74,6 +74,6 @@ def read_sweep(text: str) -> tuple[float, ...]:
     return tuple(shares)
 
 
-def _check_amount(amount: float, typed: str, hint: str) -> None:
+def _check_amount(amount: float, text: str, hint: str) -> None:
     if absurdity(amount) or not 0 <= amount < 1:
-        raise UsageError(f"'{typed}': a share is at least 0 and below 1, not {amount:g}", hint)
+        raise UsageError(f"'{text}': a share is at least 0 and below 1, not {amount:g}", hint)

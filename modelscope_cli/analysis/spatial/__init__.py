@@ -1,1 +1,1 @@
-"""Where in the image the elements of a tensor lie, followed through a run."""
+"""Image positions and receptive fields of tensor elements, tracked through a run."""

@@ -1,4 +1,4 @@
-"""A tensor as maps over the image: from where its elements lie, or failing that from how many there are."""
+"""Arrange a tensor as maps over the image, by the positions of its elements or else by its shape."""
 
 import math
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from torch import Tensor
 from modelscope_cli.analysis.spatial.positions import Cells, merged
 from modelscope_cli.records.naming import counted
 
-MOST_EXTRA = 16  # tokens beside those of the image, where only their number can tell
+MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class Arranged:
     note: str = ""
 
     def noting(self, note: str) -> "Arranged":
-        """Return the same with something else said first."""
+        """Return the same with another note first."""
         return Arranged(self.maps, ", ".join(filter(None, (note, self.note))))
 
 
 def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
-    """Lay every element where it lies; what does not lie in the image is left out.
+    """Place every element at its position; elements outside the image are left out.
 
     Returns:
         None where the tensor has no elements in different cells.
@@ -53,16 +53,16 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
     inside = where[is_mine]
     if not len(inside):
         return None
-    kept, sides = _smallest_grid(inside, grid)
-    if len(kept) < len(inside):
-        times = f"{len(inside) / len(kept):.3g}"
+    unique_cells, sides = _smallest_grid(inside, grid)
+    if len(unique_cells) < len(inside):
+        times = f"{len(inside) / len(unique_cells):.3g}"
         return _of_several_cells(tensor, cells, n_images, times)
     is_cut = len(places) > 1 and bool((inside.diff() < 0).any())
     n_cut = ids.shape[places[0]] // (n_images if places[0] == 0 else 1) if is_cut else 0
     notes = _notes(n_cut, int((where < 0).sum()) // n_images, len(inside), math.prod(grid))
-    # Where each cell of the grid is found among the columns of `values`; behind them stands what is not there.
+    # The column of `values` of each cell of the grid; the one after the last is for missing cells.
     column = torch.full((math.prod(sides),), len(where))
-    spots = torch.searchsorted(kept, inside) if len(kept) == len(column) else inside
+    spots = torch.searchsorted(unique_cells, inside) if len(unique_cells) == len(column) else inside
     column[spots] = torch.nonzero(is_mine).flatten()
     if len(inside) < len(column):
         values = values if values.is_floating_point() else values.float()
@@ -84,8 +84,8 @@ def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str
 
 
 def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -> Arranged | None:
-    """Arrange what has each place of the image several times: channels of several cells that are about to be merged
-    make a coarser grid; of four dimensions the shape can tell; others are not a map."""
+    """Arrange a tensor with several elements per position: cells that are about to be merged make a coarser grid;
+    four dimensions are arranged by shape; others are not a map."""
     for dim in (tensor.ndim - 1, 1):
         moved = cells.ids.movedim(dim, -1)
         coarse = merged(Cells(moved.flatten(0, -2), cells.grid))
@@ -98,11 +98,11 @@ def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -
 
 
 def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
-    """Return the cells without repetition, in order, and the grid they fill: that of the rows and columns they
-    have, as when every second one was taken, or the whole where these are not full."""
-    kept = torch.unique(inside)
-    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(kept, grid))
-    return kept, sides if math.prod(sides) == len(kept) else grid
+    """Return the unique cells, in order, and the grid they fill: that of their rows and columns, as after striding,
+    or the whole grid if these are not full."""
+    cells = torch.unique(inside)
+    sides = tuple(len(torch.unique(axis)) for axis in torch.unravel_index(cells, grid))
+    return cells, sides if math.prod(sides) == len(cells) else grid
 
 
 def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
@@ -117,11 +117,11 @@ def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
 def by_shape(
     image: Tensor, channel_dim: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> Arranged:
-    """Arrange one image's output whose elements lie nowhere that is known, by its shape alone.
+    """Arrange one image's output by its shape alone, if no positions are known.
 
     Args:
         channel_dim: of `image`, which has no dimension of images.
-        grids: those of the image that the run has shown, the latest last.
+        grids: those of the image seen in the run, the latest last.
         image_size: height and width of the image; None where there is none, and a row of tokens is a row.
     """
     if image.ndim == 2:
@@ -165,7 +165,7 @@ def _tokens(
 def _fitting(
     n_tokens: int, grids: Sequence[tuple[int, ...]], image_size: tuple[int, int] | None
 ) -> list[tuple[tuple[int, ...], int]]:
-    """Return the grids that so many tokens can be, each with how many are left over, the fewest first."""
+    """Return the grids that fit so many tokens, each with the number left over, the fewest first."""
     most = min(MOST_EXTRA, n_tokens // 2)
     if grids:
         over = ((grid, n_tokens - math.prod(grid)) for grid in reversed(grids))

@@ -1,4 +1,4 @@
-"""Where the elements of one tensor lie, and of a product of two."""
+"""Image positions of the elements of a tensor, and of a product of two."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ class Cells:
 
     Attributes:
         ids: int64 of the tensor's shape, mostly expanded from few numbers: `image * cells of the grid + cell`,
-            cells row by row; `NOWHERE` for what lies in none, such as a class token or padding.
+            cells row by row; `NOWHERE` for elements in none, such as a class token or padding.
         grid: height and width of the grid in cells, in a video frames before them; None where all are nowhere.
     """
 
@@ -29,7 +29,7 @@ class Cells:
         return replace(self, ids=move(self.ids))
 
     def one_along(self, dim: int) -> "Cells | None":
-        """Return the cells with one entry along `dim`, where all that lie there lie in the same cell, else None."""
+        """Return the cells with one entry along `dim` if all entries there are in the same cell, else None."""
         ids = self.ids
         if not ids.shape[dim]:
             return None
@@ -44,14 +44,14 @@ class Cells:
         return None
 
     def varies_along(self, dim: int) -> bool:
-        """Tell whether not all that lie along `dim` lie in the same cell, or all in none."""
+        """Whether the entries along `dim` are in different cells."""
         if self.ids.shape[dim] < 2 or self.ids.stride(dim) == 0:
             return False
         few = distinct(self.ids)
         return not torch.equal(few, few.narrow(dim, 0, 1).expand_as(few))
 
     def is_anywhere(self) -> bool:
-        """Tell whether any element lies in a cell."""
+        """Whether any element is in a cell."""
         return self.grid is not None and bool((distinct(self.ids) >= 0).any())
 
     def images(self, shape: Sequence[int]) -> "Cells":
@@ -60,8 +60,7 @@ class Cells:
 
 
 def distinct(ids: Tensor) -> Tensor:
-    """Return ids with one entry along every dimension they are expanded along: the same cells, and few to
-    compare."""
+    """Return ids with one entry along every expanded dimension: the same cells, and few to compare."""
     for dim in range(ids.ndim):
         if ids.stride(dim) == 0 and ids.shape[dim] > 1:
             ids = ids.narrow(dim, 0, 1)
@@ -69,19 +68,19 @@ def distinct(ids: Tensor) -> Tensor:
 
 
 def nowhere(shape: Sequence[int]) -> Cells:
-    """Return what is made of the image, but lies in no cell."""
+    """Return the cells of elements that are in no cell."""
     return Cells(torch.tensor(NOWHERE).expand(tuple(shape)))
 
 
 def seeded(shape: Sequence[int]) -> Cells:
-    """Return the cells of `(N, C, ...)` maps: every position of theirs is one."""
+    """Return the cells of `(N, C, ...)` maps: one for each position."""
     n, _, *grid = shape
     ids = torch.arange(n * math.prod(grid)).view(n, 1, *grid)
     return Cells(ids.expand(tuple(shape)), tuple(grid))
 
 
 def reseeded(cells: Cells, shape: Sequence[int]) -> Cells | None:
-    """Return the cells of `(N, C, ...)` maps that were made of whole maps of other sizes, each of one image.
+    """Return the cells of `(N, C, ...)` maps computed from whole maps of other sizes, image by image.
 
     Args:
         cells: of the maps before, `(N, 1, ...)`; padding around them does not matter.
@@ -108,8 +107,7 @@ def reseeded(cells: Cells, shape: Sequence[int]) -> Cells | None:
 
 
 def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
-    """Return the cells of what is computed element by element: those of the finest grid; nowhere where two operands
-    lie in different cells of it."""
+    """Return the cells of an element-wise result: those of the finest grid; nowhere if two differ in it."""
     finest = max((math.prod(one.grid) for one in cells if one.grid is not None), default=0)
     placed = [one for one in cells if one.grid is not None and math.prod(one.grid) == finest]
     if not placed:
@@ -127,8 +125,8 @@ def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
 
 
 def merged(cells: Cells) -> Cells | None:
-    """Return the cells of a coarser grid for `(rows, K)` elements, where each row holds some cells that no other
-    holds and the rows make up a grid again, as in patches of pixels or the merging of patches; else None."""
+    """Return the cells of a coarser grid for `(rows, K)` elements if the rows share no cells and form a grid again,
+    as in patch embedding or patch merging; else None."""
     ids, grid = cells.ids, cells.grid
     if grid is None or len(ids) < 2 or torch.equal(ids[0], ids[1]):
         return None
@@ -167,14 +165,14 @@ def merged(cells: Cells) -> Cells | None:
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Where the elements of a tensor lie.
+    """The positions of the elements of a tensor.
 
     Attributes:
         cells: of the tensor itself; of a product of two tensors, of the rows of the first.
         columns: of a product of two, of the columns of the second.
-        weights: these are the weights that a softmax gave; what the `weigh` of the tracker made of them.
-        mixed: the places were mixed along the last dimension: where its entries lay before, and will lie where
-            there are as many of them again.
+        weights: of the output of a softmax, what the tracker's `weigh` returned.
+        mixed: of positions mixed along the last dimension, those before; they hold again for a result with as
+        many entries.
     """
 
     cells: Cells
@@ -187,18 +185,18 @@ class Positions:
         return Positions(self.cells.moved(move), columns, self.weights)
 
     def reshaped(self, shape: Sequence[int]) -> "Positions":
-        found = self.moved(lambda ids: ids.reshape(tuple(shape)))
+        result = self.moved(lambda ids: ids.reshape(tuple(shape)))
         if self.mixed is None or shape[-1] != self.cells.ids.shape[-1]:
-            return found
+            return result
         leading = (*shape[:-1], self.mixed.ids.shape[-1])
-        return replace(found, mixed=self.mixed.moved(lambda ids: ids.reshape(leading)))
+        return replace(result, mixed=self.mixed.moved(lambda ids: ids.reshape(leading)))
 
     def forgotten(self) -> "Positions":
-        """Return the same without the grid of cells where no element lies any more."""
+        """Return the same without the grid if no element is in a cell any more."""
         return self if self.cells.is_anywhere() else replace(self, cells=nowhere(self.cells.ids.shape))
 
     def is_where(self, other: "Positions") -> bool:
-        """Tell whether elements lie in the same cells."""
+        """Whether all elements are in the same cells."""
         mine, its = (self.cells, self.columns), (other.cells, other.columns)
         return all(
             one is two or (one is not None and two is not None and torch.equal(one.ids, two.ids))
@@ -207,19 +205,19 @@ class Positions:
 
     @property
     def sides(self) -> list[Cells]:
-        """Rows and columns, those that lie anywhere first."""
+        """Rows and columns, those with a grid first."""
         return sorted(filter(None, (self.cells, self.columns)), key=lambda one: one.grid is None)
 
 
 def settled(places: Positions | None, dim: int) -> Cells | None:
-    """Return where a factor lies whose elements along `dim` are summed: what varies there is lost."""
+    """Return the cells of a factor that is summed along `dim`; None if they vary there."""
     if places is None:
         return None
     return next((one for side in places.sides if (one := side.one_along(dim)) is not None), None)
 
 
 def reduced(first: Positions, dims: Any, result: Any) -> Positions | None:
-    """Where a sum, mean or largest along some dimensions lies: cells that become one are a coarser grid."""
+    """Return the positions of a sum, mean or maximum along some dimensions: merged cells are a coarser grid."""
     ids, shape = distinct(first.cells.ids), first_of(result).shape
     over = sorted({dim % ids.ndim for dim in each(dims)}) or list(range(ids.ndim))
     kept = [dim for dim in range(ids.ndim) if dim not in over]
@@ -236,7 +234,7 @@ def reduced(first: Positions, dims: Any, result: Any) -> Positions | None:
 
 
 def each(value: Any) -> Any:
-    """Return a list or tuple as it is, and anything else as the only one of its kind."""
+    """Return a list or tuple unchanged, and anything else as a tuple of one."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -248,5 +246,5 @@ def name_of(operator: Any) -> tuple[str, bool]:
 
 
 def first_of(result: Any) -> Any:
-    """Return what an operator gives, or the first of several; None of none."""
+    """Return the first result of an operator; None without any."""
     return next(iter(each(result)), None)

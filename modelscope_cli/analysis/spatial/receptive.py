@@ -1,8 +1,8 @@
-"""Which pixels each element of a tensor can depend on: the box of its receptive field, followed through a run.
+"""Receptive fields: the box of pixels each element of a tensor can depend on, tracked through a run.
 
-Every tensor that is made of the image is given four bounds an element, mostly expanded from few numbers. Each kind
-of operator has one rule: what moves elements moves their bounds, what computes of several takes the union, and what
-is not known sees the whole image. So a residual block is the union of its branches, and global pooling, attention
+Every tensor computed from the image has four bounds per element, mostly expanded from few numbers. Each kind of
+operator has one rule: moving elements moves their bounds, combining them takes the union, and an unknown operator
+sees the whole image. So a residual block is the union of its branches, and global pooling, attention
 and squeeze-excitation come out as the whole image because they are computed from all of it, not by their names.
 """
 
@@ -32,7 +32,7 @@ _SLIDES = re.compile(r"convolution|pool|upsample")
 _PADS = re.compile(r"(reflection|replication)_pad|constant_pad_nd")
 _PLAIN = re.compile(r"dropout|bernoulli|hardswish|prelu|log_sigmoid|rsub|floor_divide|where|clamp")
 _SOFT = {*SOFTMAX, "_log_softmax", "log_softmax"}
-_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # where the first factor stands
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}  # index of the first factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,11 @@ class Field:
     size: tuple[int, int]
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Field":
-        """Return the field of a tensor whose elements were moved, or united, as `change` does."""
+        """Return the field with `change` applied to each bound."""
         return Field(tuple(map(change, self.bounds)), self.size)
 
     def over(self, dims: Iterable[int], shape: Sequence[int]) -> "Field":
-        """Return the union along some dimensions, with or without them as the shape says."""
+        """Return the union along some dimensions, kept or dropped as in `shape`."""
         dims = sorted({dim % self.bounds[0].ndim for dim in dims})
         is_kept = len(shape) == self.bounds[0].ndim
 
@@ -80,21 +80,21 @@ class Field:
 
 
 def union(fields: Sequence[Field], shape: Sequence[int]) -> Field:
-    """Return what is computed element by element of several tensors, which are broadcast to a shape."""
+    """Return the field of an element-wise result of several tensors broadcast to a shape."""
     bounds = zip(*(field.bounds for field in fields), strict=True)
     few = (reduce(torch.maximum, map(distinct, parts)) for parts in bounds)
     return Field(tuple(bound.expand(tuple(shape)) for bound in few), fields[0].size)
 
 
 def whole(size: tuple[int, int], shape: Sequence[int]) -> Field:
-    """Return the field of what may depend on every pixel."""
+    """Return the field of a tensor that may depend on every pixel."""
     height, width = size
     bounds = (torch.tensor(bound, dtype=torch.int32) for bound in (0, height - 1, 0, width - 1))
     return Field(tuple(bound.expand(tuple(shape)) for bound in bounds), size)
 
 
 def _seeded(image: Tensor) -> Field:
-    """Every pixel sees itself."""
+    """Return the field of an image: every pixel depends on itself."""
     height, width = image.shape[-2:]
     rows = torch.arange(height, dtype=torch.int32)[:, None].expand(image.shape)
     columns = torch.arange(width, dtype=torch.int32).expand(image.shape)
@@ -104,7 +104,7 @@ def _seeded(image: Tensor) -> Field:
 
 
 class ReceptiveFields:
-    """Knows of every tensor in a run that is made of the image which pixels its elements can depend on."""
+    """The receptive fields of all tensors of a run that are computed from the image."""
 
     def __init__(self) -> None:
         self._size = (0, 0)
@@ -125,28 +125,28 @@ class ReceptiveFields:
             self._known.clear()
 
     def of(self, tensor: Tensor) -> Field:
-        """Return the field of a tensor; the whole image where it was not seen how it was made."""
+        """Return the field of a tensor; the whole image if its origin was not observed."""
         return self._of(tensor) or whole(self._size, tensor.shape)
 
     def _of(self, tensor: Any) -> Field | None:
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        given = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
-        if not given or not isinstance(first_of(result), Tensor):
+        tracked = [one for arg in (*args, *kwargs.values()) for one in each(arg) if self._of(one) is not None]
+        if not tracked or not isinstance(first_of(result), Tensor):
             return
         name, is_in_place = name_of(operator)
         try:
-            found = self._rule(name, operator, args, kwargs, result)
-        except Exception:  # an operator used in a way nobody here thought of: it may see everything
-            found = None
+            fields = self._rule(name, operator, args, kwargs, result)
+        except Exception:  # an unexpected use of an operator: it may see everything
+            fields = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
-                field = found[n] if isinstance(found, list) else found if n == 0 else None
+                field = fields[n] if isinstance(fields, list) else fields if n == 0 else None
                 if field is None or field.bounds[0].shape != tensor.shape:
                     field = whole(self._size, tensor.shape)
                 self._known[tensor] = field
-        base = base_of(first_of(result)) if is_in_place and len(given) > 1 else None
+        base = base_of(first_of(result)) if is_in_place and len(tracked) > 1 else None
         if base is not None:  # a part of it was written to
             self._known[base] = whole(self._size, base.shape)
 
@@ -205,7 +205,7 @@ class ReceptiveFields:
         return union([rows, *sides], shape)
 
     def _put_together(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Field:
-        """Tensors that are not made of the image, such as a class token before attention, see nothing."""
+        """Concatenate or stack; tensors not computed from the image, such as a class token, see nothing."""
         blank = torch.tensor(_NOTHING, dtype=torch.int32)
         parts = [self._of(one) or Field((blank.expand(one.shape),) * 4, self._size) for one in args[0]]
         bounds = zip(*(part.bounds for part in parts), strict=True)
@@ -234,7 +234,7 @@ def _moved(
 
 
 def _slid(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field:
-    """A convolution takes the union of its channels, or of those of a group; a pooling keeps them apart."""
+    """Slide: a convolution takes the union of the channels of a group, a pooling keeps them apart."""
     n_sliding = 1 if "1d" in name else 3 if "3d" in name else 2
     if "weight" in named:
         n_sliding = named["weight"].ndim - 2
@@ -259,7 +259,7 @@ def _slid(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) 
 
 
 def _normalised(name: str, named: dict[str, Any], first: Field, shape: Sequence[int]) -> Field | None:
-    """A norm reads all that its mean is of: nothing else where it goes by stored statistics."""
+    """Normalise: a norm depends on all elements of its mean, on no others with stored statistics."""
     dims = range(len(shape))
     if "layer_norm" in name or "rms_norm" in name:
         return first.over(dims[-len(named["normalized_shape"]) :], shape)

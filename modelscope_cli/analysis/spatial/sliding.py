@@ -1,4 +1,4 @@
-"""Which entries of its input each entry of what slides over a map reads: kernels, windows, resampling."""
+"""Which input entries each output entry of a sliding operator reads: kernels, windows, resampling."""
 
 import math
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Taps:
-    """Along one dimension: `(entries of the output, entries read at most)` int64, and which of those are there."""
+    """Along one dimension: `(entries of the output, entries read at most)` int64, and which of those exist."""
 
     index: Tensor
     is_there: Tensor
 
 
-def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> list[Taps]:
+def taps_of(name: str, arguments: dict[str, Any], before: Sequence[int], after: Sequence[int]) -> list[Taps]:
     """Return the taps along each of the sliding dimensions.
 
     Args:
@@ -28,15 +28,15 @@ def taps_of(name: str, given: dict[str, Any], before: Sequence[int], after: Sequ
     if "adaptive" in name:
         return [_windows(n, m) for n, m in zip(before, after, strict=True)]
     if "upsample" in name:
-        return [_resampled(name, given, n, m) for n, m in zip(before, after, strict=True)]
+        return [_resampled(name, arguments, n, m) for n, m in zip(before, after, strict=True)]
     if "convolution" not in name and "pool" not in name:
         raise ValueError(name)
-    sides = given["weight"].shape[2:] if "weight" in given else given["kernel_size"]
+    sides = arguments["weight"].shape[2:] if "weight" in arguments else arguments["kernel_size"]
     kernel = _each(sides, before)
-    stride = _each(given.get("stride") or kernel, before)
-    padding = _each(given.get("padding", 0), before)
-    dilation = _each(given.get("dilation", 1), before)
-    make = _spread if given.get("transposed") else _slid
+    stride = _each(arguments.get("stride") or kernel, before)
+    padding = _each(arguments.get("padding", 0), before)
+    dilation = _each(arguments.get("dilation", 1), before)
+    make = _spread if arguments.get("transposed") else _slid
     return [
         make(n, m, k, s, p, d)
         for n, m, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
@@ -59,7 +59,7 @@ def _slid(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int)
 
 
 def _spread(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
-    """The other way round: entry o is written to by every i with o = i * stride - padding + k * dilation."""
+    """Transposed: entry o is written to by every i with o = i * stride - padding + k * dilation."""
     offset = torch.arange(m)[:, None] + padding - torch.arange(kernel) * dilation
     taps = _there(torch.div(offset, stride, rounding_mode="floor"), n)
     return Taps(taps.index, taps.is_there & (offset % stride == 0))
@@ -73,12 +73,12 @@ def _windows(n: int, m: int) -> Taps:
     return Taps(index.clamp(0, n - 1), index < end[:, None])
 
 
-def _resampled(name: str, given: dict[str, Any], n: int, m: int) -> Taps:
+def _resampled(name: str, arguments: dict[str, Any], n: int, m: int) -> Taps:
     entries = torch.arange(m, dtype=torch.float64)
     if "nearest" in name:
         return _there((((entries + 0.5 * ("exact" in name)) * n / m).floor().long())[:, None], n)
     middle = (entries + 0.5) * n / m - 0.5
-    if given.get("align_corners"):
+    if arguments.get("align_corners"):
         middle = entries * (n - 1) / max(m - 1, 1)
     else:
         middle = middle.clamp(0, n - 1) if "cubic" not in name else middle
@@ -87,5 +87,5 @@ def _resampled(name: str, given: dict[str, Any], n: int, m: int) -> Taps:
     first = (middle - reach).ceil().long()
     index = first[:, None] + torch.arange(math.ceil(2 * reach) + 1)
     is_near = (index - middle[:, None]).abs() < reach - 1e-9
-    # What lies outside stands for the entry at the edge.
+    # Outside entries are clamped to the edge.
     return Taps(index.clamp(0, n - 1), is_near)

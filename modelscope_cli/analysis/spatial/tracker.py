@@ -1,8 +1,8 @@
-"""Follow through a run where in the image the elements of every tensor lie, and which of them weigh others.
+"""Track the image positions of the elements of every tensor through a run, and which of them weigh others.
 
-Everything a model is made of becomes a few kinds of operators: those that move elements, those that compute element
-by element, products, and what slides over a map. For each kind there is one rule here, and none for a model:
-windows, shifts, padding, class tokens and registers are found by where their elements came from.
+A model becomes a few kinds of operators: moves, element-wise operators, products, and sliding windows. Each kind
+has one rule, and no model has its own: windows, shifts, padding, class tokens and registers are recognised by
+where their elements came from.
 """
 
 import math
@@ -62,27 +62,26 @@ MOVES = {
     *("expand", "repeat", "roll", "flip", "rot90", "diagonal", "unfold", "index_select", "gather", "index"),
     *("cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "constant_pad_nd", "im2col"),
 }
-_PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may leave nothing that lies anywhere
+_PICKS = {"select", "slice", "index", "gather", "index_select"}  # which may leave no element in a cell
 _SLIDES = re.compile(r"conv|pool|upsample|pad\dd")
 _SAME_PLACES = re.compile(r"norm|softmax|dropout|hardswish|prelu|log_sigmoid|rsub|floor_divide|bernoulli")
-_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # where the first factor stands
+_PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1}  # index of the first factor
 SOFTMAX = {"_softmax", "_safe_softmax", "softmax"}
 
 
 class Tracker:
-    """Knows of every tensor in a run that is made of the model's inputs where its elements lie.
+    """The positions of the elements of all tensors of a run that are computed from the inputs.
 
     Args:
-        weigh: given what each softmax gives, the dimension along which it sums to 1, and the cells of what weighs
-            and of what is weighed; returns what to keep of it, None for nothing.
-        take: given what was kept, once, where the weights were multiplied with values of the input: it was
-            attention.
+        weigh: called with the output of each softmax, its dimension, and the cells of queries and keys; returns
+        what to keep of it, or None.
+        take: called with what was kept, once, if the weights are multiplied with values of the input: attention.
 
     Attributes:
-        n_images: in a batch.
+        n_images: number of images in a batch.
         grids: all that were seen, the latest last.
-        read_alone: positions, along their dimension, of tokens without a cell that were picked alone from among
-            tokens with cells behind the last attention, the earliest first: class tokens.
+        read_alone: indices, along their dimension, of tokens without a cell that were selected alone from tokens
+        with cells after the last attention, the earliest first: class tokens.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class Tracker:
         self.read_alone: dict[int, None] = {}
         self._weigh = weigh
         self._take = take
-        self._taken: dict[int, Any] = {}  # by identity, kept so that none gets the identity of another
+        self._taken: dict[int, Any] = {}  # by id, kept alive so that no id is reused
         self._known: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     @contextmanager
@@ -103,10 +102,10 @@ class Tracker:
         """Follow what is computed from the arguments of a model while the block is open."""
         self._known.clear()
         self._taken.clear()
-        given = [tensor for _, tensor in tensors_in(args)]
-        images = [tensor for tensor in given if tensor.ndim >= 4]
+        tensors = [tensor for _, tensor in tensors_in(args)]
+        images = [tensor for tensor in tensors if tensor.ndim >= 4]
         self.n_images = images[0].shape[0] if images else 1
-        for tensor in given:
+        for tensor in tensors:
             self._known[tensor] = Positions(
                 seeded(tensor.shape) if tensor.ndim >= 4 else nowhere(tensor.shape)
             )
@@ -117,21 +116,21 @@ class Tracker:
             self._known.clear()
 
     def of(self, tensor: Any) -> Positions | None:
-        """Return where the elements of a tensor lie; None for what is not made of the input."""
+        """Return the positions of a tensor; None if it is not computed from the input."""
         return self._known.get(tensor) if isinstance(tensor, Tensor) else None
 
     def _see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-        given = (one for arg in (*args, *kwargs.values()) for one in each(arg))
-        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in given):
+        tensors = (one for arg in (*args, *kwargs.values()) for one in each(arg))
+        if not isinstance(first_of(result), Tensor) or all(self.of(one) is None for one in tensors):
             return
         name, _ = name_of(operator)
         try:
-            found = self._rule(name, operator, args, kwargs, result)
-        except Exception:  # an operator used in a way nobody here thought of: what it gives lies nowhere
-            found = None
+            positions = self._rule(name, operator, args, kwargs, result)
+        except Exception:  # an unexpected use of an operator: its result has no positions
+            positions = None
         for n, tensor in enumerate(each(result)):
             if isinstance(tensor, Tensor):
-                known = found[n] if isinstance(found, list) else found if n == 0 else None
+                known = positions[n] if isinstance(positions, list) else positions if n == 0 else None
                 if known is None or known.cells.ids.shape != tensor.shape:
                     known = Positions(nowhere(tensor.shape))
                 self._known[tensor] = known
@@ -205,7 +204,7 @@ class Tracker:
         return Positions(Cells(ids, next(iter(grids), None)))
 
     def _note_reading(self, name: str, args: tuple[Any, ...], cells: Cells, result: Any) -> None:
-        """Remember which token without a cell is picked from among tokens with cells."""
+        """Record the index of a token without a cell that is selected from tokens with cells."""
         if name == "select":
             dim, index = args[1:]
         elif name == "slice" and len(args) > 3 and result.shape[args[1]] == 1 < cells.ids.shape[args[1]]:
@@ -217,10 +216,10 @@ class Tracker:
 
     def _copy(self, into: Tensor, source: Any) -> Positions | None:
         known, before, base = self.of(source), self.of(into), base_of(into)
-        found = known.moved(lambda ids: ids.expand(into.shape)) if known else None
-        if base is not None and not (before and found and before.is_where(found)):
+        moved = known.moved(lambda ids: ids.expand(into.shape)) if known else None
+        if base is not None and not (before and moved and before.is_where(moved)):
             self._known[base] = Positions(nowhere(base.shape))
-        return found
+        return moved
 
     def _product(self, a: Any, b: Any, result: Tensor) -> Positions | None:
         left, right = self.of(a), self.of(b)
@@ -240,9 +239,9 @@ class Tracker:
         )
 
     def _rows(self, left: Positions, result: Tensor) -> Positions:
-        """Each row is multiplied by weights of the model: it stays where it is, or several cells become one."""
+        """Return the positions after multiplying rows by weights: the same, or several cells become one."""
         scores = (left.cells.one_along(-1), left.columns.one_along(-1)) if left.columns else (None, None)
-        if scores[0] is not None and scores[1] is not None:  # of several heads, which are mixed
+        if scores[0] is not None and scores[1] is not None:  # scores of attention heads, which are mixed
             return Positions(scores[0].images(result.shape), scores[1].images(result.shape), left.weights)
         rows = settled(left, -1)
         if rows is not None and rows.grid is not None:
@@ -262,8 +261,7 @@ class Tracker:
         return Positions(nowhere(result.shape), mixed=mixed)
 
     def _slide(self, first: Positions, result: Tensor) -> Positions | None:
-        """What slides over a map gives a map; over what is not a map of the image, it moves nothing while it keeps
-        the size."""
+        """Return the positions after sliding: a map of a map; otherwise the same while the size is kept."""
         sides = result.shape[2:]
         if not sides or math.prod(sides) == 1:
             return None
@@ -281,16 +279,16 @@ class Tracker:
     ) -> Positions:
         known = [one for one in map(self.of, (*args, *kwargs.values())) if one is not None]
         if len(known) == 1 and known[0].cells.ids.shape == result.shape:
-            found = known[0]
+            positions = known[0]
         else:
             cells = joined([one.cells for one in known], result.shape)
             columns = [one.columns for one in known if one.columns is not None]
             weights = next((one.weights for one in known if one.weights is not None), None)
-            found = Positions(cells, joined(columns, result.shape) if columns else None, weights)
+            positions = Positions(cells, joined(columns, result.shape) if columns else None, weights)
         if name in SOFTMAX:
-            keys = found.columns or nowhere(result.shape)
-            found = replace(found, weights=self._weigh(result, args[1], found.cells, keys))
-        return found
+            keys = positions.columns or nowhere(result.shape)
+            positions = replace(positions, weights=self._weigh(result, args[1], positions.cells, keys))
+        return positions
 
 
 def _on_cpu(value: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Sums of tensors that merge: moments, histograms, correlations."""
+"""Mergeable statistics of tensors: moments, histograms, quantiles, correlations."""

@@ -22,7 +22,7 @@ class Comoments:
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(self, x: Tensor, channel_dim: int) -> None:
-        """Take in a batch; every position of every image is one observation of the C channels."""
+        """Add a batch; every position of every image is one observation of the C channels."""
         rows = x.detach().movedim(channel_dim, -1).flatten(0, -2)
         wide = torch.float32 if x.device.type == "mps" else torch.float64
         if not rows.numel():
@@ -44,7 +44,7 @@ class Comoments:
         self._pending.clear()
 
     def merge(self, other: "Comoments") -> None:
-        """Take in the observations of another; both have been settled."""
+        """Add the observations of another; both must be settled."""
         self._merge(other.n, other._mean, other._products)
 
     def _merge(self, n: int, mean: Tensor, products: Tensor) -> None:

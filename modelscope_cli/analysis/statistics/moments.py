@@ -18,7 +18,7 @@ MIN_EXPONENT = -149
 
 def grid(low: float, high: float) -> tuple[int, int]:
     """Return `(exponent, first)`: the finest grid that covers `low..high`, and the first bin's index on it."""
-    # Nor does one finer than a double's 53 bits; and so every index is a whole number that a double holds.
+    # Nor does a grid finer than a double's 53 bits; so every index is an integer that a double holds.
     exponent = max(MIN_EXPONENT, _bits(max(abs(low), abs(high))) - 53)
     if high > low:
         exponent = max(exponent, _bits(high - low) - 7)
@@ -73,7 +73,7 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which figures to gather beside mean, deviation, range and the counts of NaN and infinite values.
+    """Which figures to compute besides mean, deviation, range and the counts of NaN and infinite values.
 
     Attributes:
         mad: the sum of |x - mean|.
@@ -107,7 +107,7 @@ RANGE_AND_ZEROS = replace(RANGE, zero=True)
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """What is known of one tensor of one call, over all batches so far. Finite values only; others are counted.
+    """Moments of one tensor of one call, over all batches so far. Finite values only; others are counted.
 
     Attributes:
         n: finite values seen.
@@ -119,7 +119,7 @@ class Moments:
         alive: per channel, whether any value was not zero; None where there are no channels.
         histogram: None where not asked for or nothing finite was seen.
         channel_zeros: per channel, how many values were zero; None where not asked for.
-        leading: in which buckets the values lie, for quantiles; None where not asked for.
+        leading: counts of values per bucket, for quantiles; None where not asked for.
     """
 
     n: int
@@ -190,7 +190,7 @@ def _add(a: int | None, b: int | None) -> int | None:
 
 
 def _either(a: tuple[bool, ...] | None, b: tuple[bool, ...] | None) -> tuple[bool, ...] | None:
-    # A layer whose number of channels changes from batch to batch has no channels to speak of.
+    # Unknown for a layer whose number of channels changes from batch to batch.
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x or y for x, y in zip(a, b, strict=True))

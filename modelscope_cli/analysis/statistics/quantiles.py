@@ -1,6 +1,6 @@
-"""Quantiles that are values of the data, exactly, over any number of batches and without keeping one of them.
+"""Exact quantiles over any number of batches, without keeping any of them.
 
-The 32 bits of a float, in an order that is that of the numbers, are two digits of 16 bits. The first time through
+The 32 bits of a float, in the order of the numbers, are two digits of 16 bits. The first time through
 the data the leading digit is counted, which tells in which of 65,536 buckets a quantile lies: its value to one step
 of bfloat16. The second time the trailing digit is counted, in those buckets only, which tells the value. Counts
 merge by addition.
@@ -27,7 +27,7 @@ _COUNTS = (torch.uint8, torch.int16, torch.int32, torch.int64)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueCounts:
-    """Only the patterns that occurred are kept: of activations that is a few thousand, 4 to 10 bytes each.
+    """Counts of the patterns that occurred: for activations a few thousand, 4 to 10 bytes each.
 
     Attributes:
         patterns: those that occurred, ascending, as uint16.
@@ -49,7 +49,7 @@ class ValueCounts:
 
     @classmethod
     def none(cls) -> Self:
-        """Return the tally of nothing."""
+        """Return empty counts."""
         return cls.of(torch.zeros(N_PATTERNS, dtype=torch.int64))
 
     def dense(self) -> Tensor:
@@ -59,7 +59,7 @@ class ValueCounts:
         return counts
 
     def merge(self, other: Self) -> Self:
-        """Return the tally of both sets of values; exact, associative and commutative."""
+        """Return the counts of both sets of values; exact, associative and commutative."""
         return self.of(self.dense() + other.dense())
 
     @property
@@ -67,7 +67,7 @@ class ValueCounts:
         return int(self.counts.sum(dtype=torch.int64))
 
     def holding(self, rank: int) -> tuple[int, int]:
-        """Return the pattern of the value with this rank, 1 being the lowest, and its rank among those alike.
+        """Return the pattern of the value with this rank, 1 being the lowest, and its rank among equal patterns.
 
         A rank beyond the last value is the last.
         """

@@ -1,7 +1,7 @@
 """Turn one tensor into `Moments`, at hook time.
 
 Two ways to the same numbers. On the CPU, reading memory is the cost, so the tensor is walked once, in blocks
-that stay in cache, with branches on what was found. On an accelerator a branch on a value would wait for the
+that stay in cache, with branches on the values. On an accelerator a branch on a value would wait for the
 device, so everything is computed without any and stays there until the pass is over.
 """
 
@@ -38,13 +38,13 @@ def reduce_tensor(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callabl
 
 
 def abs_deviation(x: Tensor, centre: float) -> float | Tensor:
-    """Return the sum of |x - centre| over the finite values of `x`; on an accelerator, still there."""
+    """Return the sum of |x - centre| over the finite values of `x`; it stays on an accelerator."""
     x = _unpacked(x)
     return deviation_on_cpu(x, centre) if x.device.type == "cpu" else deviation_on_device(x, centre)
 
 
 def trailing_counts(x: Tensor, buckets: Sequence[int]) -> dict[int, Tensor]:
-    """Return what `trailing_digits` does of any tensor; on an accelerator, still there."""
+    """Return the `trailing_digits` of any tensor; they stay on an accelerator."""
     return trailing_digits(_unpacked(x), buckets)
 
 
@@ -60,7 +60,7 @@ def _kind(x: Tensor) -> str:
 
 
 def reduce_on_device(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Callable[[], Moments]:
-    """Start to reduce a dense tensor; the numbers come over when the result is called."""
+    """Start to reduce a dense tensor; the numbers are copied when the result is called."""
     wide = _wide(x)
     flat = x.reshape(-1)
     is_finite = flat.isfinite()

@@ -17,7 +17,7 @@ from modelscope_cli.analysis.statistics.quantiles import (
     leading_digits,
 )
 
-# Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long beside its overhead.
+# Elements a chunk holds: 1 MB of float32 stays in cache, and a call is still long compared to its overhead.
 CHUNK = 1 << 18
 # Elements summed in float32 before float64 takes over; the error of so short a sum is below 1e-6.
 ROW = 1 << 12
@@ -42,11 +42,11 @@ def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments
     x = x.to(_exact(x))
     flat = in_memory_order(x)
     n_nan = n_inf = 0
-    # Rows that are the places of one channel of one image tell of dead channels without a further walk.
+    # Rows that hold one channel of one image show dead channels without a further pass.
     places = math.prod(x.shape[2:])
     is_by_channel = channel_dim == 1 and x.is_contiguous() and places >= MIN_ROW
     scan = _scan(flat, wanted, places if is_by_channel else ROW)
-    # Float32 squares overflow above 1e19 and vanish below 1e-19; such tensors, rare and sick, take float64.
+    # Float32 squares overflow above 1e19 and vanish below 1e-19; such rare tensors take float64.
     is_tiny = 0 < max(abs(scan.low), abs(scan.high)) < 1e-15
     is_non_finite = not math.isfinite(scan.total + scan.squares)
     if flat.numel() and (is_tiny or is_non_finite):
@@ -219,7 +219,7 @@ def _abs_deviation(flat: Tensor, mean: float) -> float:
     is_accurate = abs(base) <= CANCELLATION * deviation
     if is_accurate:
         return deviation
-    mean, _ = _around(flat, mean)  # so small beside the mean, they feel its last digits
+    mean, _ = _around(flat, mean)  # so small compared to the mean that its last digits matter
     return _sum_of_deviations(flat, mean)
 
 
@@ -248,11 +248,11 @@ def _alive(x: Tensor, channel_dim: int | None, scan: _Scan, is_by_channel: bool)
         return (True,) * n_channels  # too few zeros to fill one channel
     if is_by_channel and scan.norms is not None:
         is_alive = (scan.norms.view(-1, n_channels) != 0).any(0)
-        # The norm of numbers below 1e-22 is zero as well, so what looks dead is looked at.
+        # The norm of numbers below 1e-22 is zero as well, so dead channels are checked.
         for channel in (~is_alive).nonzero().flatten().tolist():
             is_alive[channel] = x[:, channel].any()
         return tuple(is_alive.tolist())
-    # Along the last dimensions first: reducing over memory that lies together is many times quicker.
+    # Along the last dimensions first: reducing over contiguous memory is many times quicker.
     groups = x.flatten(channel_dim + 1) if channel_dim < x.ndim - 1 else x.unsqueeze(-1)
     is_filled = (groups.amax(-1) != 0) | (groups.amin(-1) != 0)  # NaN and infinite values are not zero either
     return tuple(is_filled.movedim(channel_dim, 0).reshape(n_channels, -1).any(1).tolist())
@@ -272,7 +272,7 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
         counted = torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS)
         counts += counted.view(_LANES, N_BINS)
     used = math.floor(math.ldexp(high, -exponent)) - first + 1
-    # Each sampled value stands for `step` of them, so that it weighs as much beside a batch counted in full.
+    # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
     return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:used] * step).tolist()), step > 1)
 
 

@@ -1,1 +1,1 @@
-"""The layers of a model, what goes through them and what they cost."""
+"""The layers of a model: shapes, data flow and cost."""

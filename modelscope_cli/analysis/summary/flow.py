@@ -1,7 +1,7 @@
-"""Which call's output goes into which call, and through which functions, seen in one forward.
+"""Data flow between the calls of one forward, and the functions in between.
 
-Every function of torch that a forward calls is seen, with the tensors that go in and come out. What a layer that
-calls no other computes is that layer's own affair. In-place writes are told by torch's count of them.
+Every torch function that a forward calls is observed, with its input and output tensors. What an innermost layer
+computes belongs to that layer. In-place writes are detected by torch's version counters.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,7 +26,7 @@ See = Callable[[str, list[Tensor], list[Tensor], Any], None]
 
 class Functions(TorchFunctionMode):
     """While open, calls `see(name, given, written, result)` after every function of torch that runs in this thread:
-    with the tensors it was given, those of them that it has written to in place, and what it gave."""
+    with its input tensors, those of them that it wrote to in place, and its result."""
 
     def __init__(self, see: See) -> None:
         super().__init__()
@@ -40,20 +40,20 @@ class Functions(TorchFunctionMode):
         given = [(tensor, version_of(tensor)) for tensor in tensors_among((args, kwargs))]
         result = func(*args, **kwargs)
         written = [tensor for tensor, n in given if version_of(tensor) != n]
-        if given and given[0][0].is_inference() and _writes(name, kwargs):  # such are not counted
+        if given and given[0][0].is_inference() and _writes(name, kwargs):  # these have no version counter
             written.append(given[0][0])
         self._see(name, [tensor for tensor, _ in given], written, result)
         return result
 
 
 def _writes(name: str, kwargs: dict[str, Any]) -> bool:
-    """Tell by its name a function that writes to the first tensor it is given."""
+    """Whether a function writes to its first tensor, judged by its name."""
     is_in_place = name.endswith("_") and not name.endswith("__")
     return is_in_place or name.startswith("__i") or name == "__setitem__" or kwargs.get("inplace") is True
 
 
 def tensors_among(value: Any) -> list[Tensor]:
-    """Return the tensors among the arguments of a function, or what it returns: it knows no other containers."""
+    """Return the tensors in the arguments or the result of a function: in lists, tuples and dicts."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -64,7 +64,7 @@ def tensors_among(value: Any) -> list[Tensor]:
 
 
 def plain_name(name: str) -> str:
-    """Return what people call a function: `add` for `add_` and `__radd__`, `index` for `__getitem__`."""
+    """Return the common name of a function: `add` for `add_` and `__radd__`, `index` for `__getitem__`."""
     if name.startswith("__") and name.endswith("__"):
         word = name.strip("_")
         return _WORDS.get(word, word)
@@ -82,13 +82,13 @@ Node = tuple[str, int]
 """`("call", order)`, `("operation", n)`, `("input", n)`, or one of those below."""
 Nodes = frozenset[Node]
 OUTPUT: Node = ("output", 0)
-UNKNOWN: Node = ("unknown", 0)  # of a tensor that nobody was seen to make
+UNKNOWN: Node = ("unknown", 0)  # of a tensor of unobserved origin
 NOTHING: Nodes = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class _Extent:
-    """The bytes of a storage that a tensor reaches; `is_dense`: every one of them is its own."""
+    """The range of bytes of a tensor in its storage; `is_dense`: without gaps."""
 
     start: int
     stop: int
@@ -103,7 +103,7 @@ class _Extent:
 
 @dataclass(slots=True)
 class _Storage:
-    """What is known of a storage."""
+    """The origin of a storage, and the writes to it."""
 
     nodes: Nodes
     writes: list[tuple[_Extent, Nodes]] = field(default_factory=list)
@@ -111,7 +111,7 @@ class _Storage:
 
 @dataclass(frozen=True, slots=True)
 class _KnownTensor:
-    """Where a tensor came from when it was made, and how often its storage had been written to by then."""
+    """The origin of a tensor, and the number of writes to its storage when it was created."""
 
     tensor: "ReferenceType[Tensor]"
     nodes: Nodes
@@ -119,7 +119,7 @@ class _KnownTensor:
 
 
 class Origins:
-    """Remembers tensors by themselves and by the storage that views share. Nothing is kept alive."""
+    """The origins of tensors, by identity and by shared storage. Keeps no tensor alive."""
 
     def __init__(self, model: nn.Module) -> None:
         self._known: dict[int, _KnownTensor] = {}
@@ -130,7 +130,7 @@ class Origins:
             self.put(tensor, NOTHING)
 
     def of(self, tensor: Tensor) -> Nodes:
-        """Return the nodes that made the values a tensor holds now; none for constants."""
+        """Return the nodes that computed the current values of a tensor; none for constants."""
         storage = self._storage_of(tensor)
         known = self._known.get(id(tensor))
         if known is not None and known.tensor() is tensor:
@@ -149,14 +149,14 @@ class Origins:
         return nodes
 
     def put(self, tensor: Tensor, nodes: Nodes) -> None:
-        """Say where a tensor that was just made comes from."""
+        """Record the origin of a new tensor."""
         storage = self._storage_of(tensor)
         if storage is None and _has_storage(tensor):
             storage = self._storages[StorageWeakRef(tensor.untyped_storage())] = _Storage(nodes)
         self._known[id(tensor)] = _KnownTensor(ref(tensor), nodes, len(storage.writes) if storage else 0)
 
     def share(self, view: Tensor, base: Tensor) -> bool:
-        """Say that a tensor shows some bytes of another one, if it does: what others wrote to is told apart."""
+        """Record a tensor as a view of another, if it is one, so that writes elsewhere are told apart."""
         storage, known = self._storage_of(view), self._known.get(id(base))
         if storage is None or storage is not self._storage_of(base) or known is None:
             return False
@@ -164,7 +164,7 @@ class Origins:
         return True
 
     def write(self, tensor: Tensor, nodes: Nodes) -> None:
-        """Say who has just written to a tensor in place: every other one that shares its bytes sees it."""
+        """Record an in-place write to a tensor, which every tensor that shares its bytes sees."""
         storage = self._storage_of(tensor)
         if storage is not None:
             storage.writes.append((_extent(tensor), nodes))
@@ -179,7 +179,7 @@ def _has_storage(tensor: Tensor) -> bool:
         return False
     try:
         tensor.untyped_storage()
-    except (RuntimeError, NotImplementedError):  # a class of somebody's own, which may have none
+    except (RuntimeError, NotImplementedError):  # a custom class of tensors may have none
         return False
     return True
 
@@ -196,7 +196,7 @@ def _extent(tensor: Tensor) -> _Extent:
 
 
 def _own_tensors(model: nn.Module) -> Iterable[Tensor]:
-    """Give what a model holds before it is run: parameters, buffers, and tensors that are plain attributes."""
+    """Yield the tensors a model holds before a run: parameters, buffers, and tensors that are plain attributes."""
     yield from model.parameters()
     yield from model.buffers()
     for module in model.modules():
@@ -206,7 +206,7 @@ def _own_tensors(model: nn.Module) -> Iterable[Tensor]:
                 yield from (tensor for _, tensor in tensors_in(value))
 
 
-# They give what they are given: in another place, or a part of it, or for Python to look at.
+# They return their input: moved, or a part of it, or for Python to inspect.
 _QUIET = frozenset(
     {
         "__get__",
@@ -222,7 +222,7 @@ _QUIET = frozenset(
     }
     | {"copy_", "view_as", "__iter__", "unbind", "requires_grad_", "__deepcopy__", "size", "numel", "dim"}
 )
-_FILLING = frozenset({"copy_", "fill_", "zero_"})  # of what they write to nothing is left
+_FILLING = frozenset({"copy_", "fill_", "zero_"})  # which overwrite all of their target
 _LEAVING = frozenset({"item", "numpy", "tolist", "__array__", "__float__", "__int__"})
 
 
@@ -231,9 +231,9 @@ class _OpenCall:
     """A call that is running.
 
     Attributes:
-        given: where the tensors came from that it was called with.
-        before: these tensors, and how often each had been written to.
-        operations: what it has computed itself.
+        given: origins of its input tensors.
+        before: these tensors, with their version counters.
+        operations: those computed directly in it.
     """
 
     call: Call
@@ -248,7 +248,7 @@ class _OpenCall:
 
 @dataclass(slots=True)
 class _Operation:
-    """`root`: the call, joint or input whose flow it works on; of a joint itself."""
+    """`root`: the call, joint or input whose flow it works on; a joint is its own."""
 
     names: list[str]
     inside: int
@@ -259,15 +259,15 @@ class _Operation:
 
 
 class FlowRecorder(Intervention):
-    """Follows tensors from call to call. It is an observer and an intervention of one session, and `mode` is open
-    while that runs: a layer that returns the very tensor it was given, as a dropout does, has to return another
-    object with the same values, as nobody could tell the two from each other afterwards."""
+    """Follows tensors from call to call, as observer and intervention of one session; open `mode` while it runs.
+
+    A layer that returns its input tensor, as a dropout does, returns a view instead, to tell the two apart."""
 
     def __init__(self, model: nn.Module) -> None:
         self.mode = Functions(self.see)
         self._origins = Origins(model)
         self._open: list[_OpenCall] = []
-        self._around: list[int] = []  # of every call, the order of the call it was made in
+        self._around: list[int] = []  # of every call, the order of its parent call
         self._operations: dict[Node, _Operation] = {}
         self._into: dict[Node, dict[Node, None]] = {}
         self._owner: dict[Node, Node] = {}  # of operations inside an innermost call, that call
@@ -292,7 +292,7 @@ class FlowRecorder(Intervention):
         return args, kwargs
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
-        if torch.is_grad_enabled():  # what a backward pass goes through is left alone
+        if torch.is_grad_enabled():  # do not change what a backward pass goes through
             return output
         same = {id(tensor) for tensor, n in self._open[call.depth].before if version_of(tensor) == n}
 
@@ -318,7 +318,7 @@ class FlowRecorder(Intervention):
         self._last = None
 
     def see(self, name: str, given: list[Tensor], written: list[Tensor], result: Any) -> None:
-        """Look at a function that was called: what it was given, which of that it wrote to, and what it gave."""
+        """Record a function call: its input tensors, those it wrote to, and its result."""
         if not self._open:
             return
         made = [one for one in tensors_among(result) if not any(one is tensor for tensor in given)]
@@ -338,7 +338,7 @@ class FlowRecorder(Intervention):
             self._operations[node].shapes = tuple(tuple(one.shape) for one in shown)
 
     def flow(self) -> Flow:
-        """Return what was seen; of a forward that raised, up to the call that did."""
+        """Return the recorded flow; of a forward that raised, up to that call."""
         for opened in self._open[-1:]:
             if opened.call.order not in self._around:
                 self._absorb(opened)
@@ -361,7 +361,7 @@ class FlowRecorder(Intervention):
         )
 
     def _operate(self, name: str, sources: Nodes) -> Nodes:
-        """Return the node of what a function computes from these; of constants it makes constants."""
+        """Return the node of a function of these sources; constants give constants."""
         roots = {self._root(source) for source in sources}
         if not sources or (len(roots) == 1 and name in _QUIET):
             return sources
@@ -400,7 +400,7 @@ class FlowRecorder(Intervention):
         into.update(dict.fromkeys(sorted(sources - {target})))
 
     def _absorb(self, opened: _OpenCall) -> None:
-        """Make what an innermost call has computed a part of the call."""
+        """Merge the operations of an innermost call into the call."""
         inner = set(opened.operations)
         for node in opened.operations:
             self._owner[node] = opened.node

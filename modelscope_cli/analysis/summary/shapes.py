@@ -1,4 +1,4 @@
-"""`summary`: the layers of a model, what goes through them and what they cost."""
+"""`summary`: the layers of a model, their shapes and their cost."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredStructure:
-    """What one pass showed.
+    """The structure of a model in one pass.
 
     Attributes:
         layers: in execution order, one row per call; one for a layer never called, where the module tree has it.
         uncounted_ops: operators without a FLOP formula, with how often they ran.
         error: what the forward raised; the rows are those up to it.
-        flow: whose output goes where, if asked for.
+        flow: the data flow, if requested.
     """
 
     layers: tuple[LayerShape, ...]
@@ -49,10 +49,10 @@ class _Visit:
 
 
 class _ShapeObserver(Observer):
-    """Notes shapes on the way in, so that they are there for a layer that raises, and costs on the way out.
+    """Records shapes on entry, so that a layer that raises has them, and costs on exit.
 
     Attributes:
-        flops_inside: of what was called in a part of the tree from outside of it, by the name of the part.
+        flops_inside: of calls into a part of the module tree from outside, by the name of the part.
     """
 
     def __init__(self, counter: FlopCounterMode) -> None:
@@ -79,7 +79,7 @@ class _ShapeObserver(Observer):
 
 
 def _around(name: str) -> list[str]:
-    """Return the names of what a layer is in, the model itself left out: `a` and `a.b` of `a.b.c`."""
+    """Return the names of the parents of a layer, except the model: `a` and `a.b` of `a.b.c`."""
     path = name.split(".")
     return [".".join(path[:n]) for n in range(1, len(path))]
 
@@ -91,7 +91,7 @@ def _shapes(value: Any) -> tuple[Shape, ...]:
 def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> MeasuredStructure:
     """Run the model once, on whichever device it is, and return its structure.
 
-    A forward that raises is not an error here: the rows up to it are returned with the error beside them.
+    If the forward raises, the rows up to there are returned with the error.
     """
     counter = _OperatorCounter(model)
     observer = _ShapeObserver(counter)
@@ -121,9 +121,9 @@ def _followers(model: nn.Module) -> "list[FlowRecorder]":
 
 
 def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
-    """Sort rows of the module tree as they ran.
+    """Sort rows of the module tree in execution order.
 
-    What was not called stands before what was called inside it, or else behind what it follows in the tree.
+    A layer that was not called comes before the calls inside it, or else after its predecessor in the tree.
     """
     places: list[tuple[int, int]] = []
     for n, row in enumerate(rows):
@@ -137,7 +137,7 @@ def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
 
 
 class _OperatorCounter(FlopCounterMode):
-    """Torch's counter, which also remembers the operators it knows no formula for, and whose tensors were used."""
+    """Torch's counter, which also records operators without a formula, and whose tensors were used."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(display=False)
@@ -157,8 +157,7 @@ class _OperatorCounter(FlopCounterMode):
 
 
 class _NoTracker:
-    """In the place of torch's: our own hooks know the modules, and its hooks refuse a parameter as an argument of a
-    module where no gradient is recorded."""
+    """Replaces torch's module tracker, whose hooks refuse a parameter as an argument without gradients."""
 
     parents = frozenset({"Global"})
 
@@ -184,7 +183,7 @@ def _rows(
     layer: Layer, module: nn.Module, observer: _ShapeObserver, reasons: dict[str, str]
 ) -> Iterator[LayerShape]:
     parameters = list(module.parameters())
-    own: dict[str, Any] = {
+    columns: dict[str, Any] = {
         "name": layer.name,
         "type": layer.type,
         "depth": layer.depth,
@@ -193,13 +192,13 @@ def _rows(
         "params": sum(p.numel() for p in parameters),
         "trainable_params": sum(p.numel() for p in parameters if p.requires_grad),
     }
-    found = observer.visits.get(layer.name, [])
-    for visit in found:
+    visits = observer.visits.get(layer.name, [])
+    for visit in visits:
         yield LayerShape(
-            **own,
+            **columns,
             order=visit.call.order,
             call=visit.call.index,
-            calls=len(found),
+            calls=len(visits),
             executed=True,
             input_shapes=visit.inputs,
             output_shapes=visit.outputs,
@@ -207,9 +206,9 @@ def _rows(
             flops=max(visit.flops, 0),
             output_bytes=visit.output_bytes,
         )
-    if not found:
+    if not visits:
         yield LayerShape(
-            **own,
+            **columns,
             order=None,
             call=0,
             calls=0,
@@ -226,10 +225,10 @@ def _rows(
 def _reasons(
     model: nn.Module, visits: dict[str, list[_Visit]], used: set[str], error: ForwardError | None
 ) -> dict[str, str]:
-    """Say why layers were not called, by name, where that can be known."""
+    """Return why layers were not called, by name, where known."""
     if error is not None:
         return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
-    part = {around for name in (*visits, *used) for around in _around(name)}  # of which something takes part
+    part = {around for name in (*visits, *used) for around in _around(name)}  # used in part
     reasons = dict.fromkeys(part, INSIDE) | dict.fromkeys(used, USED)
     for name, parent in model.named_modules():
         children = {f"{name}.{child}" if name else child for child, _ in parent.named_children()}
@@ -255,7 +254,7 @@ def _totals(
     model: nn.Module, rows: list[LayerShape], visits: dict[str, list[_Visit]], flops: int
 ) -> SummaryTotals:
     parameters, buffers = list(model.parameters()), list(model.buffers())
-    seen = [visit for found in visits.values() for visit in found]
+    all_visits = [visit for found in visits.values() for visit in found]
     return SummaryTotals(
         params=rows[0].params,
         trainable_params=rows[0].trainable_params,
@@ -263,9 +262,9 @@ def _totals(
         buffer_bytes=_bytes(buffers),
         macs=flops // 2,
         flops=flops,
-        activation_bytes=sum(visit.output_bytes for visit in seen if visit.is_innermost),
+        activation_bytes=sum(visit.output_bytes for visit in all_visits if visit.is_innermost),
         layers=len({row.name for row in rows}),
-        calls=len(seen),
+        calls=len(all_visits),
     )
 
 

@@ -1,4 +1,4 @@
-"""`summary`: the layers of a model with shapes and costs, without data where that works, else for real."""
+"""`summary`: the layers of a model with shapes and costs, on the meta device if possible, else with values."""
 
 import math
 import shlex
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-_FORWARDS = 5  # that are timed, behind one that is not
+_FORWARDS = 5  # timed, after a warm-up
 _Key = tuple[str, int]
 
 
 def check_measured(measure: Sequence[str], model: ModelRequest | None = None) -> None:
-    """Refuse what cannot be measured, and weights or a device of a model that is not run with values."""
+    """Refuse unknown columns, and weights or a device of a model that is not run with values."""
     for one in measure:
         check_choice("measured column", one, MEASURED)
     if model is None or measure:
@@ -62,7 +62,7 @@ def check_measured(measure: Sequence[str], model: ModelRequest | None = None) ->
 
 
 def about_values(loaded: LoadedModel, measure: Sequence[str]) -> tuple[Notice, ...]:
-    """Warn where values are measured of a model that was given none but random weights."""
+    """Warn if values of random weights are measured."""
     is_known = any(warning.code == "random_weights" for warning in loaded.warnings)
     is_random = loaded.info.weights.resolved == "random" and any(True for _ in loaded.module.parameters())
     if not is_random or is_known or not {"zero", "gradient"} & set(measure):
@@ -81,10 +81,8 @@ def with_measured(
     measure: Sequence[str],
     progress: Progress,
 ) -> tuple[LayerShape, ...]:
-    """Return rows with what was asked for: the time of the first batch, and what `stats` and `grads` say of the
-    same input.
-    """
-    found: dict[_Key, dict[str, float]] = defaultdict(dict)
+    """Return rows with the requested columns: time of the first batch, `stats` and `grads` of the same input."""
+    measured: dict[_Key, dict[str, float]] = defaultdict(dict)
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
             if one == "time":
@@ -94,16 +92,16 @@ def with_measured(
                 field = "zero_fraction" if one == "zero" else "grad_norm"
                 values = (_zeros if one == "zero" else _gradients)(loaded, given)
             for key, value in values.items():
-                found[key][field] = value
+                measured[key][field] = value
             step()
-    return tuple(replace(row, **found.get((row.name, row.call), {})) for row in rows)  # type: ignore[arg-type]
+    return tuple(replace(row, **measured.get((row.name, row.call), {})) for row in rows)  # type: ignore[arg-type]
 
 
 def measure_times(model: nn.Module, args: Arguments) -> dict[_Key, float]:
-    """Return the milliseconds of every call with everything in it: the median of some forwards behind a first one.
+    """Return the milliseconds of every call, children included: the median of forwards after a warm-up.
 
-    An accelerator is waited for before and after every call, so that its work counts where it belongs; that, and
-    the hooks of what is inside, is in the times of the layers around.
+    An accelerator is synchronised before and after every call; that, and the hooks of the children, is included in
+    the times of the parents.
     """
     timer = _Timer(_devices(model))
     with HookSession(model, [timer]) as session:
@@ -115,7 +113,7 @@ def measure_times(model: nn.Module, args: Arguments) -> dict[_Key, float]:
 
 
 class _Timer(Observer):
-    """Notes how long every call takes."""
+    """Records how long every call takes."""
 
     def __init__(self, accelerators: Sequence[torch.device]) -> None:
         self.times: dict[_Key, list[float]] = defaultdict(list)
@@ -170,7 +168,7 @@ def _every_layer(loaded: LoadedModel) -> tuple[str, ...]:
     return (f"type:{model.type}", *(["*"] if inner else []))
 
 
-# Proposals and anchors depend on the values in the picture, which a tensor without data does not have.
+# Proposals and anchors depend on the values in the image, which a tensor without data does not have.
 _NEEDS_VALUES = frozenset({"detection"})
 
 
@@ -208,20 +206,20 @@ def summary(
     """
     invoked = invocation()
     progress = progress or SILENT
-    said = cast(Keywords, keywords)
-    given = to_inputs((inputs, *more) if more else inputs, said)
+    model_keywords = cast(Keywords, keywords)
+    python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_patterns(freeze)
     if isinstance(model, LoadedModel | nn.Module):
-        refuse_idle({**said, "weights": "auto" if weights == "none" else weights})
+        refuse_idle({**model_keywords, "weights": "auto" if weights == "none" else weights})
         check_measured(measure)
         loaded = model if isinstance(model, LoadedModel) else describe_module(model)
-        measured = _measure(loaded, given, frozen, flow, progress)
+        measured = _measure(loaded, python_inputs, frozen, flow, progress)
     else:
-        model = as_request(model, cast(ModelKeywords, {**said, "weights": weights}))
+        model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
         check_measured(measure, model)
-        seen = _measure_for_real if measure else _measure_named
-        measured = seen(model, given, frozen, flow, progress)
-    if not isinstance(model, LoadedModel):  # who loaded it has been told
+        measure_model = _measure_for_real if measure else _measure_named
+        measured = measure_model(model, python_inputs, frozen, flow, progress)
+    if not isinstance(model, LoadedModel):  # its notes were printed when it was loaded
         for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
@@ -231,10 +229,10 @@ def summary(
         progress.note(note)
     for warning in warnings:
         progress.warn(warning.message)
-    seed = given.request.seed
+    seed = python_inputs.request.seed
     error = structure.error
     if measure and error is None:
-        rows = with_measured(rows, loaded, given, opened, measure, progress)
+        rows = with_measured(rows, loaded, python_inputs, opened, measure, progress)
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, warnings, invoked),
         layers=rows,
@@ -251,7 +249,7 @@ def summary(
 
 @dataclass(frozen=True, slots=True)
 class _Measured:
-    """A model, what it was run on, and what the run showed."""
+    """A model, its inputs, and its structure."""
 
     loaded: LoadedModel
     inputs: Inputs
@@ -261,14 +259,13 @@ class _Measured:
 def _measure_named(
     request: ModelRequest, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
-    """Build a model without data and run it; for real, with a warning, where that cannot be."""
+    """Build a model on the meta device and run it; with values, and a warning, if that fails."""
     loaded = load_skeleton(request)
     if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
         loaded = _for_real(request, f"{loaded.family} models decide their shapes from values")
     measured = _measure(loaded, given, freeze, with_flow, progress)
     error = measured.structure.error
-    # torchvision's models all run on meta, so what they raise there is the truth; other code may just need
-    # values, which only a second try can tell.
+    # torchvision's models all run on meta, so their errors are real; other code may just need values.
     may_need_values = loaded.device.type == "meta" and loaded.info.source != "zoo"
     if error is not None and may_need_values and not _is_about_shapes(error):
         loaded = _for_real(request, str(error.__cause__).partition("\n")[0])
@@ -277,10 +274,10 @@ def _measure_named(
 
 
 def _is_about_shapes(error: ForwardError) -> bool:
-    """Tell what a forward raises with values as well, so that nobody has to wait for it twice.
+    """Whether a forward raises with values as well, so that it need not run twice.
 
-    Where values are missing, torch says so of the meta device; a model's own checks of its input raise one of
-    these, and Python a TypeError where an argument is missing.
+    If values are missing, torch's message names the meta device; a model's own checks of its input raise one of
+    these, and Python a TypeError if an argument is missing.
     """
     cause, text = error.__cause__, str(error.__cause__)
     if isinstance(cause, TypeError):
@@ -306,7 +303,7 @@ def _measure_for_real(
 def _measure(
     loaded: LoadedModel, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
 ) -> _Measured:
-    # Nothing of the user's own runs under the stand-ins.
+    # No user code runs under the stand-ins.
     with without_dynamo() if loaded.info.source == "zoo" else nullcontext():
         inputs = open_for(given, loaded, SILENT)
         args = first_of(inputs, loaded).args

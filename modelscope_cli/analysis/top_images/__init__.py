@@ -1,1 +1,1 @@
-"""Which images fire each channel of a layer most, in the middle and least."""
+"""The images that activate each channel of a layer most, in the middle and least."""

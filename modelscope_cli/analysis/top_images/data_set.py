@@ -1,4 +1,4 @@
-"""`featuremaps --top-images`: from a model and a data set to the record and the sheets."""
+"""`featuremaps --top-images`: the record and the sheets for a data set."""
 
 from collections import defaultdict
 
@@ -19,7 +19,7 @@ Crops = dict[ChannelImage, Image.Image]
 
 
 def cut_crops(inputs: Inputs, layer: LayerImages, side: int) -> Crops:
-    """Return for every image that is shown of a layer what its place sees, `side` pixels on its long side.
+    """Return the receptive field crop of every image shown for a layer, `side` pixels on its long side.
 
     Only the blocks that hold such images are decoded, each once.
     """
@@ -40,14 +40,14 @@ def cut_crops(inputs: Inputs, layer: LayerImages, side: int) -> Crops:
 
 
 def _cut(picture: Tensor, box: tuple[int, int, int, int], side: int) -> Image.Image:
-    """Cut out a box; an empty one, of what sees padding alone, is a single pixel of the corner next to it."""
+    """Crop a box; an empty one, in padding alone, becomes the pixel of the nearest corner."""
     height, width = picture.shape[-2:]
     left, top = min(max(box[0], 0), width - 1), min(max(box[1], 0), height - 1)
     right, bottom = max(min(box[2], width), left + 1), max(min(box[3], height), top + 1)
     crop = Image.fromarray(picture[:, top:bottom, left:right].permute(1, 2, 0).contiguous().numpy(), "RGB")
     scale = side / max(crop.size)
     size = (max(round(crop.width * scale), 1), max(round(crop.height * scale), 1))
-    # Few pixels are shown as the pixels they are.
+    # Few pixels are enlarged without interpolation.
     return crop.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS)
 
 
@@ -56,15 +56,15 @@ def rank_data_set(
 ) -> FeatureMapsRecord:
     """Go through all images once, and draw sheets where there is a folder for them."""
     subject.bind()
-    found, n_sampled = find_top_images(subject, selection, k, choice)
-    never = subject.uncalled(selection, [one.layer.name for one in found])
+    layers, n_sampled = find_top_images(subject, selection, k, choice)
+    never = subject.uncalled(selection, [one.layer.name for one in layers])
     hooks = subject.conclude()
-    if not any(one.channels for one in found):
-        rows = [one.layer for one in found]
+    if not any(one.channels for one in layers):
+        rows = [one.layer for one in layers]
         raise nothing_to_draw(rows, never, False, subject.loaded.info.name)
     record = FeatureMapsRecord(
         run=subject.run(),
-        maps=tuple(one.layer for one in found),
+        maps=tuple(one.layer for one in layers),
         contact_sheet=None,
         out_dir=results.path,
         not_called=never,
@@ -72,9 +72,9 @@ def rank_data_set(
         top_images=k,
         images=subject.inputs.n_images,
         sampled=n_sampled,
-        channels=tuple(row for one in found for row in one.channels),
+        channels=tuple(row for one in layers for row in one.channels),
     )
-    by_layer = {one.layer: one for one in found}
+    by_layer = {one.layer: one for one in layers}
     with results.open() as stage:
         if stage is not None:
             record = figures_of("featuremaps").save_sheets(

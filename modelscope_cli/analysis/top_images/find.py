@@ -1,4 +1,4 @@
-"""`featuremaps --top-images`: go through a data set once, and say which images fire each channel."""
+"""`featuremaps --top-images`: find the images that activate each channel, in one pass over a data set."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -44,18 +44,18 @@ class LayerImages:
 def find_top_images(
     subject: Subject, selection: Selection, k: int, choice: ChannelChoice
 ) -> tuple[list[LayerImages], int]:
-    """Return what fires the channels of the selected outputs, in execution order, and how many images were sampled.
+    """Return the top images of the selected outputs, in execution order, and the number of images sampled.
 
     Args:
         k: images in each of the three groups.
-        choice: of the channels that are shown; strong is one whose largest values have the largest mean.
+        choice: of the channels that are shown; strength is the mean of the largest values.
     """
     if subject.inputs.make_blocks is None or not subject.first.names:
         raise UsageError("--top-images needs images to rank", "modelscope featuremaps ... IMAGES")
-    seen = TopImages(selection, k, subject.seed)
+    observer = TopImages(selection, k, subject.seed)
     session = HookSession(
         subject.loaded.module,
-        [seen],
+        [observer],
         wanted=selection.wanted,
         names=selection.names,
         interventions=subject.bound.interventions,
@@ -63,13 +63,13 @@ def find_top_images(
     with session:
         for batch in subject.track(subject.inputs, "images"):
             if batch.n_images:
-                seen.begin(batch)
+                observer.begin(batch)
                 session.run(batch.args)
-    fields = _Fields(subject, set(seen.watched))
-    ordered = sorted(seen.watched.values(), key=lambda one: one.call.order)
-    found = [_OutputRows(seen, fields, one).read(choice) for one in ordered]
+    fields = _Fields(subject, set(observer.watched))
+    ordered = sorted(observer.watched.values(), key=lambda one: one.call.order)
+    layers = [_OutputRows(observer, fields, one).read(choice) for one in ordered]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
-    return found, sampled
+    return layers, sampled
 
 
 class _Fields:
@@ -103,7 +103,7 @@ class _Fields:
 
 
 class _OutputRows:
-    """Reads the rows of one output from what was ranked."""
+    """Builds the rows of one output from its ranking."""
 
     def __init__(self, seen: TopImages, fields: _Fields, watched: RankedOutput) -> None:
         self._seen = seen
@@ -169,7 +169,7 @@ class _OutputRows:
             yield ChannelImage(image.name, value, place, box)
 
     def _note(self, rows: Sequence[ChannelImages]) -> str:
-        """Say how much of the image a value sees, and which channels never fire."""
+        """Describe the receptive field of a value, and the channels that never fire."""
         first = self._fields.of_first(self._watched.key)
         height, width = first.largest()
         is_whole = height >= first.size[0] and width >= first.size[1]

@@ -1,4 +1,4 @@
-"""Watch a model go through a data set, and rank the images by what they make of each channel."""
+"""Rank the images of a data set by their values in each channel."""
 
 import hashlib
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ class TopValues:
     Attributes:
         values: float32 or float64: the largest value of the channel anywhere in the image.
         images: int64, the number of the image; the order of numbers is that of the list.
-        places: int64, where in the output, as an index over all its places.
+        places: int64, position in the output, as a flat index.
     """
 
     values: Tensor
@@ -51,7 +51,7 @@ class TopValues:
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """What is known of the channels of one output after some images. Two of them merge in any order to the same.
+    """The ranking of images for the channels of one output; merging is commutative.
 
     Attributes:
         k: images to keep at each end.
@@ -129,8 +129,7 @@ class Ranking:
 
 
 def key_of(name: str, seed: int) -> int:
-    """Return what decides whether an image is sampled: a hash of its name, so that neither the order nor the batch
-    nor the number of processes matters."""
+    """Return the sampling key of an image: a hash of its name, independent of order, batch and processes."""
     digest = hashlib.sha256(f"{seed}\0{name}".encode(errors="surrogateescape")).digest()
     return int.from_bytes(digest[:7])
 
@@ -142,7 +141,7 @@ _MOST_SEEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class RankedImage:
-    """An image: its number in the list, its file, the block it lies in, and the shapes of that block's inputs."""
+    """An image: its number in the list, its file, its block, and the shapes of that block's inputs."""
 
     number: int
     name: str
@@ -171,7 +170,7 @@ class RankedOutput:
         return self.call.name, self.call.index, self.output
 
     def place(self, index: int, shape: Shape) -> Shape:
-        """Return the coordinates of a place of an output of this shape, by its index over all places."""
+        """Return the coordinates of a position in an output of this shape, by its flat index."""
         sides = [side for dim, side in enumerate(shape) if dim != self.channel_dim]
         return tuple(int(one) for one in torch.unravel_index(torch.tensor(index), sides)) if sides else ()
 
@@ -182,7 +181,7 @@ class RankedOutput:
 
 
 class TopImages(Observer):
-    """Ranks, for every output that is meant, the images by the largest value of each channel.
+    """Ranks, for every selected output, the images by the largest value of each channel.
 
     Args:
         k: images to keep at each end.
@@ -206,7 +205,7 @@ class TopImages(Observer):
         self._most_seen = _MOST_SEEN
 
     def begin(self, batch: Batch) -> None:
-        """Take note of whose images the next forward is over."""
+        """Set the images of the next forward."""
         self._numbers = list(batch.numbers)
         self._keys = [key_of(name, self._seed) for name in batch.names]
         shapes = shapes_of(batch.args)
@@ -216,7 +215,7 @@ class TopImages(Observer):
         self._forget()
 
     def image(self, number: int) -> RankedImage:
-        """Return an image that is kept somewhere."""
+        """Return an image that some ranking keeps."""
         return self._seen[number]
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
@@ -241,11 +240,11 @@ class TopImages(Observer):
         if watched.problem is not None:
             return
         values, places = largest(tensor, dim)
-        found = Ranking.of(self._k, self._numbers, self._keys, values, places)
-        watched.ranking = watched.ranking.merge(found) if watched.ranking is not None else found
+        ranking = Ranking.of(self._k, self._numbers, self._keys, values, places)
+        watched.ranking = watched.ranking.merge(ranking) if watched.ranking is not None else ranking
 
     def _forget(self) -> None:
-        """Forget the images that are kept nowhere; looking is put off until it is worth it."""
+        """Forget the images that no ranking keeps, once there are many."""
         if len(self._seen) < self._most_seen:
             return
         kept = {n for one in self.watched.values() if one.ranking for n in one.ranking.numbers()}
@@ -255,7 +254,7 @@ class TopImages(Observer):
 
 
 def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
-    """Return the largest value of each channel in each image and the index of the first place that has it.
+    """Return the largest value of each channel in each image and the index of its first position.
 
     Args:
         tensor: `(N, ...)` with channels in dimension `dim`.
@@ -278,7 +277,7 @@ def _why_not(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
 
 
 class FieldsOfOutputs(Observer):
-    """Notes the receptive field of every output that is meant, for the first image of one run."""
+    """Records the receptive field of every selected output, for the first image of one run."""
 
     def __init__(self, fields: ReceptiveFields, wanted: set[Output]) -> None:
         self.found: dict[Output, Field] = {}

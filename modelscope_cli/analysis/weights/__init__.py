@@ -1,1 +1,1 @@
-"""What a checkpoint holds, its values, and writing them elsewhere."""
+"""The contents of a checkpoint, their statistics, and conversion to safetensors."""

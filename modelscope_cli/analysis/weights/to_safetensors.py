@@ -23,7 +23,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
     """Refuse what safetensors cannot hold, before anything is written.
 
     Args:
-        is_whole: all the tensors are wanted, so none may be left behind.
+        is_whole: all tensors are converted, so none may be left out.
     """
     path, typed = contents.path, shlex.quote(str(contents.path))
     for tensor in tensors:
@@ -42,7 +42,7 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
 def write_safetensors(
     path: Path, tensors: Sequence[TensorEntry], metadata: dict[str, str], track: Track
 ) -> None:
-    """Write tensors, contiguous; what shares its storage is written for each name."""
+    """Write tensors, contiguous; shared storage is written for each name."""
     # The widest first, so that each begins at a multiple of its own width.
     tensors = sorted(tensors, key=lambda tensor: (-BITS[tensor.dtype], tensor.name))
     header = _header(tensors, metadata)
@@ -59,7 +59,7 @@ def _header(tensors: Sequence[TensorEntry], metadata: dict[str, str]) -> bytes:
     at = 0
     for tensor in tensors:
         form = safetensors_form(tensor)
-        assert form is not None  # `check_convertible` has asked
+        assert form is not None  # refused by `check_convertible`
         document[tensor.name] = {
             "dtype": form[0],
             "shape": form[1],

@@ -1,4 +1,4 @@
-"""`weights`: what a checkpoint holds, what loading it would run, and writing its tensors elsewhere."""
+"""`weights`: describe a checkpoint, scan it for code, and convert it to safetensors."""
 
 import contextlib
 import gc
@@ -79,7 +79,7 @@ def _with_stats(row: TensorRow, entry: TensorEntry, file: IO[bytes] | None) -> T
 
 
 def _moments(values: Tensor) -> Moments:
-    """Reduce a tensor; where it is small, starting to is what costs, and float64 in few calls does the same."""
+    """Reduce a tensor; a small one in few calls in float64, as overhead dominates."""
     n = values.numel()
     if 0 < n <= _SMALL and not values.is_complex():
         x = values.reshape(-1).to(torch.float64)
@@ -93,12 +93,12 @@ def _moments(values: Tensor) -> Moments:
 
 
 def _as_numbers(values: Tensor) -> Tensor:
-    """Torch computes with few dtypes; the others fit a wider one."""
+    """Cast dtypes that torch cannot compute with to a wider one."""
     if values.dtype in _PLAIN or values.is_complex():
         return values
     try:
         return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
-    except RuntimeError as error:  # of float4 and the like it has the bytes, and no arithmetic
+    except RuntimeError as error:  # torch has no arithmetic for float4 and the like
         raise TypeError(f"no statistics of {dtype_name(values.dtype)}") from error
 
 
@@ -144,8 +144,6 @@ def weights(
         rows = describe_tensors(tensors)
         totals = total_weights(contents, tensors, rows)
     if stats:
-        pass
-
         rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
     if target is not None:
         _convert(contents, tensors, target, progress, is_whole=not layer)
@@ -192,15 +190,15 @@ def scan(
         raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
     files = list(files_below(top)) if top.is_dir() else [top]
     progress = progress or SILENT
-    found = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
-    for safety in found:
+    results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
+    for safety in results:
         tell_allowed(safety, progress)
-    return ScanRecord(versions(), invocation().argv, str(top), found, fail_on)
+    return ScanRecord(versions(), invocation().argv, str(top), results, fail_on)
 
 
 @contextlib.contextmanager
 def _collecting_later() -> Iterator[None]:
-    """Pause the collector of garbage, which goes through a million rows again and again while they are made."""
+    """Pause garbage collection, which would scan a million rows repeatedly while they are built."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -211,7 +209,7 @@ def _collecting_later() -> Iterator[None]:
 
 
 def _read(path: Path, key: str | None, allow: Sequence[str]) -> tuple["Contents", Safety]:
-    """Look for code and read the headers; what is found is told also where nothing can be read."""
+    """Scan for code and read the headers; an error carries the result of the scan."""
     try:
         with _collecting_later():
             contents = read_contents(path, key)
@@ -288,13 +286,13 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
         return tuple(tensors)
     wanted: set[str] = set()
     for pattern in patterns:
-        found = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
-        if not found:
+        matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
+        if not matches:
             near = nearest(pattern, _prefixes(tensor.name for tensor in tensors))
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
             first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        wanted |= found
+        wanted |= matches
     return tuple(tensor for tensor in tensors if tensor.name in wanted)
 
 
@@ -324,18 +322,18 @@ def total_weights(
     contents: Contents, tensors: Sequence[TensorEntry], rows: Sequence[TensorRow]
 ) -> WeightTotals:
     """Add up the rows; a tensor with several names counts once."""
-    own = [row for row in rows if row.shared_with is None]
+    unshared = [row for row in rows if row.shared_with is None]
     of_dtype: dict[str, list[TensorRow]] = {}
-    for row in own:
+    for row in unshared:
         of_dtype.setdefault(row.dtype, []).append(row)
     by_dtype = {
         dtype: DtypeTotal(len(some), sum(row.numel for row in some), sum(row.bytes for row in some))
         for dtype, some in of_dtype.items()
     }
     return WeightTotals(
-        tensors=len(own),
-        numel=sum(row.numel for row in own),
-        bytes=sum(row.bytes for row in own),
+        tensors=len(unshared),
+        numel=sum(row.numel for row in unshared),
+        bytes=sum(row.bytes for row in unshared),
         storage_bytes=sum(storage.nbytes for storage in {tensor.storage for tensor in tensors} if storage)
         + sum(tensor.nbytes for tensor in tensors if tensor.chunks),
         file_bytes=sum(file.stat().st_size for file in contents.files),
@@ -356,8 +354,8 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _prefixes(names: Iterable[str]) -> set[str]:
-    found: set[str] = set()
+    prefixes: set[str] = set()
     for name in names:
         parts = name.split(".")
-        found |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
-    return found
+        prefixes |= {".".join(parts[:n]) for n in range(1, len(parts) + 1)}
+    return prefixes
