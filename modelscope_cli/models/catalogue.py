@@ -1,4 +1,4 @@
-"""List what torchvision and timm publish about their models."""
+"""List torchvision's and timm's models with their published metadata."""
 
 from fnmatch import fnmatchcase
 
@@ -12,7 +12,7 @@ _TIMM = "timm:"
 
 
 def match_names(pattern: str | None) -> tuple[str, ...]:
-    """Return the names that contain `pattern`, or match it where it is a glob; after `timm:`, those of timm."""
+    """Return the names that contain `pattern` or match it as a glob; timm's after `timm:`."""
     if pattern is None:
         return model_names()
     names = model_names()
@@ -69,7 +69,7 @@ def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     for name in names:
         family = family_of(name)
         weights = default_weights(name)
-        # Detection models take images of any size, and resize them by themselves.
+        # Detection models take images of any size and resize them.
         shapes = natural_shapes(family, weights.transforms(), None, 1) if family != "detection" else ()
         entries.append(
             ModelEntry(

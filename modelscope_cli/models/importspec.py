@@ -1,6 +1,6 @@
-"""Import a model or function that `package.module:attr` or `path/to/file.py:attr` names.
+"""Import a model or function named by `package.module:attr` or `path/to/file.py:attr`.
 
-An error out of the user's code becomes one line: what, and where in their files.
+Errors in the user's code become one line: the message and its place in their files.
 """
 
 import ast
@@ -34,7 +34,7 @@ _OURS = Path(__file__).parents[1]
 
 
 def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
-    """Describe `error`, raised while `doing`, by its type, message and the innermost line of their code."""
+    """Describe `error`, raised while `doing`, by its type, message and the innermost line of user code."""
     message = in_one_line(error, 300)
     what = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
@@ -63,10 +63,10 @@ def _is_library(filename: str) -> bool:
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
-    """Refuse arguments that a builder does not take, or that are too few."""
+    """Refuse unknown or missing arguments of a builder."""
     try:
         signature = inspect.signature(found)
-    except (ValueError, TypeError):  # builtins without one: calling will tell
+    except (ValueError, TypeError):  # builtins without a signature: the call will fail
         return
     try:
         signature.bind(**kwargs)
@@ -85,7 +85,7 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
 def _factory_hint(
     found: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
 ) -> str | None:
-    """Name a function that makes what no command line can give, such as a config; None where all can be given."""
+    """Return a hint to write a function, if an argument such as a config cannot be typed; else None."""
     needed = next(
         (
             name
@@ -109,7 +109,7 @@ def _factory_hint(
 
 
 def _is_literal(annotation: Any) -> bool:
-    """Tell whether a value of this annotation can be typed; nothing is known of what has none."""
+    """Tell whether a value of this annotation can be typed on the command line; True without annotation."""
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     words = set(re.findall(r"[A-Za-z_.]+", name if isinstance(annotation, str | type) else str(annotation)))
     return annotation is inspect.Parameter.empty or all(
@@ -150,7 +150,7 @@ def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a builder's arguments; of those without one None."""
+    """Return the defaults of a builder's arguments; None for those without one."""
     return {
         name: None if one.default is one.empty else one.default for name, one in _parameters(builder).items()
     }
@@ -166,7 +166,7 @@ _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.
 
 
 def without_download(builder: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
-    """Name the argument that makes a builder download nothing, where a download failed; None if there is none."""
+    """Return the argument that avoids a failed download; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     if not any(_DOWNLOADERS & {*Path(frame.filename).parts} for frame in frames):
         return None
@@ -183,7 +183,7 @@ _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?
 
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Import what `spec` names and describe how to build it; an instance is taken as it is."""
+    """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
     module, found = _import(spec, seed)
     if _is_program(found):
         found = found.module()
@@ -232,12 +232,12 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
 
 
 def _is_program(made: Any) -> bool:
-    """Tell what `torch.export.export` returns, without importing it."""
+    """Tell whether this is an `ExportedProgram`, without importing torch.export."""
     return type(made).__name__ == "ExportedProgram" and type(made).__module__.startswith("torch.export")
 
 
 def import_object(spec: str, option: str) -> Any:
-    """Return the function that `package.module:attr` or `path/to/file.py:attr` names, as `option` was given it."""
+    """Return the function named by `package.module:attr` or `path/to/file.py:attr`, the value of `option`."""
     return _import(spec, seed=0, hint=lambda module: _suggest_function(module, spec, option))[1]
 
 
@@ -252,7 +252,7 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 
 
 def _refuse_python(spec: str) -> None:
-    """Refuse `net.py::Net`, as pytest has it, and the call `net.py:Net(num_classes=5)`."""
+    """Refuse pytest's `net.py::Net` and the call `net.py:Net(num_classes=5)`."""
     found = _CALLED.fullmatch(spec)
     if found is None or not (found["extra"] or found["call"]):
         return
@@ -296,7 +296,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
 
 
 def _is_guarded(path: Path) -> bool:
-    """Tell a file that can be imported without running as a script, or is none of those that could."""
+    """Tell whether a file can be imported without running as a script."""
     try:
         return "__main__" in path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -310,7 +310,7 @@ def _import_file(path: str, spec: str) -> ModuleType:
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)
-    # Private, so that `json.py:Net` hides nothing; registered, for dataclasses and pickle.
+    # A private name, so that `json.py:Net` shadows nothing; registered for dataclasses and pickle.
     name = f"_mscope_{file.stem}_{abs(hash(file.resolve())):x}"
     loading = importlib.util.spec_from_file_location(name, file)
     assert loading is not None  # a .py file has a loader
@@ -326,9 +326,9 @@ def _import_file(path: str, spec: str) -> ModuleType:
 
 
 def _package_of(file: Path) -> tuple[Path, str | None]:
-    """Return the folder to import from, and the name of the module in its package; None where it stands alone.
+    """Return the folder to import from, and the module's name in its package; None outside a package.
 
-    A file is taken as a part of a package where it imports from it: `from .parts import Block`.
+    A file belongs to a package if it has relative imports: `from .parts import Block`.
     """
     file = file.resolve()
     level = _relative_level(file)
@@ -344,16 +344,16 @@ def _package_of(file: Path) -> tuple[Path, str | None]:
 
 
 def _relative_level(file: Path) -> int:
-    """Return the most dots that stand before a name in the imports of a file; 0 where there are none."""
-    if not file.is_file():  # a pipe would never end
+    """Return the highest level of relative imports in a file; 0 without any."""
+    if not file.is_file():  # reading a pipe could block
         return 0
     try:
         return _most_dots(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
+    except (OSError, SyntaxError, ValueError):  # the import will report the error
         return 0
 
 
-@lru_cache(maxsize=8)  # one file is asked about several times, before it is imported and whenever it is run
+@lru_cache(maxsize=8)  # called several times per file
 def _most_dots(source: bytes) -> int:
     tree = ast.parse(source)
     return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
@@ -374,7 +374,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Not their import failing: the module that was typed, or a package on the way to it, is not there.
+        # The typed module or one of its parents is missing, rather than something it imports.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere from error
@@ -382,7 +382,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
         raise
-    except (ValueError, TypeError) as error:  # "", ".x": what import_module says of what is not a name
+    except (ValueError, TypeError) as error:  # from import_module for "" and ".x"
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
                 f"'{name}' is not a module to import (from '{spec}')", "--model FILE.py:NAME"
@@ -406,7 +406,7 @@ def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callabl
 
 
 def _suggest(module: ModuleType, spec: str) -> str:
-    """Name a model that is there, the one most like what was typed: a class or instance that the module defines."""
+    """Return a hint with the model (class or instance) that the module defines, nearest to `spec`."""
     where, _, typed = spec.rpartition(":")
     there = [
         name
@@ -420,7 +420,7 @@ def _suggest(module: ModuleType, spec: str) -> str:
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
-    """Name a function that is there and was written there."""
+    """Return a hint with a function that the module defines."""
     own = (
         name
         for name, value in vars(module).items()

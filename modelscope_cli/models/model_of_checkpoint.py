@@ -1,4 +1,4 @@
-"""Find out which model a checkpoint is of that was given as the model. Standard library."""
+"""Find the architecture of a checkpoint given as the model. Standard library."""
 
 import shlex
 from dataclasses import replace
@@ -21,18 +21,16 @@ from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
-# Below this share of fitting tensors the nearest model does not help.
+# Below this share of fitting tensors the nearest model is not suggested.
 _MIN_SCORE = 0.5
 _N_NAMED = 3
 
 
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
+    """Turn `--model FILE` into a model name and a checkpoint for it, with a note; return other requests unchanged.
 
-    What a `config.json` beside it says goes before names and shapes, for timm's and torchvision's look alike.
-
-    Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
-    stands in the request that is returned, and one that has it already is not read again.
+    A `config.json` next to the file takes precedence over names and shapes, as timm's and torchvision's look alike.
+    With `strict` off the nearest model is accepted. The returned request keeps the headers, which are read only once.
     """
     if not is_checkpoint(request.model):
         return request, ()
@@ -75,7 +73,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
 
 
 def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
-    """Take the one that the file is called after, as timm's own are, else the plainest."""
+    """Choose the candidate in the file's name, as timm names its files, else the plainest."""
     listed = " or ".join(candidates)
     if not timm_names():
         message = f"'{path}' seems to be {listed}, by its names and shapes, but timm is not installed"
@@ -91,7 +89,7 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
 
 
 def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Ask for a model of a hub; a model argument that was typed goes before what is described."""
+    """Request a hub model; typed model arguments override described ones."""
     check_hub(described.model)
     typed = {argument.partition("=")[0] for argument in request.model_args}
     model_args = tuple(
@@ -107,7 +105,7 @@ def _read_headers(path: Path, key: str | None) -> Headers:
 
 
 def differences(identified: Identified) -> str:
-    """Say what the nearest architecture has and the checkpoint has not, and the other way round."""
+    """Describe which tensors only the nearest architecture or only the checkpoint has."""
     kinds = {
         "missing": identified.missing,
         "unexpected": identified.unexpected,
@@ -121,7 +119,7 @@ def differences(identified: Identified) -> str:
 
 
 def _said(contents: Contents, identified: Identified) -> str | None:
-    """Take the name that the checkpoint gives itself, where the shapes allow it."""
+    """Return the architecture named in the checkpoint, if the shapes allow it."""
     for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
         if name in identified.candidates:
@@ -129,7 +127,7 @@ def _said(contents: Contents, identified: Identified) -> str | None:
     return None
 
 
-# What a file is that holds a program, and what would load it.
+# Formats that hold a program, and the code that loads them.
 _PROGRAMS = {
     TORCH_SCRIPT: ("a TorchScript archive", "torch.jit.load({file!r})"),
     TORCH_EXPORT: ("a program of torch.export", "torch.export.load({file!r}).module()"),
@@ -165,7 +163,7 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
 
 
 def _pickled_class(contents: Contents) -> str | None:
-    """Return the class of a model that was saved whole, by what loading it in full would import."""
+    """Return the class of a model saved whole, by the names that loading it would import."""
     if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
         return None
     classes = (name for name in contents.foreign if not name.startswith("torch."))
@@ -173,7 +171,7 @@ def _pickled_class(contents: Contents) -> str | None:
 
 
 def _builder_of(kind: str, path: Path) -> str:
-    """Return the options that name a class, as far as they are known."""
+    """Return the options that name a class, as far as known."""
     module, _, name = kind.rpartition(".")
     if module.startswith("ultralytics."):
         stem = path.stem if path.stem.startswith(("yolo", "rtdetr")) else "NAME"
