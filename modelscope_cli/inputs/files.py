@@ -149,8 +149,8 @@ class _Messages:
 def find_images(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
-    A folder is searched one level deep; without images of its own, its shards or the subfolders of a data set are
-    used. A glob may contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
+    Shards in a folder and its subfolders (one level) are searched only if it has no images of its own. A glob may
+    contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
     """
     messages = _Messages()
     return FoundImages(

@@ -22,7 +22,7 @@ EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
 
 
 def find_rule(typed: str, where: str) -> Rule:
-    """Return the rule of `check` with this code or name, of models or of data sets."""
+    """Return the rule of `check` with this code or name, for models or data sets."""
     return _find(typed, EVERY_RULE, f"in {where}")
 
 
@@ -36,10 +36,10 @@ def _find(typed: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
 def choose_rules(
     select: Iterable[str], ignore: Iterable[str], every: Sequence[Rule] = RULES
 ) -> tuple[Rule, ...]:
-    """Return the rules that codes, names or beginnings of codes (`MS2`) mean; no `select` means all.
+    """Return the rules selected by codes, names or code prefixes (`MS2`); no `select` means all.
 
     Args:
-        every: those that there are: of models, or of data sets.
+        every: all rules for models, or for data sets.
     """
     select, ignore = tuple(select), tuple(ignore)
     taken = match_rules(select, EVERY_RULE, "in --select") or every
@@ -55,10 +55,10 @@ def choose_rules(
 
 
 def match_rules(typed: Iterable[str], rules: Sequence[AnyRule], where: str = "") -> tuple[AnyRule, ...]:
-    """Return those of `rules` that codes, names or beginnings of codes mean, in the order of `rules`.
+    """Return the `rules` selected by codes, names or code prefixes, in their order.
 
     Args:
-        where: stands behind what was typed, in the error: `in --select`.
+        where: follows the typed word in the error: `in --select`.
     """
     codes = {code for one in typed for code in _codes(one, rules, where)}
     return tuple(rule for rule in rules if rule.code in codes)

@@ -1,4 +1,4 @@
-"""Read what `check` was asked for: `[tool.modelscope]` of a pyproject.toml, and flags, which win."""
+"""Read the settings of `check`: `[tool.modelscope]` of a pyproject.toml, overridden by flags."""
 
 import difflib
 import os
@@ -17,20 +17,20 @@ from modelscope_cli.rules.rule import Rule, read_threshold
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
-_NEAR = 0.85  # of two names: modelscop is, modelscan, another tool, is not
+_NEAR = 0.85  # similarity of names: above it modelscop, below it modelscan, another tool
 _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """What to judge, and what to make of it.
+    """Settings of `check`.
 
     Attributes:
-        thresholds: by code; those of the rules themselves where nothing is said.
-        baseline: file of the findings that are known; None without one.
-        project: the pyproject.toml that had a say; None where there is none.
-        allow: patterns of names that a checkpoint may name although they are not known: `timm.models.*`.
-        model, checkpoint, images: what is judged where nothing else is typed; files as seen from here.
+        thresholds: by code; the rules' own by default.
+        baseline: file of the known findings; None without one.
+        project: the pyproject.toml that was used; None without one.
+        allow: patterns of unknown names that a checkpoint may use: `timm.models.*`.
+        model, checkpoint, images: defaults for the command line; paths relative to the working folder.
     """
 
     select: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class CheckSettings:
     images: tuple[str, ...] = ()
 
     def rules(self, every: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
-        """Return the rules to judge, of those there are about models, or about data sets."""
+        """Return the selected rules out of `every`."""
         return choose_rules(self.select, self.ignore, every)
 
 
@@ -59,12 +59,12 @@ def read_settings(
     fail_on: str | None = None,
     baseline: Path | None = None,
 ) -> CheckSettings:
-    """Read the project's settings and let the flags override them; a threshold at a time.
+    """Read the project's settings, with flags overriding them, each threshold separately.
 
     Args:
-        folder: where the project is, or below; None for none.
+        folder: the project's folder or one below; None for no project.
         set_: `CODE=threshold` each, or thresholds by code.
-        budgets: by name of the option, `max-params` and so on.
+        budgets: by option name, such as `max-params`.
     """
     settings = _read_project(folder) if folder is not None else CheckSettings()
     if select:
@@ -96,7 +96,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _with(budget: str, select: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is selected and a budget beside it: who sets one wants it kept."""
+    """Return `select` with a budget's rule added: setting a budget selects it."""
     return (*select, budget) if select else ()
 
 
@@ -117,7 +117,7 @@ def _read_project(folder: Path) -> CheckSettings:
         return CheckSettings()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         script = f"import tomllib; tomllib.load(open({str(path)!r}, 'rb'))"
         hint = f"python -c {shlex.quote(script)}"
         reason = str(error).partition("; use sys.")[0]
@@ -137,7 +137,7 @@ def _read_project(folder: Path) -> CheckSettings:
 
 
 def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
-    """Refuse a table that is meant for us and has another name: `[tool.mscope]`, `[modelscope]`."""
+    """Refuse a misnamed table: `[tool.mscope]`, `[modelscope]`."""
     inner = [
         ((key, name), one)
         for key, own in document.items()
@@ -154,7 +154,7 @@ def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
 
 def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     where = f"[tool.modelscope] of '{path}'"
-    table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
+    table = {key.replace("_", "-"): value for key, value in table.items()}  # accept fail_on
     for key in table:
         if key not in _KEYS:
             message = with_nearest(f"unknown key '{key}' in {where}", key, _KEYS)
@@ -198,13 +198,13 @@ def _name(table: dict[str, Any], key: str, where: str, what: str, example: str) 
 
 
 def _is_file(folder: Path, model: str) -> bool:
-    """Tell a file, or what is in one (`net.py:Net`), from a name and from `package.module:attr`."""
+    """Tell whether a model is a file, or in one (`net.py:Net`), not a name or `package.module:attr`."""
     file, _, attribute = model.rpartition(":")
     return file.endswith(".py") if attribute and file else (folder / model).exists()
 
 
 def _from_here(folder: Path, name: str) -> str:
-    """Return a path that is written as seen from `folder`, as it is seen from where we are."""
+    """Turn a path relative to `folder` into one relative to the working folder."""
     return name if folder == Path.cwd() else os.path.relpath(folder / name)
 
 
