@@ -1,11 +1,11 @@
-"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Pure text work, standard library only.
+"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Text only, standard library.
 
 zero@layer3                   the outputs of layer3 become 0
 pre:add=10@linear             10 is added to the inputs of every linear layer
 zero[3,7]@conv1  [0..15]      only these channels
 pre:add=2(0)@fuse             only the first of several inputs
-grad:clamp=-1,1@conv          the gradients that arrive at convolutions are clamped
-call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature for that kind
+grad:clamp=-1,1@conv          the gradients at the outputs of convolutions are clamped
+call=path/to/hooks.py:fn@fc   a user's function, with PyTorch's signature for that kind
 
 Everything after the first `@` is a layer pattern.
 """
@@ -63,11 +63,11 @@ def _function(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an action takes.
+    """The arguments of an action.
 
     Attributes:
-        example: how it is written.
-        reads: one reader an argument; raises ValueError with what the text is, `not a number`.
+        example: its syntax.
+        reads: one parser per argument; raises ValueError with the reason, `not a number`.
     """
 
     example: str
@@ -97,7 +97,7 @@ _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
 
 
 def parse_range(part: str) -> Range:
-    """Return the first and the last channel of `7` or `10..20`."""
+    """Parse `7` or `10..20` to the first and last channel."""
     found = _RANGE.match(part)
     if not found:
         raise ValueError("is not a channel such as 3 or 0..15", "")
@@ -108,7 +108,7 @@ def parse_range(part: str) -> Range:
 
 
 def channels_of(text: str) -> tuple[Range, ...]:
-    """Return the ranges of `3,7,10..20`, in this order."""
+    """Parse `3,7,10..20` to ranges, in order."""
     ranges = []
     for part in text.split(","):
         try:
@@ -120,12 +120,12 @@ def channels_of(text: str) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HookSpec:
-    """One parsed `--hook`; `str()` gives text that parses to the same again.
+    """One parsed `--hook`; `str()` gives text that parses to an equal one.
 
     Attributes:
         channels: `(first, last)` ranges, both included; empty for all channels.
         index: which tensor of several, counted from 0; None for all of them.
-        pattern: which layers, as in `--layer`.
+        pattern: layer pattern, as in `--layer`.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class HookSpec:
 
     @property
     def head(self) -> str:
-        """What stands before the `@`."""
+        """The text before the `@`."""
         kind = "" if self.kind == "forward" else f"{self.kind}:"
         arguments = f"={','.join(map(_as_text, self.arguments))}" if self.arguments else ""
         ranges = (f"{first}" if first == last else f"{first}..{last}" for first, last in self.channels)
@@ -155,7 +155,7 @@ class HookSpec:
 
     @property
     def is_looking(self) -> bool:
-        """Whether it only looks and changes nothing."""
+        """Whether its action changes nothing."""
         return self.action in LOOKING
 
 
@@ -169,7 +169,7 @@ def parse_hook(text: str) -> HookSpec:
 
 
 def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
-    """Return the hook that calls a function handed over in Python, under the name it goes by in messages."""
+    """Return the hook that calls a Python function, with its name in messages."""
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")
@@ -184,7 +184,7 @@ _SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")
 
 
 class _Parser:
-    """Reads from left to right; places are counted from 0 here and from 1 in messages."""
+    """Parser from left to right; positions count from 0 here and from 1 in messages."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -216,7 +216,7 @@ class _Parser:
 
     @property
     def _layer(self) -> str:
-        """The layer that was typed, or what stands for one."""
+        """Return the typed layer, or a placeholder."""
         return self._text.partition("@")[2] or "LAYER"
 
     def _example(self, action: str) -> str:
@@ -238,7 +238,7 @@ class _Parser:
         self._fail(f"unknown {what} '{word}'", place, corrected, near)
 
     def _kind(self, head: str) -> tuple[int, str]:
-        """Return where the action begins, and the kind; `call=file.py:fn` has its colon behind the `=`."""
+        """Return the start of the action, and the kind; in `call=file.py:fn` the colon follows the `=`."""
         kind, colon, _ = head.partition("=")[0].partition(":")
         if not colon:
             return 0, "forward"
@@ -259,7 +259,7 @@ class _Parser:
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
         parts = _split(head, start + 1, end) if start < end else []
         read = ACTIONS[action].reads
-        if action in ("call", "save"):  # a path may hold commas
+        if action in ("call", "save"):  # a path may contain commas
             parts = [(head[start + 1 : end], start + 1)] if start < end else []
         if len(parts) != len(read):
             takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")
@@ -313,14 +313,14 @@ class _Parser:
 
 
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
-    """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
+    """Return the error of a hook's layer pattern as an error of the hook."""
     where = f" at character {place + 1}" if place is not None else ""
     hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
     return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
 
 
 def _suffixes_start(head: str, start: int) -> int:
-    """Return where the brackets at the end begin. Those inside a path are part of the path."""
+    """Return the start of the brackets at the end; those inside a path belong to the path."""
     found = _SUFFIXES.search(head, start)
     assert found is not None  # it may be empty, at the end
     return found.start()
