@@ -150,7 +150,7 @@ class PickleMachine:
         self._decoder.skip(n)
 
     def next_byte(self) -> int:
-        """Return the next byte without consuming it."""
+        """Consume and return a byte between two opcodes."""
         return self._decoder.take(1)[0]
 
     def read_inner(self) -> None:

@@ -117,7 +117,7 @@ def read_distributed(folder: Path, key: str | None = None) -> Contents:
             fields = _state(machine.read())
         storages = _storages(folder, fields["storage_data"])
         leaves: dict[str, Any] = {}
-        n_left = path.stat().st_size // _CHUNK_BYTES  # limits the parts: a hostile file may share one long list among many tensors
+        n_left = path.stat().st_size // _CHUNK_BYTES  # many tensors may share one long list of parts
         for name, entry in fields["state_dict_metadata"].items():
             if entry.name.endswith(".TensorStorageMetadata"):
                 leaves[str(name)] = tensor = _tensor(str(name), _state(entry), storages)

@@ -101,7 +101,7 @@ class Taken:
     others: tuple[str, ...]
 
     def note(self) -> str | None:
-        """Say what was taken out of what; None where it is all there was."""
+        """Return a note on what was selected; None if it is everything."""
         if not self.path and not self.beside:
             return None
         taken = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
