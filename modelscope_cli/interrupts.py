@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: each ends a command through its `finally`, and clean-up is not interrupted.
 
-Standard library only, and few imports, so that it can be imported first. Before `raise_signals`, and again after the
-command, a signal ends the process at once, as there is nothing to clean up.
+Standard library only, and few imports, so that it can be imported first. Before `raise_signals`, and again after
+the command, a signal ends the process at once, as there is nothing to clean up.
 """
 
 import os

@@ -94,8 +94,8 @@ def _remove_stand_ins() -> None:
 def without_dynamo() -> Iterator[None]:
     """Replace `torch._dynamo`, sympy and the symbolic shapes by stubs while open, under the shell.
 
-    Does nothing if a real one is loaded already, or outside `lean_imports`. At exit the stubs are removed, so a later
-    import gets the real module; so does any access to a name that a stub lacks.
+    Does nothing if a real one is loaded already, or outside `lean_imports`. At exit the stubs are removed, so a
+    later import gets the real module; so does any access to a name that a stub lacks.
     """
     if not _IS_OPEN.get() or any(name in sys.modules for name in _SERVED):
         yield

@@ -60,8 +60,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a sharded tensor: its first index and its shape; `storage` holds a file written by `torch.save`.
-    """
+    """A part of a sharded tensor: its first index and its shape; `storage` holds a file written by `torch.save`."""
 
     storage: Storage
     start: Shape

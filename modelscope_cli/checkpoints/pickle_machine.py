@@ -1,7 +1,7 @@
 """Interpret a pickle symbolically and report each step to `PickleEvents`. Standard library.
 
-Imports are kept as names and calls as names with arguments. Nothing is imported or called, nothing recurses, and the
-work is bounded by the length of the pickle, so hostile files are harmless.
+Imports are kept as names and calls as names with arguments. Nothing is imported or called, nothing recurses, and
+the work is bounded by the length of the pickle, so hostile files are harmless.
 """
 
 import io
@@ -160,7 +160,7 @@ class PickleMachine:
         self._decoder.position = inner.position
 
     def read_on(self, watch: PickleEvents) -> None:
-        """Continue in a copy that reports to `watch`, to the end or the first error; then return to this position."""
+        """Continue in a copy that reports to `watch`, to the end or the first error; then go back here."""
         copy = PickleMachine(self._file, self._call, watch)
         copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
         copy._memo, copy._protocol = dict(self._memo), self._protocol

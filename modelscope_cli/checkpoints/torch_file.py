@@ -110,8 +110,8 @@ class NestedCalls:
 def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
     """Yield begin and end of the pickles in a member of the tar format before torch 0.4, between the values.
 
-    `storages`: a count, for each storage a pickle and its values, then a pickle of views. `tensors`: a count, and for
-    each tensor a pickle and its sizes.
+    `storages`: a count, for each storage a pickle and its values, then a pickle of views. `tensors`: a count, and
+    for each tensor a pickle and its sizes.
     """
     file.seek(0)
     n = PickleMachine(file, rebuild).read()

@@ -243,8 +243,7 @@ _PACKED = "torch.ScriptObject"
 
 
 def state_of_module(value: Any, names: NameJoiner) -> Any:
-    """Return the state dict of a pickled `nn.Module`, with packed parameters unchanged; other values unchanged.
-    """
+    """Return the state dict of a pickled `nn.Module`, with packed parameters unchanged; other values unchanged."""
     if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
         return value
     state_dict: dict[str, Any] = {}

@@ -63,8 +63,8 @@ class WeightMasks(Intervention):
     """Runs the model with `mask * weight` instead of every masked parameter.
 
     The hooks are on the model itself, around its whole forward, so weights read by a parent layer, such as the
-    `out_proj` of an attention, and shared weights are masked, too. Parameters are never written to, but replaced under
-    the same names while the forward runs.
+    `out_proj` of an attention, and shared weights are masked, too. Parameters are never written to, but replaced
+    under the same names while the forward runs.
 
     Attributes:
         masks: for the next forward, by parameter: ones and zeros of its shape, on its device.

@@ -21,8 +21,8 @@ from modelscope_cli.hooks.torch_private import children_of, is_compiled
 def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
     """Return every distinct module with its first name, parents before children; the model itself first.
 
-    Modules that `torch.nn.utils.parametrize` adds to a layer, and those inside TorchScript, which hooks cannot reach,
-    are parts of that layer, listed only `with_parts`.
+    Modules that `torch.nn.utils.parametrize` adds to a layer, and those inside TorchScript, which hooks cannot
+    reach, are parts of that layer, listed only `with_parts`.
     """
     names: dict[nn.Module, list[str]] = {}
     hidden = set() if with_parts else {id(one) for module in model.modules() for one in _parts(module)}

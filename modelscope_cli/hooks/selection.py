@@ -85,7 +85,7 @@ class Selection:
     Attributes:
         names: the selected layers; None for all.
         wanted: the exact calls, if known before the pass; the forward can stop after the last.
-        is_innermost_only: whether to skip blocks, whose output is that of an inner layer, as no layers were requested.
+        is_innermost_only: whether to skip blocks, whose output is that of an inner layer.
         notes: how ambiguous patterns were read.
     """
 
@@ -245,8 +245,8 @@ class _CallRecorder(Observer):
 def trace_calls(model: nn.Module, args: Arguments, *, may_run: bool = True) -> list[Call] | None:
     """Return the calls of one pass in the order they begin.
 
-    Tried first on a meta copy of the model, which is cheap and leaves the model untouched; if the forward needs real
-    values, the model itself is run.
+    Tried first on a meta copy of the model, which is cheap and leaves the model untouched; if the forward needs
+    real values, the model itself is run.
 
     Returns:
         None if the copy does not run and `may_run` is False.

@@ -55,8 +55,8 @@ class Call:
 
 
 class Observer:
-    """Base of observers of calls. Reduce or copy tensors at once, as in-place operations may overwrite them, and never
-    synchronise an accelerator."""
+    """Base of observers of calls. Reduce or copy tensors at once, as in-place operations may overwrite them, and
+    never synchronise an accelerator."""
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
         """Attach further hooks to a layer as the session opens; it removes the returned handles."""
@@ -91,11 +91,11 @@ class Intervention(Observer):
         return output
 
     def begin(self, *, is_again: bool) -> None:
-        """Called before each of several passes. `is_again`: with the input of the previous pass; then change everything
-        as before, but count and collect nothing."""
+        """Called before each of several passes. `is_again`: with the input of the previous pass; then change
+        everything as before, but count and collect nothing."""
 
     def repeat(self) -> None:
-        """Called before another session over the same inputs: change everything again without counting or collecting."""
+        """Called before another session over the same inputs: change everything again, count nothing."""
 
 
 class ForwardError(CannotRunError):
@@ -167,8 +167,8 @@ class HookSession:
         is_training: run in train mode instead of eval mode.
         with_gradients: build the graph for a backward pass. Then no forward is cut short: a loss needs its end.
 
-    An outermost call begins a new pass, in which counting restarts. Calls repeated by activation checkpointing inside
-    a backward pass are not counted.
+    An outermost call begins a new pass, in which counting restarts. Calls repeated by activation checkpointing
+    inside a backward pass are not counted.
 
     Attributes:
         first_calls: the first call of every layer in the latest pass, wanted or not.
@@ -269,7 +269,7 @@ class HookSession:
             self._handles.extend(observer.attach(name, module))
 
     def _attach_to_scripts(self, layers: Iterable[tuple[Layer, nn.Module]]) -> None:
-        """Attach to TorchScript modules called from Python, which run only global hooks, without keyword arguments."""
+        """Attach to TorchScript modules called from Python, which run only global hooks, without keywords."""
         scripts: dict[nn.Module, Layer] = {
             module: layer for layer, module in layers if isinstance(module, torch.jit.ScriptModule)
         }

@@ -15,10 +15,10 @@ _CONTAINERS = (OrderedDict, dict, list, set)
 class Snapshot:
     """A saved state of a model and of torch, for `restore`.
 
-    Saved: every attribute of every module (with training flags) and the entries of dicts, lists and sets (with hooks,
-    parameters, buffers, submodules), the values of buffers, `requires_grad` and `grad` of every parameter, the
-    attention fast-path flag, and the random state of the CPU and of the devices in use. Parameter values are not
-    copied, as nothing in the tool writes to them.
+    Saved: every attribute of every module (with training flags) and the entries of dicts, lists and sets (with
+    hooks, parameters, buffers, submodules), the values of buffers, `requires_grad` and `grad` of every parameter,
+    the attention fast-path flag, and the random state of the CPU and of the devices in use. Parameter values are
+    not copied, as nothing in the tool writes to them.
     """
 
     def __init__(self, model: nn.Module) -> None:

@@ -149,8 +149,8 @@ def remove_mode(mode: TorchFunctionMode) -> int:
 def operators_shown_to(
     see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
 ) -> AbstractContextManager[Any]:
-    """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below autograd,
-    where only basic operators remain. Operators run by `see` are excluded. Without support in torch, nothing is seen."""
+    """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below
+    autograd, where only basic operators remain, except those run by `see`; for none if torch lacks support."""
     dispatch = getattr(torch.utils, "_python_dispatch", None)
     if dispatch is None:
         return nullcontext()

@@ -25,7 +25,7 @@ class Batch:
         n_images: number of images, clips or pairs; 0 without arguments if every image of a block is broken.
         names: the file of each (the first of a clip or pair). Empty for noise and tensors.
         numbers: index of each in `Inputs.files`. Empty for noise and tensors.
-        prepared: the arguments for the same images under other preprocessings, computed on demand; None without images.
+        prepared: the arguments under other preprocessings, computed on demand; None without images.
         block: index among the batches of `Inputs.make_blocks`; always the same images.
         broken: images of the block that could not be decoded, left out of the batch.
     """

@@ -370,7 +370,9 @@ def _put(
         return None, None
     tensors = decoded.tensors
     if any(t.dtype != torch.float32 for t in tensors) or sum(t.nbytes for t in tensors) > slot:
-        arrays: Any = tuple(tensor.numpy() for tensor in tensors)  # for a tensor torch would send a file descriptor
+        arrays: Any = tuple(
+            tensor.numpy() for tensor in tensors
+        )  # for a tensor torch would send a file descriptor
         return replace(decoded, tensors=arrays), None
     shapes = [tuple(tensor.shape) for tensor in tensors]
     for place, tensor in zip(_laid_out(memory, start, shapes), tensors, strict=True):

@@ -287,7 +287,9 @@ def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
             if not name.strip():
                 continue
             n_files += 1
-            if os.path.isfile(name) and not _is_shard(name):  # the only check per line, as lists may have millions
+            if os.path.isfile(name) and not _is_shard(
+                name
+            ):  # the only check per line, as lists may have millions
                 yield ListedImage(name)
             else:
                 yield from _of_line(name, f"line {number} of '{path}'", messages)

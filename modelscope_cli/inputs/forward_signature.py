@@ -169,8 +169,8 @@ IN_WORDS = "one object in every image, its box the middle half"
 def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1) -> Arguments:
     """Return the arguments of a forward in train mode: for detection, with a synthetic target per image.
 
-    A target has one box over the middle half of each side with `label`, filled by its mask, with all keypoints visible
-    on its diagonal. Other families take the same arguments as in eval mode.
+    A target has one box over the middle half of each side with `label`, filled by its mask, with all keypoints
+    visible on its diagonal. Other families take the same arguments as in eval mode.
     """
     if family != "detection" or len(args) != 1:
         return args

@@ -57,7 +57,7 @@ def open_images(
 ) -> Inputs:
     """Open image files, or `images`, decoding only the first batch that has an image.
 
-    Broken images are left out and counted; they are errors with `is_strict`, in a clip, or if no other image is left.
+    Broken images are left out and counted; they are errors with `is_strict`, in a clip, or if all are broken.
     """
     listed = FoundImages(FileList(images), [], []) if images else find_images(request.files)
     files = listed.files
@@ -172,8 +172,8 @@ def open_named(
     """Open named inputs as one forward, or with `--batch` as several along their first dimension.
 
     Args:
-        named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value, which is
-            passed on unchanged.
+        named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value,
+            which is passed on unchanged.
     """
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}

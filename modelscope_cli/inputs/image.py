@@ -139,8 +139,8 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
 def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
     """Return an image in 8-bit gray with its short side at most this long, and its original width and height.
 
-    A JPEG is decoded at a half, a quarter or an eighth of its size if that is enough. The whole file is read, so files
-    that `decode` refuses are refused. Only inside `strict_pillow`.
+    A JPEG is decoded at a half, a quarter or an eighth of its size if that is enough. The whole file is read, so
+    files that `decode` refuses are refused. Only inside `strict_pillow`.
     """
     try:
         with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
@@ -232,7 +232,7 @@ def is_stored_turned(file: ListedImage) -> bool:
     """Tell whether an image's EXIF orientation turns or mirrors it, reading only the header."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
-    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # reads more than the header of a PNG
+    with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # of PNG it reads more
         return bool(image.getexif().get(_ORIENTATION, 1) != 1)
 
 

@@ -60,8 +60,8 @@ class ListedImage:
 class FileList(Sequence[ListedImage]):
     """Image files by number, created on demand from their names.
 
-    Names and their end positions are in anonymous shared memory, which forked processes share: the pages of a list of
-    Python strings would be copied as reference counts change.
+    Names and their end positions are in anonymous shared memory, which forked processes share: the pages of a list
+    of Python strings would be copied as reference counts change.
     """
 
     def __init__(self, files: Iterable[ListedImage]) -> None:

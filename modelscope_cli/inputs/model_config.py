@@ -178,8 +178,8 @@ def natural_shapes(
     """Return the shape of each input of `family`; for detection, of each image in the list.
 
     `(N, 3, H, W)` for images, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
-    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. The module's
-    own configuration takes precedence.
+    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. The
+    module's own configuration takes precedence.
     """
     stated = configured_shape(module)
     if stated is not None:

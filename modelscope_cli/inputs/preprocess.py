@@ -357,8 +357,8 @@ class Preprocessing:
         return self.preset(image)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Apply the last step of `apply`, bit for bit and differentiably: pixels in 0..1 to model input, `(N, C, H, W)`
-        float32 with `C` the length of `mean`, on their device."""
+        """Apply the last step of `apply`, bit for bit and differentiably: pixels in 0..1 to model input, `(N, C, H,
+        W)` float32 with `C` the length of `mean`, on their device."""
         mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (pixels - mean) / std
 
@@ -386,8 +386,8 @@ def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImag
 def _middle(image: Image.Image) -> Image.Image:
     """Crop a very long image to its middle, in whole multiples of its short side.
 
-    Each multiple is resized to a whole number of pixels, so the rest keeps its position to the pixel. Values may differ
-    by one level, as the full image would be stretched a little to a whole number of pixels.
+    Each multiple is resized to a whole number of pixels, so the rest keeps its position to the pixel. Values may
+    differ by one level, as the full image would be stretched a little to a whole number of pixels.
     """
     short, long = min(image.size), max(image.size)
     spare = (long - _MAX_ASPECT * short) // 2 // short * short

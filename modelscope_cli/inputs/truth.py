@@ -132,8 +132,8 @@ def read_truth(truth: Any) -> GivenTruth:
     """Read ground truth of any kind.
 
     Args:
-        truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a label
-            or an index, a list of these for several labels, or the path of a mask for pixels.
+        truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
+            label or an index, a list of these for several labels, or the path of a mask for pixels.
     """
     if isinstance(truth, str | PathLike):
         return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))

@@ -42,8 +42,8 @@ def seeded(seed: int) -> Iterator[None]:
 def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
     """Return the module inside `torch.compile` or a trainer; any other module unchanged.
 
-    A trainer is a module whose `train()` does not switch the mode, such as `ultralytics.YOLO`. None of its methods is
-    called.
+    A trainer is a module whose `train()` does not switch the mode, such as `ultralytics.YOLO`. None of its methods
+    is called.
     """
     name = name or type(module).__name__
     while True:

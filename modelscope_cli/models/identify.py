@@ -76,8 +76,8 @@ def timm_architectures(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
 
 
 def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return timm's architectures that have these tensors if built for another number of channels or image size, and
-    the arguments for that; empty if none."""
+    """Return timm's architectures that have these tensors if built for another number of channels or image size,
+    and the arguments for that; empty if none."""
     first = next((name for name, shape in shapes.items() if len(shape) == 4), "")
     kernel, tokens = shapes.get(first, ()), shapes.get("pos_embed", ())
     stems: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]

@@ -89,8 +89,8 @@ class LoadedModel:
         module: in eval mode, on `device`, its floating point values in `dtype`.
         info: model and weights, for the record.
         family: as in `Architecture`: `classification`, ..., `custom`.
-        transforms: torchvision's preset for the weights, else for the default weights, or the module's own configuration;
-            None if unknown.
+        transforms: torchvision's preset for the weights, else for the default weights, or the module's own
+            configuration; None if unknown.
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
@@ -110,7 +110,7 @@ class LoadedModel:
     def is_feedforward(self) -> bool:
         """Whether a layer with parameters of its own runs at most once in a forward.
 
-        True for torchvision's classifiers, segmentation and video models, which reuse only activations and the like.
+        True for torchvision's classifiers, segmentation and video models, which reuse only activations.
         """
         families = ("classification", "segmentation", "video", "quantization")
         return self.info.source == "zoo" and self.family in families
@@ -143,8 +143,8 @@ def _load_model(request: ModelRequest) -> LoadedModel:
 def load_skeleton(request: ModelRequest) -> LoadedModel:
     """Build the requested model on the meta device: its shapes without its values, in no memory.
 
-    Pretrained weights are not needed; a checkpoint is checked and gives the number of classes. A model that cannot be
-    built on meta is built on the CPU, with a warning `meta_fallback`.
+    Pretrained weights are not needed; a checkpoint is checked and gives the number of classes. A model that cannot
+    be built on meta is built on the CPU, with a warning `meta_fallback`.
     """
     with hubs_closed(request.is_offline):
         return _load_skeleton(request)

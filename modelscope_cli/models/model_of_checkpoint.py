@@ -30,7 +30,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     """Turn `--model FILE` into a model name and a checkpoint for it, with a note; return other requests unchanged.
 
     A `config.json` next to the file takes precedence over names and shapes, as timm's and torchvision's look alike.
-    With `strict` off the nearest model is accepted. The returned request keeps the headers, which are read only once.
+    With `strict` off the nearest model is accepted. The returned request keeps the headers.
     """
     if not is_checkpoint(request.model):
         return request, ()

@@ -42,8 +42,8 @@ def _after(package: str, mark: bytes) -> Iterator[bytes]:
 def models_in(path: Path) -> list[str]:
     """Return the names of the modules that a file defines, those first that no other one uses.
 
-    A class counts as a module if a base is named like one (`nn.Module`, `nn.Sequential`) or is such a class in the same
-    file. Empty for an unreadable file.
+    A class counts as a module if a base is named like one (`nn.Module`, `nn.Sequential`) or is such a class in the
+    same file. Empty for an unreadable file.
     """
     try:
         tree = ast.parse(path.read_bytes())

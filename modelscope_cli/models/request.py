@@ -49,7 +49,7 @@ class ModelRequest:
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
         key: key in the checkpoint, `state_dict_ema`; None for the state dict at its usual place.
-        strict: False if a checkpoint need not fit exactly; None or True if it must. True also refuses broken images.
+        strict: False if a checkpoint need not fit exactly; None or True if it must. True refuses broken images.
         num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
         model_args: `key=value` as typed, for the builder of the model.
         device, dtype: as typed.

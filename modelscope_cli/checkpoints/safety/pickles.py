@@ -80,8 +80,7 @@ class WeightsOnlyRules(IgnoreEvents):
     def finished(
         self, operations: set[int], error: ValueError | None, suspects: Iterable[Suspect] = ()
     ) -> None:
-        """Take the opcodes of a pickle, its error, and the suspects, which must not be allowed.
-        """
+        """Take the opcodes of a pickle, its error, and the suspects, which must not be allowed."""
         run = [suspect for suspect in suspects if suspect.is_call or suspect.rank == DANGEROUS]
         if self.needed and run:
             self.refuse(f"'{run[0].name}', which {run[0].reason}")

@@ -119,7 +119,7 @@ def _of_python(modules: list[str]) -> str:
 
 
 def _is_class(modules: list[str], attribute: str) -> bool:
-    """Tell whether a name is a class in a public standard library module: without its constructor it is harmless."""
+    """Tell whether a name is a class in a public standard library module: only its constructor could do harm."""
     return is_class_like(attribute) and not any(map(_is_private, modules))
 
 

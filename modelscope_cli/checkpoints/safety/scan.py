@@ -399,7 +399,7 @@ def _scan_objects(path: Path) -> Safety:
 
 
 def _scan_metadata(path: Path) -> Safety:
-    """Scan a `.metadata` and the files it names in its own folder."""
+    """Scan a `.metadata`; report files it names outside its folder as errors."""
     result = scan(path)
     try:
         places = _objects(path, path.stat().st_mtime_ns)
