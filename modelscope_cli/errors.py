@@ -58,19 +58,19 @@ _OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s']*[^\s,']))?"
 _OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
 
 
-def _as_keywords(found: re.Match[str]) -> str:
+def _as_keywords(match: re.Match[str]) -> str:
     """Return options as Python keywords: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
-    is_left_out = found.string[: found.start()].rpartition(" or ")[2].startswith("leave out ")
-    said = []
-    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", found[0]):
+    is_left_out = match.string[: match.start()].rpartition(" or ")[2].startswith("leave out ")
+    keywords = []
+    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", match[0]):
         keyword = name.removeprefix("no-").replace("-", "_")
         text = value.strip("'")
         if all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", number) for number in text.split(",")):
             text = f"({text.replace(',', ', ')})" if "," in text else text
         else:
             text = repr(text) if value else str(not name.startswith("no-"))
-        said.append(keyword if is_left_out else f"{keyword}={text}")
-    return ", ".join(said)
+        keywords.append(keyword if is_left_out else f"{keyword}={text}")
+    return ", ".join(keywords)
 
 
 class UsageError(ModelscopeError):

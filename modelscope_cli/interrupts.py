@@ -96,13 +96,13 @@ def undisturbed() -> Iterator[None]:
         return
     came: list[int] = []
     before = {number: handler for number in _CODES if (handler := signal.getsignal(number)) is not None}
-    for held in before:
-        signal.signal(held, lambda number, frame: came.append(number))
+    for signum in before:
+        signal.signal(signum, lambda number, frame: came.append(number))
     try:
         yield
     finally:
-        for held, handler in before.items():
-            signal.signal(held, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
         if came:
             signal.raise_signal(came[0])
 

@@ -32,13 +32,13 @@ def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
     Args:
         what: the expected kind, such as `checkpoint `.
     """
-    typed = os.fspath(path)
-    if is_open(typed):
+    name = os.fspath(path)
+    if is_open(name):
         return
     try:
-        mode = os.stat(typed).st_mode
+        mode = os.stat(name).st_mode
     except (OSError, ValueError):
         return
     for is_kind, kind in _KINDS.items():
         if is_kind(mode):
-            raise CannotRunError(f"{what}'{typed}' is {kind}, not a file", f"ls -l {shlex.quote(typed)}")
+            raise CannotRunError(f"{what}'{name}' is {kind}, not a file", f"ls -l {shlex.quote(name)}")

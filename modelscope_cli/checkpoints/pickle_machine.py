@@ -274,8 +274,8 @@ class PickleMachine:
         self._stack.append(items)
 
     def _watch_keys(self, keys: list[Any]) -> None:
-        if found := [key for key in keys if isinstance(key, Opaque | tuple)]:
-            self._watch.hashed(found, self._decoder.start)
+        if compound_keys := [key for key in keys if isinstance(key, Opaque | tuple)]:
+            self._watch.hashed(compound_keys, self._decoder.start)
 
     def _setitem(self, _: Any) -> None:
         items = self._stack[-2:]
@@ -301,10 +301,10 @@ class PickleMachine:
         if len(module) + len(name) > _MAX_GLOBAL_LENGTH:
             self._strange("a name of very many characters")
             module, name = module[:_MAX_GLOBAL_LENGTH], name[:_MAX_GLOBAL_LENGTH]
-        found = Global(f"{module}.{name}", module)
-        self.names[found.name] = None
-        self._watch.named(found, self._decoder.start)
-        self._stack.append(found)
+        imported = Global(f"{module}.{name}", module)
+        self.names[imported.name] = None
+        self._watch.named(imported, self._decoder.start)
+        self._stack.append(imported)
 
     def _stack_global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
@@ -337,13 +337,13 @@ class PickleMachine:
     def _call_it(self, how: str, keywords: Any = None) -> None:
         args, function = self._stack.pop(), self._stack.pop()
         self._watch.called(how, function, (args, keywords) if keywords else args, self._decoder.start)
-        made = None
+        result = None
         if isinstance(function, Global):
             name = function.name
             if isinstance(args, tuple):
                 # Functions that make a dict iterate over their argument on each call.
                 self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
-                made = self._call(name, args)
+                result = self._call(name, args)
         else:
             name = (
                 f"{function}".removesuffix("()") + "()"
@@ -351,7 +351,7 @@ class PickleMachine:
                 else type(function).__name__
             )
         # A string returned by a call may be another one.
-        self._stack.append(Opaque(name, args) if made is None or isinstance(made, str) else made)
+        self._stack.append(Opaque(name, args) if result is None or isinstance(result, str) else result)
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()

@@ -257,11 +257,11 @@ def checkpoint_in(folder: Path) -> Path:
             f"'{folder}' is a folder with several checkpoints: {some(inside, _N_NAMED)}",
             f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
         )
-    if (what := foreign_model(folder)) is not None:
-        raise CannotRunError(f"'{folder}' is not a checkpoint: it is {what}", remedy(folder, b""))
+    if (kind := foreign_model(folder)) is not None:
+        raise CannotRunError(f"'{folder}' is not a checkpoint: it is {kind}", remedy(folder, b""))
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
-    what = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
-    message = f"'{folder}' is a folder that does not hold a checkpoint: {what}"
+    missing = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
+    message = f"'{folder}' is a folder that does not hold a checkpoint: {missing}"
     raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")
 
 

@@ -133,8 +133,8 @@ def sparse(layout: Any, data: Any) -> TensorRef | None:
         return None
     name = layout.args[0] if isinstance(layout, Opaque) and layout.args else layout
     kind = str(name).removeprefix("torch.sparse_").upper()
-    held = sum(part.nbytes for part in parts)
-    return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=held)
+    nbytes = sum(part.nbytes for part in parts)
+    return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=nbytes)
 
 
 def nested(buffer: Any, *_: Any) -> TensorRef | None:

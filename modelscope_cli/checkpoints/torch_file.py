@@ -182,7 +182,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
         return _read_exported(path, file, entries, {match["model"]: match[0] for match in configs})
     if entries and all(name.endswith(".npy") for name in entries):
         return _read_npz(path, file, entries)
-    kind = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
+    kind = next((label for name, label in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
     first = plain(next(iter(entries), ""))[:40]
     raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive of other things ('{first}')")
 

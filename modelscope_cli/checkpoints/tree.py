@@ -104,9 +104,9 @@ class Taken:
         """Return a note on what was selected; None if it is everything."""
         if not self.path and not self.beside:
             return None
-        taken = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
+        subject = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
         others = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
-        text = f"took {taken}" + (
+        text = f"took {subject}" + (
             f", left {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
         )
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
@@ -296,10 +296,10 @@ def lay_out(
     """Return `contents` with the tensors under `key`, else of the state dict, else all tensors."""
     names = NameJoiner()
     content = _with_states(content, names)
-    taken = find_state(content, is_tensor, key, str(contents.path))
-    named, note, beside = taken.named, taken.note(), [pair for pair in taken.beside if not is_tensor(pair[1])]
+    part = find_state(content, is_tensor, key, str(contents.path))
+    named, note, beside = part.named, part.note(), [pair for pair in part.beside if not is_tensor(pair[1])]
     if not named:  # no state dict
-        named, note = all_tensors(taken.content, is_tensor, names), None
+        named, note = all_tensors(part.content, is_tensor, names), None
     tensors = tuple(to_entry(name, value) for name, value in named.items())
     limit = _MAX_INSIDE // max(1, len(beside))
     words = {
@@ -307,7 +307,7 @@ def lay_out(
     }
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
-    inside = _inside(taken.content, taken.named, is_tensor)
+    inside = _inside(part.content, part.named, is_tensor)
     return replace(contents, tensors=tensors, beside=words, note=note, inside=inside)
 
 
@@ -341,7 +341,7 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     inside = itertools.islice(walk(value, is_tensor), limit)
     n = Counter("tensor" if is_tensor(item) else "number" for _, item in inside if not isinstance(item, str))
     kind = plain(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
-    counts = [counted(n[what], what) for what in ("tensor", "number") if n[what]]
+    counts = [counted(n[noun], noun) for noun in ("tensor", "number") if n[noun]]
     return ", ".join(filter(None, [kind, *counts])) or with_article(type(value).__name__)
 
 

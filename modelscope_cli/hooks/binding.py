@@ -43,9 +43,9 @@ class _OnValues(HookBase):
         return self.act_on_each(value, spot, place)
 
     def _wrote_to(self, call: Call, tensor: Tensor, version: int) -> None:
-        own = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {name_of_call(call)}"
+        where = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {name_of_call(call)}"
         for words in self.current.values.others(name_of_call(call), tensor, version):
-            if words != own:
+            if words != where:
                 self.counted.moved[words] = None
 
 
@@ -59,7 +59,7 @@ class PreHook(_OnValues):
             return args, kwargs
         if self.target.function is not None:  # PyTorch's hook signature has no keyword arguments
             return self._change(args, call, module, "the input of", (module, args)), kwargs
-        named = {**{str(n): one for n, one in enumerate(args)}, **kwargs}
+        named = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
         changed = self._change(named, call, module, "the input of", ())
         return tuple(changed[str(n)] for n in range(len(args))), {name: changed[name] for name in kwargs}
 
@@ -77,17 +77,17 @@ Nodes = frozenset[Node]
 
 
 class _OnGradients(HookBase):
-    def _wrote_to(self, own: Nodes, tensor: Tensor, version: int) -> None:
-        for words in self.current.gradients.others(tensor, own):
+    def _wrote_to(self, nodes: Nodes, tensor: Tensor, version: int) -> None:
+        for words in self.current.gradients.others(tensor, nodes):
             self.counted.moved[words] = None
 
     def _arrive(
-        self, spot: HookSpot, at: Sequence[tuple[str, int]], place: TensorPlace, own: Nodes, grad: Tensor
+        self, spot: HookSpot, at: Sequence[tuple[str, int]], place: TensorPlace, nodes: Nodes, grad: Tensor
     ) -> Tensor | None:
         """Handle a gradient as a tensor hook, whose result PyTorch uses instead."""
         self.counted.fire(*at)
         if self.target.function is not None:
-            changed = self.call_function((grad,), grad, spot, partial(self._wrote_to, own))
+            changed = self.call_function((grad,), grad, spot, partial(self._wrote_to, nodes))
         else:
             changed = self.act(grad, place, spot)
         return None if changed is grad else changed
@@ -120,7 +120,7 @@ class GradHook(_OnGradients):
             if self.spec.index not in (None, n) or not tensor.requires_grad:
                 return tensor
             # A layer that returns its input shares that tensor with other readers.
-            mine = tensor.view_as(tensor) if any(tensor is one for one in inputs_given) else tensor
+            mine = tensor.view_as(tensor) if any(tensor is other for other in inputs_given) else tensor
             spot = HookSpot("the gradient at the output of", name_of_call(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
             arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))
@@ -194,15 +194,15 @@ class FullBackwardHook(_OnGradients):
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         if call.name in self.target.names:
-            own = self._entered.get((call.name, call.index), frozenset()) | _nodes(output)
-            self._calls.setdefault(call.name, deque()).append((call, own))
+            nodes = self._entered.get((call.name, call.index), frozenset()) | _nodes(output)
+            self._calls.setdefault(call.name, deque()).append((call, nodes))
         return output
 
     def _fire(self, name: str, module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
         if name not in self._calls:  # PyTorch also calls it after the session, for a forward made in it
             return None
         # Calls of a layer run backward in reverse order, also in a second backward pass through the same graph.
-        call, own = self._calls[name][-1]
+        call, nodes = self._calls[name][-1]
         self._calls[name].rotate()
         if not self.target.means(call):
             return None
@@ -212,7 +212,7 @@ class FullBackwardHook(_OnGradients):
             self.counted.left_alone = f"{spot}: its inputs do not take gradients"
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
-            moved = partial(self._wrote_to_input, own, spot, grad_input)
+            moved = partial(self._wrote_to_input, nodes, spot, grad_input)
             changed = self.call_function(arguments, grad_input, spot, moved)
         else:
 
@@ -223,10 +223,10 @@ class FullBackwardHook(_OnGradients):
         return None if changed is grad_input else changed
 
     def _wrote_to_input(
-        self, own: Nodes, spot: HookSpot, grad_input: Any, tensor: Tensor, version: int
+        self, nodes: Nodes, spot: HookSpot, grad_input: Any, tensor: Tensor, version: int
     ) -> None:
-        self._wrote_to(own, tensor, version)
-        twins = [path for path, one in tensors_in(grad_input) if memory_of(one) == memory_of(tensor)]
+        self._wrote_to(nodes, tensor, version)
+        twins = [path for path, other in tensors_in(grad_input) if memory_of(other) == memory_of(tensor)]
         for path in twins[1:]:  # an addition passes one gradient to both of its inputs
             self.counted.moved[str(replace(spot, path=path))] = None
 

@@ -358,6 +358,6 @@ class HookBase(Intervention):
             n = tensor.shape[place.channel_dim]
             self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
 
-    def _refuse(self, what: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
+    def _refuse(self, text: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
         there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"
-        raise UsageError(f"--hook '{self.spec}': there is no {what} at {spot}, {there}", f"--hook '{better}'")
+        raise UsageError(f"--hook '{self.spec}': there is no {text} at {spot}, {there}", f"--hook '{better}'")

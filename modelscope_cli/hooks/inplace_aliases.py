@@ -86,13 +86,13 @@ class SharedGradients:
     def follow(self, output: Any) -> None:
         """Attach to every operation in the graph of a model's output."""
         todo = [node for _, tensor in tensors_in(output) if (node := node_of(tensor)) is not None]
-        found: set[Node] = set()
+        visited: set[Node] = set()
         while todo:
             node = todo.pop()
-            if node not in found:
-                found.add(node)
+            if node not in visited:
+                visited.add(node)
                 todo += [before for before, _ in node.next_functions if before is not None]
-        for node in found:
+        for node in visited:
             self._handles.append(node.register_hook(partial(self._pass_on, node)))
 
     def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:

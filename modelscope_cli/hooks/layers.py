@@ -25,7 +25,7 @@ def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Lay
     reach, are parts of that layer, listed only `with_parts`.
     """
     names: dict[nn.Module, list[str]] = {}
-    hidden = set() if with_parts else {id(one) for module in model.modules() for one in _parts(module)}
+    hidden = set() if with_parts else {id(part) for module in model.modules() for part in _parts(module)}
     in_attention = {
         id(child)
         for module in model.modules()
@@ -169,13 +169,13 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
         ]
         if all(new is old for new, old in zip(changed, fields, strict=True)):
             return value
-        made = copy.copy(value)
+        copied = copy.copy(value)
         for name, new in zip(names, changed, strict=True):
             try:
-                setattr(made, name, new)  # for dataclasses that are dicts, too, update both
+                setattr(copied, name, new)  # for dataclasses that are dicts, too, update both
             except dataclasses.FrozenInstanceError:
-                object.__setattr__(made, name, new)
-        return made
+                object.__setattr__(copied, name, new)
+        return copied
     container = children_of(value)
     if container is None:
         return value

@@ -108,9 +108,9 @@ def _is_glob(text: str) -> bool:
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> Pattern:
     """Parse one `--layer` value."""
-    found = _SUFFIXES.match(text)
-    assert found is not None  # the body takes whatever the suffixes leave
-    body, call, first, last = found.group("body", "call", "first", "last")
+    match = _SUFFIXES.match(text)
+    assert match is not None  # the body takes whatever the suffixes leave
+    body, call, first, last = match.group("body", "call", "first", "last")
     if (not body and not first) or body in ("type:", "re:"):
         raise UsageError(
             f"layer pattern '{text}' does not name a layer", "modelscope summary ...   lists the layers"
@@ -155,8 +155,8 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
         if any(pattern.matches(layer, False) for layer in layers):
             return None
         types = sorted({layer.type for layer in layers if pattern.is_inside_type_of(layer)})
-        taken = f"the types that contain it are used: {some(types)}"
-        return f"layer '{pattern.body}' is not the beginning of a layer type; {taken}" if types else None
+        reading = f"the types that contain it are used: {some(types)}"
+        return f"layer '{pattern.body}' is not the beginning of a layer type; {reading}" if types else None
     if not pattern.body:
         return None
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]

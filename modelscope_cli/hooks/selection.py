@@ -124,40 +124,40 @@ def select(
     every = [layer for layer, _ in present]
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
-    left = _names(leave, every)
+    excluded = _names(leave, every)
     names = _names(take, every) - (
-        left if not any(pattern.is_positional for pattern in leave) else frozenset()
+        excluded if not any(pattern.is_positional for pattern in leave) else frozenset()
     )
     if not names:
         raise _nothing_left(exclude)
     notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
-    known = Selection(names, None, not layers, notes)
+    by_name = Selection(names, None, not layers, notes)
 
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     modules = {layer.name: module for layer, module in present}
     if not is_positional:
         if not layers:
-            return known
+            return by_name
         if is_feedforward and all(_has_own_parameters(modules[name]) for name in names):
-            return replace(known, wanted=frozenset((name, 0) for name in names))
+            return replace(by_name, wanted=frozenset((name, 0) for name in names))
     calls = trace_calls(model, args, may_run=is_positional)
     if calls is None:
-        return known
+        return by_name
     order = [(call.name, call.index) for call in calls]
     wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
     short = tuple(filter(None, (falls_short(pattern, every, order) for pattern in take)))
-    known = replace(known, notes=(*notes, *short))
+    by_name = replace(by_name, notes=(*notes, *short))
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)
     if not wanted:  # only layers that do not run, which takes a full pass to show
-        return known
+        return by_name
     # Drop layers that run, but not at a selected position; layers that do not run have none.
-    meant = {name for name, _ in wanted}
+    names_at_positions = {name for name, _ in wanted}
     idle = _names([pattern for pattern in take if not pattern.is_positional], every) - {
         name for name, _ in order
     }
-    return replace(known, wanted=frozenset(wanted), names=names & (meant | idle))
+    return replace(by_name, wanted=frozenset(wanted), names=names & (names_at_positions | idle))
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:

@@ -112,14 +112,14 @@ class ForwardError(CannotRunError):
         reason = in_one_line(error, _MOST_CHARACTERS) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
-        given = f", given {shapes}" if shapes else ""
+        inputs_note = f", given {shapes}" if shapes else ""
         hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--mode eval   or two images, or --batch 2 of noise: "
             hint += "batch norm in train mode needs more than one value per channel"
-        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason}", hint)
+        super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
@@ -278,8 +278,8 @@ class HookSession:
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
             layer = scripts.get(module)
-            found = self._enter(layer.name, layer.type, module, args, {}) if layer else None
-            return found[0] if found else None
+            result = self._enter(layer.name, layer.type, module, args, {}) if layer else None
+            return result[0] if result else None
 
         def leave(module: nn.Module, *rest: Any) -> Any:
             return self._leave(module, rest[-1]) if module in scripts else None
@@ -312,9 +312,9 @@ class HookSession:
         if not self._open or self._open[-1].module is not module:
             return None  # a pre-hook of the user raised before this session's
         if self._is_restoring and len(self._open) == 1 and isinstance(output, GeneratorType):
-            given = tuple(islice(output, _MOST_OUTPUTS))  # its layers run during iteration
-            changed = self._leave(module, given)
-            return given if changed is None else changed
+            outputs = tuple(islice(output, _MOST_OUTPUTS))  # its layers run during iteration
+            changed = self._leave(module, outputs)
+            return outputs if changed is None else changed
         frame = self._open.pop()
         error = sys.exception()
         if error is not None and error is not frame.handling:

@@ -24,10 +24,10 @@ class Snapshot:
     def __init__(self, model: nn.Module) -> None:
         self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
         self._contents = [
-            (held, _entries(held))
+            (container, _entries(container))
             for _, attributes in self._attributes
-            for held in attributes.values()
-            if isinstance(held, _CONTAINERS)
+            for container in attributes.values()
+            if isinstance(container, _CONTAINERS)
         ]
         # TorchScript's training flags are not in `__dict__`.
         self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
@@ -45,8 +45,8 @@ class Snapshot:
         for module, attributes in self._attributes:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-        for held, entries in self._contents:
-            _put_back(held, entries)
+        for container, entries in self._contents:
+            _put_back(container, entries)
         for script, is_training in self._training:
             script.train(is_training)
         for parameter, requires_grad, grad in self._parameters:
@@ -62,28 +62,28 @@ class Snapshot:
                     _write(buffer, value)
 
 
-def _kind(held: Any) -> Any:
+def _kind(container: Any) -> Any:
     """Return the built-in class of a container, as a subclass may override its methods."""
-    return next(kind for kind in _CONTAINERS if isinstance(held, kind))
+    return next(kind for kind in _CONTAINERS if isinstance(container, kind))
 
 
-def _entries(held: Any) -> list[Any]:
+def _entries(container: Any) -> list[Any]:
     """Return the entries of a container, pairs for a dict."""
-    kind = _kind(held)
-    return list(kind.items(held) if issubclass(kind, dict) else kind.__iter__(held))
+    kind = _kind(container)
+    return list(kind.items(container) if issubclass(kind, dict) else kind.__iter__(container))
 
 
-def _put_back(held: Any, entries: list[Any]) -> None:
+def _put_back(container: Any, entries: list[Any]) -> None:
     """Restore the entries of a container, unless unchanged."""
-    kind = _kind(held)
-    if _are_same(_entries(held), entries):
+    kind = _kind(container)
+    if _are_same(_entries(container), entries):
         return
-    kind.clear(held)
+    kind.clear(container)
     if issubclass(kind, dict):
         for key, value in entries:
-            kind.__setitem__(held, key, value)
+            kind.__setitem__(container, key, value)
     else:
-        (kind.extend if kind is list else kind.update)(held, entries)
+        (kind.extend if kind is list else kind.update)(container, entries)
 
 
 def _are_same(now: list[Any], before: list[Any]) -> bool:

@@ -98,10 +98,10 @@ _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
 
 def parse_range(part: str) -> Range:
     """Parse `7` or `10..20` to the first and last channel."""
-    found = _RANGE.match(part)
-    if not found:
+    match = _RANGE.match(part)
+    if not match:
         raise ValueError("is not a channel such as 3 or 0..15", "")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if first > last:
         raise ValueError("counts backwards", f"{last}..{first}")
     return first, last
@@ -192,12 +192,12 @@ class _Parser:
     def parse(self) -> HookSpec:
         head, at, pattern = self._text.partition("@")
         if not at or not pattern:
-            what = "no layer after '@'" if at else "no '@LAYER'"
-            self._fail(what, len(self._text), self._example(head if head in ACTIONS else "zero"))
+            problem = "no layer after '@'" if at else "no '@LAYER'"
+            self._fail(problem, len(self._text), self._example(head if head in ACTIONS else "zero"))
         start, kind = self._kind(head)
-        found = _NAME.match(head, start)
-        assert found is not None  # it may be empty
-        action, end = found.group(), found.end()
+        match = _NAME.match(head, start)
+        assert match is not None  # it may be empty
+        action, end = match.group(), match.end()
         if action not in ACTIONS:
             self._unknown("action", action, start, ACTIONS)
         suffixes = _suffixes_start(head, end)
@@ -222,20 +222,20 @@ class _Parser:
     def _example(self, action: str) -> str:
         return f"{ACTIONS[action].example}@{self._layer}"
 
-    def _fail(self, what: str, place: int, example: str, near: str = "") -> NoReturn:
+    def _fail(self, problem: str, place: int, example: str, near: str = "") -> NoReturn:
         where = f"at character {place + 1}" if place < len(self._text) else "at the end"
         near = f": {near}" if near else ""
-        raise UsageError(f"--hook '{self._text}': {what} {where}{near}", f"--hook '{example}'")
+        raise UsageError(f"--hook '{self._text}': {problem} {where}{near}", f"--hook '{example}'")
 
-    def _unknown(self, what: str, word: str, place: int, words: Iterable[str]) -> NoReturn:
+    def _unknown(self, noun: str, word: str, place: int, words: Iterable[str]) -> NoReturn:
         near = nearest(word, words, n=1)
         if not near:
             self._fail(
-                f"unknown {what} '{word}'", place, self._example("zero"), f"there are {', '.join(words)}"
+                f"unknown {noun} '{word}'", place, self._example("zero"), f"there are {', '.join(words)}"
             )
-        meant = near.rpartition(" ")[2]
-        corrected = self._text[:place] + meant + self._text[place + len(word) :]
-        self._fail(f"unknown {what} '{word}'", place, corrected, near)
+        best = near.rpartition(" ")[2]
+        corrected = self._text[:place] + best + self._text[place + len(word) :]
+        self._fail(f"unknown {noun} '{word}'", place, corrected, near)
 
     def _kind(self, head: str) -> tuple[int, str]:
         """Return the start of the action, and the kind; in `call=file.py:fn` the colon follows the `=`."""
@@ -247,13 +247,13 @@ class _Parser:
         return len(kind) + 1, kind
 
     def _bad_suffix(self, head: str, place: int, action: str) -> NoReturn:
-        found = _SUFFIX.match(head, place)
-        if found and head.startswith("=", found.end()):
-            moved = f"{head[:place]}{head[found.end() :]}{found.group()}{self._text[len(head) :]}"
-            self._fail(f"the argument of {action} comes before '{found.group()}'", found.end(), moved)
-        if found:
-            what = f"'{head[found.end() :]}' is neither [channels] nor (index)"
-            self._fail(what, found.end(), f"{head[: found.end()]}@{self._layer}")
+        match = _SUFFIX.match(head, place)
+        if match and head.startswith("=", match.end()):
+            moved = f"{head[:place]}{head[match.end() :]}{match.group()}{self._text[len(head) :]}"
+            self._fail(f"the argument of {action} comes before '{match.group()}'", match.end(), moved)
+        if match:
+            problem = f"'{head[match.end() :]}' is neither [channels] nor (index)"
+            self._fail(problem, match.end(), f"{head[: match.end()]}@{self._layer}")
         self._fail(f"'{head[place]}' is not closed", place, f"{head[:place]}@{self._layer}")
 
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
@@ -282,14 +282,14 @@ class _Parser:
     def _suffixes(self, head: str, start: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
         channels: tuple[tuple[int, int], ...] = ()
         index = None
-        for found in _SUFFIX.finditer(head, start):
-            place, inside = found.start() + 1, found.group()[1:-1]
-            is_channels = found.group()[0] == "["
+        for match in _SUFFIX.finditer(head, start):
+            place, inside = match.start() + 1, match.group()[1:-1]
+            is_channels = match.group()[0] == "["
             if channels if is_channels else index is not None:
-                without = self._text[: found.start()] + self._text[found.end() :]
-                self._fail(f"a second '{found.group()}'", found.start(), without)
+                without = self._text[: match.start()] + self._text[match.end() :]
+                self._fail(f"a second '{match.group()}'", match.start(), without)
             if is_channels:
-                channels = tuple(self._range(*part) for part in _split(head, place, found.end() - 1))
+                channels = tuple(self._range(*part) for part in _split(head, place, match.end() - 1))
             elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
                 first = f"{self._text[:place]}0{self._text[place + len(inside) :]}"
                 self._fail(f"'{inside}' is not a number of an input or output", place, first)
@@ -301,9 +301,9 @@ class _Parser:
         try:
             return parse_range(part)
         except ValueError as error:
-            said, meant = error.args
-            better = f"{self._text[:place]}{meant or '0'}{self._text[place + len(part) :]}"
-            self._fail(f"'{part}' {said}", place, better)
+            problem, suggestion = error.args
+            better = f"{self._text[:place]}{suggestion or '0'}{self._text[place + len(part) :]}"
+            self._fail(f"'{part}' {problem}", place, better)
 
     def _check_pattern(self, pattern: str, place: int) -> None:
         try:
@@ -321,9 +321,9 @@ def about_pattern(text: str, error: UsageError, place: int | None = None) -> Usa
 
 def _suffixes_start(head: str, start: int) -> int:
     """Return the start of the brackets at the end; those inside a path belong to the path."""
-    found = _SUFFIXES.search(head, start)
-    assert found is not None  # it may be empty, at the end
-    return found.start()
+    match = _SUFFIXES.search(head, start)
+    assert match is not None  # it may be empty, at the end
+    return match.start()
 
 
 def _split(text: str, start: int, end: int) -> list[tuple[str, int]]:

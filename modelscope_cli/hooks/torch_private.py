@@ -131,8 +131,8 @@ def can_move_modes() -> bool:
 def insert_mode(mode: TorchFunctionMode, n_above: int) -> None:
     """Enable a function mode in this thread, below the last `n_above` that were entered."""
     above = [overrides._pop_mode() for _ in range(n_above)]
-    for one in (mode, *reversed(above)):
-        overrides._push_mode(one)
+    for entered in (mode, *reversed(above)):
+        overrides._push_mode(entered)
 
 
 def remove_mode(mode: TorchFunctionMode) -> int:
@@ -141,8 +141,8 @@ def remove_mode(mode: TorchFunctionMode) -> int:
     with contextlib.suppress(RuntimeError):  # the stack is empty: other code removed it
         while (top := overrides._pop_mode()) is not mode:
             above.append(top)
-    for one in reversed(above):
-        overrides._push_mode(one)
+    for entered in reversed(above):
+        overrides._push_mode(entered)
     return len(above)
 
 
@@ -173,8 +173,8 @@ def operators_shown_to(
 
 def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments of an operator by name; empty if unknown."""
-    known = getattr(getattr(operator, "_schema", None), "arguments", ())
-    return {**{one.name: value for one, value in zip(known, args, strict=False)}, **kwargs}
+    parameters = getattr(getattr(operator, "_schema", None), "arguments", ())
+    return {**{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
@@ -211,10 +211,10 @@ def _checksum(tensor: Tensor) -> int:
 
 def output_shape_of(node: Any) -> tuple[int, ...] | None:
     """Return the output shape of a graph node; None if unknown."""
-    known = getattr(node, "_input_metadata", None)
-    if not known:
+    metadata = getattr(node, "_input_metadata", None)
+    if not metadata:
         return None
-    shape = getattr(known[0], "shape", None)
+    shape = getattr(metadata[0], "shape", None)
     return tuple(int(size) for size in shape) if shape is not None else None
 
 
@@ -258,9 +258,9 @@ def _plain_children(value: Any) -> Children | None:
     if kind in (dict, OrderedDict, defaultdict):
 
         def refilled(others: list[Any]) -> Any:
-            made = copy.copy(value)
-            made.update(zip(value, others, strict=True))
-            return made
+            copied = copy.copy(value)
+            copied.update(zip(value, others, strict=True))
+            return copied
 
         return [(str(key), child) for key, child in value.items()], refilled
     if kind in (tuple, list, deque):

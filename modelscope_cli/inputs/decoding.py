@@ -51,8 +51,8 @@ def group_images(
     Video: all files are the frames of one clip. Optical flow: two files form a pair.
     """
     if family in {"video", "optical_flow"} and batch not in {None, 1}:
-        one = "one clip" if family == "video" else "one pair"
-        raise UsageError(f"'--batch {batch}' does not fit: the images are {one}", "--batch 1")
+        group_name = "one clip" if family == "video" else "one pair"
+        raise UsageError(f"'--batch {batch}' does not fit: the images are {group_name}", "--batch 1")
     if family == "optical_flow":
         if len(files) != 2:
             raise UsageError(
@@ -65,8 +65,8 @@ def group_images(
         # Evenly spaced, with the first and last file; with fewer files than frames some repeat.
         last = len(files) - 1
         frames = [files[round(i * last / (CLIP_FRAMES - 1))] for i in range(CLIP_FRAMES)]
-        what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
-        return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
+        description = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
+        return [frames], [f"clip: {CLIP_FRAMES} frames of {description}"]
     size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
     return FileGroups(files, size), []
 
@@ -134,12 +134,12 @@ class BlockDecoder:
         for number, file in enumerate(self.groups[block], block * self.size):
             if file not in ready:
                 ready[file] = self._prepare(file)
-            made = ready[file]
-            if isinstance(made, UnreadableImageError):
-                broken.append(UnreadableImage(number, file.name, made.kind))
+            prepared = ready[file]
+            if isinstance(prepared, UnreadableImageError):
+                broken.append(UnreadableImage(number, file.name, prepared.kind))
             else:
                 numbers.append(number)
-                tensors.append(made)
+                tensors.append(prepared)
         seconds = time.perf_counter() - started
         return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
 
@@ -433,17 +433,17 @@ class BlockSource:
             yield from self._here(numbers)
             return
         numbers = chain([second], numbers)
-        taken: list[int] = []
+        requested: list[int] = []
         try:
             with Workers(self._decoder, self._workers, self._n_bytes) as workers:
                 try:
                     yield from workers.decode(numbers, self._decoder)
                 finally:
-                    taken = list(workers.taken)
+                    requested = list(workers.taken)
         except WorkerLostError:
             self._feed.has_lost_worker = True
             self._workers = 0
-            yield from self._here(chain(taken, numbers))
+            yield from self._here(chain(requested, numbers))
 
     def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         for block in numbers:

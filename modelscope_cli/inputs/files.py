@@ -84,8 +84,8 @@ class ShardReader:
         except tarfile.ReadError as error:
             if not n_images and "unexpected end" not in str(error):
                 is_empty = os.path.getsize(path) == 0
-                what = "is empty" if is_empty else "is not a tar archive, despite its name"
-                raise CannotRunError(f"'{path}' {what}", f"file {shlex.quote(path)}") from error
+                problem = "is empty" if is_empty else "is not a tar archive, despite its name"
+                raise CannotRunError(f"'{path}' {problem}", f"file {shlex.quote(path)}") from error
             self.cut[path] = n_images
 
     def _is_image(self, info: tarfile.TarInfo) -> bool:
@@ -210,7 +210,7 @@ def _in_folder(word: str, messages: _Messages) -> Iterator[ListedImage]:
     folder = str(Path(word))
     files, folders = _inside(folder)
     if not any(map(_is_usable, files)):
-        below = [path for one in folders for path in _inside(one)[0]]
+        below = [path for subfolder in folders for path in _inside(subfolder)[0]]
         if any(map(_is_usable, below)):
             messages.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
             files = below

@@ -40,8 +40,8 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
         near = nearest(strange, names, n=1)
         message = f"the forward of {type(module).__name__} has no argument '{strange}'"
         message += f" ({near})" if near else ""
-        meant = {near.removeprefix("did you mean "): values[strange]} if near else {}
-        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | meant))
+        renamed = {near.removeprefix("did you mean "): values[strange]} if near else {}
+        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
     _refuse_missing(module, parameters, values, suggestion(module, specs=values))
     return values
 
@@ -90,8 +90,8 @@ def suggestion(
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
     words = []
     for name in names or [*parameters, "NAME"][:1]:
-        typed = (specs or {}).get(name)
-        spec = typed[0] if isinstance(typed, list) and typed else typed
+        value = (specs or {}).get(name)
+        spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             spec = "int64:1,16" if name in parameters and _is_text(parameters[name]) else file or shape
             file = None if spec == file else file
@@ -101,8 +101,8 @@ def suggestion(
 
 def _typed_shape(specs: Mapping[str, Any]) -> str | None:
     """Return a shape typed for another name, which may also suit the missing one."""
-    typed = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
-    return next((one for one in typed if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
+    all_specs = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
+    return next((one for one in all_specs if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
 
 
 def _refuse_missing(

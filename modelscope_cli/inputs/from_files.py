@@ -75,15 +75,15 @@ def open_images(
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)
-        seen = group[:1] if is_one_sample else group
+        sample = group[:1] if is_one_sample else group
         return Batch(
             target.place(args),
-            n_images=len(seen),
-            names=tuple(file.name for file in seen),
-            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(seen)])),
+            n_images=len(sample),
+            names=tuple(file.name for file in sample),
+            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(sample)])),
             prepared=lambda plans: _prepared_again(group, target, plans),
             block=block,
-            numbers=decoded.numbers[: len(seen)],
+            numbers=decoded.numbers[: len(sample)],
             broken=decoded.broken,
         )
 
@@ -191,12 +191,12 @@ def open_named(
         for number in range(request.repeat):
             whole = content.draw((request.seed + number) % 2**64, target.device)
             for cut in cuts:
-                part, shown = _cut(whole, cut), content.shown[cut]
+                part, shown_images = _cut(whole, cut), content.shown[cut]
                 yield Batch(
                     target.place(arrange_named(module, part)),
                     n_images=content.count(part),
-                    names=tuple(file.name for file, _ in shown),
-                    make_pictures=_pictures(plan, shown),
+                    names=tuple(file.name for file, _ in shown_images),
+                    make_pictures=_pictures(plan, shown_images),
                     numbers=tuple(range(len(content.shown))[cut]),
                 )
 
@@ -218,8 +218,8 @@ def open_named(
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
-    shown = FileList(file for file, _ in content.shown)
-    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown)
+    shown_files = FileList(file for file, _ in content.shown)
+    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
@@ -304,12 +304,12 @@ class _Content:
         return {name: drawn[name] if name in drawn else cloned(value) for name, value in self.values.items()}
 
 
-def _files(read: Any, given: Any) -> list[str]:
+def _files(read: Any, specs_given: Any) -> list[str]:
     """Return the files read for one name."""
     if isinstance(read, _ImageFiles):
         return [file.name for file in read.files]
-    specs = given if isinstance(given, list) else [given]
-    return [fspath(one) for one in specs if isinstance(read, Tensor) and isinstance(one, str | PathLike)]
+    specs = specs_given if isinstance(specs_given, list) else [specs_given]
+    return [fspath(spec) for spec in specs if isinstance(read, Tensor) and isinstance(spec, str | PathLike)]
 
 
 def _words(value: Any, content: _Content) -> str:
@@ -324,12 +324,12 @@ def _words(value: Any, content: _Content) -> str:
 def _read(name: str, value: Any) -> Any:
     """Return a `ShapeSpec`, images, or the value for the forward."""
     several = list(value) if isinstance(value, list | tuple) else [value]
-    if several and all(isinstance(one, Image.Image) for one in several):
+    if several and all(isinstance(item, Image.Image) for item in several):
         return _ImageFiles(
             tuple(ListedImage(f"{name} {n}", image=image) for n, image in enumerate(several, 1))
         )
-    if several and all(isinstance(one, str | PathLike) for one in several):
-        return _read_specs(name, [fspath(one) for one in several])
+    if several and all(isinstance(item, str | PathLike) for item in several):
+        return _read_specs(name, [fspath(item) for item in several])
     return torch.as_tensor(value) if is_array(value) else value
 
 

@@ -38,16 +38,16 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
     Args:
         option: the option it follows, for messages.
     """
-    typed = f"{option}{text}"
+    option_typed = f"{option}{text}"
     prefix, colon, sizes = text.rpartition(":")
     dtype = prefix.strip() if colon else None
     if dtype is not None and dtype not in FLOATS + INTEGERS:
         near = nearest(dtype, FLOATS + INTEGERS) or "try float32, int64, bool"
-        raise UsageError(f"'{prefix}' in '{typed}' is not a dtype", near)
+        raise UsageError(f"'{prefix}' in '{option_typed}' is not a dtype", near)
     parts = sizes.strip("()[] ").split("," if "," in sizes else "x")
-    shape = tuple(_whole_number(part, typed, hint) for part in parts)
+    shape = tuple(_whole_number(part, option_typed, hint) for part in parts)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise UsageError(f"'{typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
+        raise UsageError(f"'{option_typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
     return ShapeSpec(shape, dtype)
 
 
@@ -124,10 +124,10 @@ def by(shape: Shape | list[int]) -> str:
     return " x ".join(map(str, shape))
 
 
-def _whole_number(part: str, typed: str, hint: str) -> int:
+def _whole_number(part: str, option_typed: str, hint: str) -> int:
     digits = part.strip()
     if not (digits.isascii() and digits.isdecimal()) or not digits.strip("0"):
-        raise UsageError(f"'{part}' in '{typed}' is not a whole number above 0", hint)
+        raise UsageError(f"'{part}' in '{option_typed}' is not a whole number above 0", hint)
     if len(digits) > 18:
-        raise UsageError(f"'{part}' in '{typed}' is too large", hint)
+        raise UsageError(f"'{part}' in '{option_typed}' is too large", hint)
     return int(digits)

@@ -69,11 +69,11 @@ class UnreadableImages:
         if self._seen[at] >> bit & 1:
             return
         self._seen[at] |= 1 << bit
-        for one in broken:
-            self._counts[one.kind] = self._counts.get(one.kind, 0) + 1
-            heap = self._first.setdefault(one.kind, [])
+        for image in broken:
+            self._counts[image.kind] = self._counts.get(image.kind, 0) + 1
+            heap = self._first.setdefault(image.kind, [])
             push = heapq.heappush if len(heap) < _MOST_NAMED else heapq.heappushpop
-            push(heap, (-one.number, one.name))
+            push(heap, (-image.number, image.name))
 
     def kinds(self) -> tuple[BrokenKind, ...]:
         """Return every kind with its count, the most frequent first."""
@@ -95,12 +95,12 @@ class UnreadableImages:
 
 def in_words(kinds: Iterable[BrokenKind]) -> str:
     """Return the counts with the first names: `2 truncated ('a.jpg', 'b.jpg'), 1 empty ('c.jpg')`."""
-    return ", ".join(f"{one.count:,} {one.kind} ({_named(one)})" for one in kinds)
+    return ", ".join(f"{kind.count:,} {kind.kind} ({_named(kind)})" for kind in kinds)
 
 
 def _named(kind: BrokenKind) -> str:
-    shown = [f"'{name}'" for name in kind.names[:_MOST_SHOWN]]
-    return some([*shown, *[""] * (kind.count - len(shown))], _MOST_SHOWN)
+    names = [f"'{name}'" for name in kind.names[:_MOST_SHOWN]]
+    return some([*names, *[""] * (kind.count - len(names))], _MOST_SHOWN)
 
 
 Mode = str  # "RGB" or "L"
@@ -178,8 +178,8 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         if path.suffix.lower() in _TO_CONVERT:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
         is_named_so = path.suffix.lower() in IMAGE_SUFFIXES
-        what = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
-        return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
+        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
+        return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
         return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)

@@ -155,10 +155,10 @@ def _labels_in(config: Any) -> tuple[str, ...] | None:
 
 def _built_for(module: nn.Module | None, size: Any) -> tuple[int, ...]:
     """Return the channels and size of an input: the cfg's, unless the model was built for others."""
-    asked = getattr(module, "_model_args", None) or {}
-    side = asked.get("img_size")
+    model_args = getattr(module, "_model_args", None) or {}
+    side = model_args.get("img_size")
     height, width = size[1:] if side is None else (side, side) if isinstance(side, int) else side
-    return asked.get("in_chans") or size[0], height, width
+    return model_args.get("in_chans") or size[0], height, width
 
 
 def _is_size(size: Any) -> bool:

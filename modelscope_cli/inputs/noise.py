@@ -113,14 +113,14 @@ def _typed_specs(request: InputRequest) -> list[ShapeSpec]:
     return specs
 
 
-def _resized(shapes: Sequence[Shape], typed: str | None) -> Sequence[Shape]:
-    if typed is None:
+def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
+    if text is None:
         return shapes
-    size = parse_size(typed)
+    size = parse_size(text)
     if len(shapes[0]) < 3:
         raise UsageError(
-            f"'--size {typed}' does not fit an input of {by(shapes[0])}, which is not an image",
-            f"leave out --size {typed}",
+            f"'--size {text}' does not fit an input of {by(shapes[0])}, which is not an image",
+            f"leave out --size {text}",
         )
     return [(*shape[:-2], size[0], size[-1]) for shape in shapes]
 

@@ -158,22 +158,22 @@ class ProcessorPreset(Preset):
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
-        made = _prepared(self.own.call, image, **self._changes())
-        if made.ndim != 3 or self.own.mean is None or self.own.std is None:
+        tensor = _prepared(self.own.call, image, **self._changes())
+        if tensor.ndim != 3 or self.own.mean is None or self.own.std is None:
             kind = type(self.own.call).__name__
             message = (
-                f"{kind} makes {'x'.join(map(str, made.shape))} of an image, not channels, height and width"
+                f"{kind} makes {'x'.join(map(str, tensor.shape))} of an image, not channels, height and width"
             )
             raise CannotRunError(
                 message, "give a tensor file (.pt, .npy, .safetensors) with what the model takes"
             )
         if (tuple(self.mean), tuple(self.std)) == (self.own.mean, self.own.std):
-            return made
+            return tensor
         mean, std, own_mean, own_std = (
             torch.tensor(values)[:, None, None]
             for values in (self.mean, self.std, self.own.mean, self.own.std)
         )
-        return (made * own_std + own_mean - mean) / std
+        return (tensor * own_std + own_mean - mean) / std
 
     def words(self) -> list[str]:
         """Return the processor's resizing in words, one step each."""
@@ -264,8 +264,8 @@ def _file_of(where: str) -> str | None:
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
-    made = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
-    return (made[0] if made.ndim > 2 else made).float()  # else the patches of all images, one per row
+    tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
+    return (tensor[0] if tensor.ndim > 2 else tensor).float()  # else the patches of all images, one per row
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
@@ -274,7 +274,7 @@ def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[No
         black, white = (
             _prepared(call, Image.new("RGB", (64, 64), colour)).double() for colour in ("black", "white")
         )
-        low, high = (made[:, made.shape[1] // 2, made.shape[2] // 2] for made in (black, white))
+        low, high = (tensor[:, tensor.shape[1] // 2, tensor.shape[2] // 2] for tensor in (black, white))
     except Exception:  # processors of video, pairs and text may raise anything for a single image
         return None, None
     if black.ndim != 3 or not bool((high > low).all()):

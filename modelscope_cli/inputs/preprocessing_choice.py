@@ -79,20 +79,20 @@ def _count_channels(module: nn.Module | None, preset: Any) -> int:
     return n_channels
 
 
-def _change_size(preset: Any, typed: str | None, family: str) -> tuple[int, int] | None:
+def _change_size(preset: Any, size_typed: str | None, family: str) -> tuple[int, int] | None:
     """Set the size in `preset`; return it for optical flow, whose preset has no size."""
-    if typed is None:
+    if size_typed is None:
         return None
-    size = parse_size(typed)
+    size = parse_size(size_typed)
     if family == "optical_flow":
         if any(side % FLOW_STEP or side < FLOW_MIN_SIDE for side in size):
             rule = f"multiples of {FLOW_STEP}, at least {FLOW_MIN_SIDE}"
             raise UsageError(
-                f"'--size {typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
+                f"'--size {size_typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
             )
         return size[0], size[-1]
     if not hasattr(preset, "resize_size"):
-        raise _no_place_for(f"--size {typed}", family)
+        raise _no_place_for(f"--size {size_typed}", family)
     preset.resize_size = list(size)
     if hasattr(preset, "crop_size"):
         preset.crop_size = [size[0], size[-1]]
@@ -248,17 +248,17 @@ def _crops(plan: Preprocessing) -> Iterator[Varied]:
     by = f"{crop[0]} x {crop[1]}"
     for fraction in _FRACTIONS:
         resized = [math.floor(side / fraction) for side in sides]
-        what = f"short side to {' x '.join(map(str, resized))}, centre crop {by}"
+        description = f"short side to {' x '.join(map(str, resized))}, centre crop {by}"
         if preset.mode != "center" or preset.resize_size != resized:
             yield _changed(
-                plan, f"centre crop {fraction:g}", "crop", what, resize_size=resized, mode="center"
+                plan, f"centre crop {fraction:g}", "crop", description, resize_size=resized, mode="center"
             )
     whole = {"resize_size": crop, "crop_size": crop}
     if preset.mode != "squash" or [preset.resize_size[0], preset.resize_size[-1]] != crop:
         yield _changed(plan, "squashed", "crop", f"the whole image to {by}", mode="squash", **whole)
     if preset.mode != "border":
-        what = f"the whole image fitted into {by}, padded with the mean colour"
-        yield _changed(plan, "letterbox", "crop", what, mode="border", **whole)
+        description = f"the whole image fitted into {by}, padded with the mean colour"
+        yield _changed(plan, "letterbox", "crop", description, mode="border", **whole)
 
 
 def _resizes(plan: Preprocessing) -> Iterator[Varied]:
@@ -268,8 +268,8 @@ def _resizes(plan: Preprocessing) -> Iterator[Varied]:
         if method != method_in_use:
             yield _changed(plan, method.value, "resize", f"resized {method.value}", interpolation=method)
     if method_in_use in _ALIASING and plan.preset.antialias:
-        what = f"resized {method_in_use.value} as a tensor is, without antialias"
-        yield _changed(plan, "no antialias", "resize", what, antialias=False)
+        description = f"resized {method_in_use.value} as a tensor is, without antialias"
+        yield _changed(plan, "no antialias", "resize", description, antialias=False)
 
 
 def _values(plan: Preprocessing) -> Iterator[Varied]:
@@ -286,18 +286,18 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
         if any(_is_close(mean, other) and _is_close(std, same) for other, same in earlier):
             continue
         earlier.append((mean, std))
-        what = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
+        description = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
         if "255" in name:
             scale = "values of 0..1 divided by 255" if "twice" in name else "values of 0..255"
-            what = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
-        varied = _changed(plan, name, "values", what, mean=mean, std=std)
+            description = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
+        varied = _changed(plan, name, "values", description, mean=mean, std=std)
         yield replace(varied, plan=replace(varied.plan, mean=mean, std=std))
 
 
 def _channels(plan: Preprocessing) -> Iterator[Varied]:
     if plan.mode == "RGB":
-        what = "blue, green, red, as OpenCV reads an image"
-        yield Varied("BGR", "channels", what, replace(plan, is_reversed=True))
+        description = "blue, green, red, as OpenCV reads an image"
+        yield Varied("BGR", "channels", description, replace(plan, is_reversed=True))
 
 
 def _unturned(plan: Preprocessing) -> Varied:

@@ -136,19 +136,19 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
         return PythonInputs(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
     if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
         return PythonInputs(request, loader=inputs)
-    what = (
+    message = (
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
     )
     if isinstance(inputs, Iterator):
-        what = f"{with_article(type(inputs).__name__)} can be iterated only once"
-    raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
+        message = f"{with_article(type(inputs).__name__)} can be iterated only once"
+    raise UsageError(message, "give a list of paths or images, a tensor, or a DataLoader")
 
 
 def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
     strange = next((name for name in inputs if not isinstance(name, str)), None)
     if not inputs or strange is not None:
-        what = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
-        raise UsageError(f"{what} is not an input", "give {'name of the argument': tensor}")
+        problem = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
+        raise UsageError(f"{problem} is not an input", "give {'name of the argument': tensor}")
     return dict(inputs)
 
 
@@ -166,7 +166,7 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
     elif all(isinstance(side, int) for side in shape):
         shapes = [",".join(map(str, shape))] if shape else []
     else:
-        shapes = [texts(one) or "" for one in shape]
+        shapes = [texts(item) or "" for item in shape]
     return InputRequest(
         files=files,
         shapes=tuple(shapes),

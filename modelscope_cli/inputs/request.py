@@ -48,9 +48,9 @@ class InputRequest:
 
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""
-        typed = {"--mean": self.mean, "--std": self.std}
-        given = [f"{option} {text}" for option, text in typed.items() if text is not None]
-        return given if self.normalize else [*given, "--no-normalize"]
+        options = {"--mean": self.mean, "--std": self.std}
+        given_options = [f"{option} {text}" for option, text in options.items() if text is not None]
+        return given_options if self.normalize else [*given_options, "--no-normalize"]
 
     def size_options(self) -> list[str]:
         """Return `--size` as typed, if it was."""

@@ -28,8 +28,8 @@ def read_tensors(typed: str) -> list[Tensor]:
     path = Path(typed)
     refuse_endless(path)
     if not os.path.isfile(typed):
-        what = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
-        raise CannotRunError(f"'{typed}' {what}", f"ls -l {shlex.quote(str(path.parent))}")
+        problem = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
+        raise CannotRunError(f"'{typed}' {problem}", f"ls -l {shlex.quote(str(path.parent))}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about archives before refusing them

@@ -53,9 +53,9 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
             module = _only_model(module, name)
         else:
             break
-    for layer, one in module.named_modules():
-        if not _switches_mode(one):
-            message = f"layer '{layer}' of '{name}' is {_trainer(one)}"
+    for layer, submodule in module.named_modules():
+        if not _switches_mode(submodule):
+            message = f"layer '{layer}' of '{name}' is {_trainer(submodule)}"
             raise CannotRunError(
                 message,
                 f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place",
@@ -111,15 +111,15 @@ def _names_in(method: Any) -> frozenset[str] | None:
 def _only_model(module: nn.Module, name: str) -> nn.Module:
     """Return the one model that a trainer holds."""
     attributes = {**vars(module), **dict(module.named_children())}
-    held = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
-    models = {key: one for key, one in held.items() if [*one.parameters(), *one.buffers()]} or held
+    modules = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
+    models = {key: one for key, one in modules.items() if [*one.parameters(), *one.buffers()]} or modules
     has_own = bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
     if len({id(one) for one in models.values()}) == 1 and not has_own:
         return next(iter(models.values()))
-    what = f"its models are {', '.join(models)}" if models else "it holds no model"
-    what = "it has parameters of its own beside them" if has_own and models else what
+    problem = f"its models are {', '.join(models)}" if models else "it holds no model"
+    problem = "it has parameters of its own beside them" if has_own and models else problem
     inside = f".{next(iter(models), 'model')}"
-    message = f"'{name}' is {_trainer(module)}; {what}"
+    message = f"'{name}' is {_trainer(module)}; {problem}"
     hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
     raise CannotRunError(message, hint)
 

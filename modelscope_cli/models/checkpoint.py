@@ -51,13 +51,13 @@ def refused(path: Path, reason: str) -> CannotRunError:
     named = re.search(r"GLOBAL ([\w.]+)", reason)
     name = named[1] if named else next(iter(foreign), None)
     if "TorchScript" in reason:
-        what = "it is a TorchScript program"
+        problem = "it is a TorchScript program"
     else:
-        what = f"it would run '{name}'" if name else "it holds more than tensors"
+        problem = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
     hint = f"python -c {shlex.quote(script)}   only if you trust where it came from"
-    return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)
+    return CannotRunError(f"checkpoint '{path}' is not loaded: {problem}", hint)
 
 
 def unwrap_state(
@@ -67,11 +67,11 @@ def unwrap_state(
 
     The dict is empty if there are none, and keeps the `_metadata` (module versions) saved by torch.
     """
-    taken = find_state(content, _is_tensor, key, source)
-    state = OrderedDict(taken.named)  # not a dict: an OrderedDict can carry `_metadata`
-    if hasattr(taken.content, "_metadata"):
-        vars(state)["_metadata"] = taken.content._metadata
-    return state, taken.note()
+    selected = find_state(content, _is_tensor, key, source)
+    state = OrderedDict(selected.named)  # not a dict: an OrderedDict can carry `_metadata`
+    if hasattr(selected.content, "_metadata"):
+        vars(state)["_metadata"] = selected.content._metadata
+    return state, selected.note()
 
 
 def _is_tensor(value: Any) -> bool:

@@ -36,14 +36,14 @@ class MisfitError(CannotRunError):
     """
 
     def __init__(
-        self, message: str, hint: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
+        self, message: str, hint: str, state: Mapping[str, Tensor], model_state: Mapping[str, Tensor]
     ) -> None:
         super().__init__(message, hint)
         self.state = state
         self.pairs = {
-            key: (tuple(own[key].shape), tuple(tensor.shape))
+            key: (tuple(model_state[key].shape), tuple(tensor.shape))
             for key, tensor in state.items()
-            if key in own and own[key].shape != tensor.shape
+            if key in model_state and model_state[key].shape != tensor.shape
         }
 
 
@@ -103,17 +103,17 @@ def guessed_arguments(error: MisfitError, defaults: Mapping[str, Any]) -> Iterat
     """
     dims = {
         dims
-        for own, theirs in error.pairs.values()
-        if len(own) == len(theirs)
-        for dims in zip(own, theirs, strict=True)
+        for mine, theirs in error.pairs.values()
+        if len(mine) == len(theirs)
+        for dims in zip(mine, theirs, strict=True)
         if dims[0] != dims[1]
     }
     by_value = [
-        [(name, theirs) for name, default in defaults.items() if default == own and type(default) is int]
-        for own, theirs in sorted(dims)
+        [(name, theirs) for name, default in defaults.items() if default == mine and type(default) is int]
+        for mine, theirs in sorted(dims)
     ]
     sides = [("img_size" if "img_size" in defaults else "image_size", side) for side in _sides(error)]
-    choices = [one for one in (*by_value, sides) if one]
+    choices = [choice for choice in (*by_value, sides) if choice]
     for chosen in islice(itertools.product(*choices), _MOST_TRIED) if choices else ():
         yield dict(chosen)
 
@@ -131,8 +131,8 @@ def _sides(error: MisfitError) -> Iterator[int]:
 
 def has_shapes_of(state: Mapping[str, Tensor], module: nn.Module) -> bool:
     """Tell whether a model has the shapes of a checkpoint, up to the number of classes."""
-    own = _tensors_of(module)
-    is_alike = all(key not in own or own[key].shape == tensor.shape for key, tensor in state.items())
+    params = _tensors_of(module)
+    is_alike = all(key not in params or params[key].shape == tensor.shape for key, tensor in state.items())
     return is_alike or bool(classes_of(state, module))
 
 
@@ -192,9 +192,9 @@ def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
     try:
         return module.load_state_dict(state, strict=False)
     except ValueError:  # MNASNet needs its layout version, which only torch's format stores
-        known = OrderedDict(state)
-        vars(known)["_metadata"] = vars(module.state_dict())["_metadata"]
-        return module.load_state_dict(known, strict=False)
+        remaining = OrderedDict(state)
+        vars(remaining)["_metadata"] = vars(module.state_dict())["_metadata"]
+        return module.load_state_dict(remaining, strict=False)
 
 
 def _is_alike(key: str, tensor: Tensor, own: Tensor) -> bool:

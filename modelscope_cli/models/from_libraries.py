@@ -93,10 +93,10 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
     overlay = {"state_dict": checkpoint.state, "custom_load": False, "source": None}
     model_args = parse_model_args(request.model_args)
     with seeded(request.seed):  # for a head with another number of classes
-        asked = {"pretrained": True, "pretrained_cfg_overlay": overlay}
-        module = _create(name, request.num_classes, model_args, asked)
-    for kept in (getattr(module, "pretrained_cfg", {}), getattr(module, "default_cfg", {})):
-        kept.pop("state_dict", None)  # else the weights are kept in memory twice
+        keywords = {"pretrained": True, "pretrained_cfg_overlay": overlay}
+        module = _create(name, request.num_classes, model_args, keywords)
+    for config in (getattr(module, "pretrained_cfg", {}), getattr(module, "default_cfg", {})):
+        config.pop("state_dict", None)  # else the weights are kept in memory twice
     where = f"from the cache, {file}" if origin == "cache" else f"downloaded to {file}"
     notes = [f"weights: {cfg.tag or 'DEFAULT'} ({request.weights}; {where})"]
     if request.num_classes is not None and request.num_classes != cfg.num_classes:
@@ -145,13 +145,13 @@ def _find_file(name: str, cfg: Any, request: ModelRequest) -> tuple[Path, str]:
 
 
 def _create(
-    name: str, num_classes: int | None, model_args: dict[str, Any], asked: dict[str, Any]
+    name: str, num_classes: int | None, model_args: dict[str, Any], keywords: dict[str, Any]
 ) -> nn.Module:
     timm = _timm()
     classes = {} if num_classes is None else {"num_classes": num_classes}
     try:
         with without_dynamo():
-            return timm.create_model(name, **asked, **classes, **model_args)
+            return timm.create_model(name, **keywords, **classes, **model_args)
     except Exception as error:  # constructors may raise anything for unsuitable arguments
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         if model_args and not isinstance(error, MemoryError):

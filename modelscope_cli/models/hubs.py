@@ -89,12 +89,12 @@ def _of_timm(config: Mapping[str, Any], by: str) -> DescribedModel:
     # Older files have the cfg at the top.
     cfg = config["pretrained_cfg"] if isinstance(config.get("pretrained_cfg"), dict) else config
     settings = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
-    kept = {key: settings[key] for key in _KEPT if settings.get(key) is not None}
+    overlay = {key: settings[key] for key in _KEPT if settings.get(key) is not None}
     model_args = config.get("model_args")
     args = {**model_args} if isinstance(model_args, dict) else {}
     args.pop("num_classes", None)  # the checkpoint determines it
-    if len(kept) > 1:  # more than its name
-        args["pretrained_cfg"] = kept
+    if len(overlay) > 1:  # more than its name
+        args["pretrained_cfg"] = overlay
     return DescribedModel(
         f"timm:{config['architecture']}", by, tuple(f"{key}={value!r}" for key, value in args.items())
     )
@@ -132,7 +132,7 @@ def check_hub(model: str) -> None:
     prefix, name = split_hub(model)
     check_package(prefix, model)
     if prefix == "timm" and not is_in_timm(name):
-        names = (f"timm:{known}" for known in timm_names())
+        names = (f"timm:{timm_name}" for timm_name in timm_names())
         message = with_nearest(f"unknown model '{model}'", model.partition(".")[0], names)
         raise UsageError(message, "modelscope models timm:")
     if prefix == "hf":
@@ -204,8 +204,8 @@ _HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
 def named_here(model: str) -> str | None:
     """Return the name used here for a model with an unknown name; None if it cannot be told."""
     letters = {_letters(name): name for name in model_names()}
-    if (found := _ZOO.fullmatch(model)) and _letters(found["name"]) in letters:
-        return letters[_letters(found["name"])]
+    if (match := _ZOO.fullmatch(model)) and _letters(match["name"]) in letters:
+        return letters[_letters(match["name"])]
     if is_in_timm(model):
         return f"timm:{model}"
     if (file := Path(f"{model}.py")).is_file() and (names := models_in(file)):
@@ -213,8 +213,8 @@ def named_here(model: str) -> str | None:
     module, _, attribute = model.rpartition(".")
     if module and Path(f"{module.replace('.', '/')}.py").is_file():
         return f"{module}:{attribute}"
-    if (found := _HUB.fullmatch(model)) and not Path(found["owner"]).exists():
-        return f"timm:{found['name']}" if found["owner"] == "timm" else f"hf:{model}"
+    if (match := _HUB.fullmatch(model)) and not Path(match["owner"]).exists():
+        return f"timm:{match['name']}" if match["owner"] == "timm" else f"hf:{model}"
     return None
 
 

@@ -36,11 +36,11 @@ _OURS = Path(__file__).parents[1]
 def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     """Describe `error`, raised while `doing`, by its type, message and the innermost line of user code."""
     message = in_one_line(error, 300)
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    summary = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
     hint = f"python {shlex.quote(where[0])}" if where else "--debug   shows the traceback"
-    return CannotRunError(f"{doing} raised {what}{at}", hint)
+    return CannotRunError(f"{doing} raised {summary}{at}", hint)
 
 
 def _innermost_line(error: BaseException) -> tuple[str, int] | None:
@@ -52,8 +52,8 @@ def _innermost_line(error: BaseException) -> tuple[str, int] | None:
         if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_OURS)
     ]
     theirs = [frame for frame in frames if not _is_library(frame[0])]
-    found = theirs or frames
-    return found[-1] if found else None
+    chosen = theirs or frames
+    return chosen[-1] if chosen else None
 
 
 def _is_library(filename: str) -> bool:
@@ -83,7 +83,7 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
 
 
 def _factory_hint(
-    found: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
+    builder: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
 ) -> str | None:
     """Return a hint to write a function, if an argument such as a config cannot be typed; else None."""
     needed = next(
@@ -99,13 +99,13 @@ def _factory_hint(
     if needed is None:
         return None
     where = spec.rpartition(":")[0]
-    module = sys.modules.get(getattr(found, "__module__", None) or "")
-    own = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
-    ready = [one.__name__ for one in own if one.__module__ == found.__module__ and _needs_nothing(one)]
+    module = sys.modules.get(getattr(builder, "__module__", None) or "")
+    makers = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
+    ready = [one.__name__ for one in makers if one.__module__ == builder.__module__ and _needs_nothing(one)]
     if ready:
         return f"--model {shlex.quote(f'{where}:{ready[0]}')}   if that function makes the model"
-    what = f"a function that makes the '{needed}' it needs, and returns the model"
-    return f"--model {shlex.quote(f'{where}:NAME')}   {what}"
+    explanation = f"a function that makes the '{needed}' it needs, and returns the model"
+    return f"--model {shlex.quote(f'{where}:NAME')}   {explanation}"
 
 
 def _is_literal(annotation: Any) -> bool:
@@ -159,7 +159,7 @@ def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
 def takes(builder: Callable[..., Any], name: str) -> bool:
     """Tell whether a builder takes a keyword argument of this name."""
     parameters = _parameters(builder)
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return name in parameters or any(param.kind is param.VAR_KEYWORD for param in parameters.values())
 
 
 _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
@@ -184,42 +184,40 @@ _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
     """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
-    module, found = _import(spec, seed)
-    if _is_program(found):
-        found = found.module()
-    if isinstance(found, nn.Module):
+    module, obj = _import(spec, seed)
+    if _is_program(obj):
+        obj = obj.module()
+    if isinstance(obj, nn.Module):
         if model_args:
             message = (
                 f"'{spec}' is a module that is already built; it does not take '{next(iter(model_args))}'"
             )
             raise UsageError(message, "leave out --model-arg")
-        return Architecture(
-            "import", spec, "custom", lambda _: found, False, is_instance=True, is_factory=True
-        )
-    if not callable(found):
+        return Architecture("import", spec, "custom", lambda _: obj, False, is_instance=True, is_factory=True)
+    if not callable(obj):
         message = (
-            f"'{spec}' is of type {type(found).__name__}: it is not a torch.nn.Module and does not make one"
+            f"'{spec}' is of type {type(obj).__name__}: it is not a torch.nn.Module and does not make one"
         )
         raise UsageError(message, _suggest(module, spec))
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
-        check_arguments(found, kwargs, spec)
+        check_arguments(obj, kwargs, spec)
         try:
             with _running(spec, seed, "building"):
-                made = found(**kwargs)
-                if _is_program(made):
-                    made = made.module()
+                result = obj(**kwargs)
+                if _is_program(result):
+                    result = result.module()
         except CannotRunError as error:
-            error.hint = without_download(found, kwargs, error.__cause__) or error.hint
+            error.hint = without_download(obj, kwargs, error.__cause__) or error.hint
             raise
-        if not isinstance(made, nn.Module):
-            message = f"'{spec}' made {with_article(type(made).__name__)}, not a torch.nn.Module"
+        if not isinstance(result, nn.Module):
+            message = f"'{spec}' made {with_article(type(result).__name__)}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
-        return made
+        return result
 
-    takes_num_classes = "num_classes" not in model_args and takes(found, "num_classes")
-    is_class = isinstance(found, type) and issubclass(found, nn.Module)
+    takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
+    is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
     return Architecture(
         "import",
         spec,
@@ -227,13 +225,13 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         build,
         takes_num_classes,
         is_factory=not is_class,
-        defaults=defaults_of(found),
+        defaults=defaults_of(obj),
     )
 
 
-def _is_program(made: Any) -> bool:
+def _is_program(value: Any) -> bool:
     """Tell whether this is an `ExportedProgram`, without importing torch.export."""
-    return type(made).__name__ == "ExportedProgram" and type(made).__module__.startswith("torch.export")
+    return type(value).__name__ == "ExportedProgram" and type(value).__module__.startswith("torch.export")
 
 
 def import_object(spec: str, option: str) -> Any:
@@ -253,24 +251,24 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 
 def _refuse_python(spec: str) -> None:
     """Refuse pytest's `net.py::Net` and the call `net.py:Net(num_classes=5)`."""
-    found = _CALLED.fullmatch(spec)
-    if found is None or not (found["extra"] or found["call"]):
+    match = _CALLED.fullmatch(spec)
+    if match is None or not (match["extra"] or match["call"]):
         return
-    where, _, name, typed = found.groups()
-    said = f"--model {shlex.quote(f'{where}:{name}')}"
-    if typed is None:
-        raise UsageError(f"'{spec}' has one colon too many", said)
+    where, _, name, arguments = match.groups()
+    option = f"--model {shlex.quote(f'{where}:{name}')}"
+    if arguments is None:
+        raise UsageError(f"'{spec}' has one colon too many", option)
     try:
-        call = ast.parse(f"f{typed}", mode="eval").body
+        call = ast.parse(f"f{arguments}", mode="eval").body
     except SyntaxError:
         call = None
-    given: list[tuple[str, ast.expr]] = []
+    nodes: list[tuple[str, ast.expr]] = []
     if isinstance(call, ast.Call):
-        given = [("NAME", one) for one in call.args] + [
-            (one.arg or "NAME", one.value) for one in call.keywords
+        nodes = [("NAME", node) for node in call.args] + [
+            (node.arg or "NAME", node.value) for node in call.keywords
         ]
-    said += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in given)
-    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", said)
+    option += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in nodes)
+    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", option)
 
 
 @contextmanager
@@ -391,40 +389,40 @@ def _import_module(name: str, spec: str) -> ModuleType:
 
 
 def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callable[[ModuleType], str]) -> Any:
-    found: Any = module
+    target: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere
-            near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
+            near = nearest(part, (name for name in dir(target) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
             names = near.removeprefix("did you mean ").split(", ")
             whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in names)
             raise UsageError(message, whole if near and spec.endswith(part) else hint(module))
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _suggest(module: ModuleType, spec: str) -> str:
     """Return a hint with the model (class or instance) that the module defines, nearest to `spec`."""
-    where, _, typed = spec.rpartition(":")
+    where, _, attribute = spec.rpartition(":")
     there = [
         name
         for name, value in vars(module).items()
         if isinstance(value, nn.Module)
         or (isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__)
     ]
-    near = get_close_matches(typed, there, n=1, cutoff=0.5)
+    near = get_close_matches(attribute, there, n=1, cutoff=0.5)
     name = next(iter(near or there), "NAME")
     return f"--model {shlex.quote(f'{where}:{name}')}"
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
     """Return a hint with a function that the module defines."""
-    own = (
+    functions = (
         name
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__
     )
-    found = f"{spec.rpartition(':')[0]}:{next(own, 'NAME')}"
-    return f"{option} {shlex.quote(found)}"
+    function_spec = f"{spec.rpartition(':')[0]}:{next(functions, 'NAME')}"
+    return f"{option} {shlex.quote(function_spec)}"

@@ -64,7 +64,7 @@ def resolve_dtype(name: str) -> torch.dtype:
 def _choose(here: list[str]) -> tuple[torch.device, str]:
     n_alike = sum(name.partition(":")[0] == here[0].partition(":")[0] for name in here)
     chosen = here[find_ranks().local_rank % n_alike]
-    missing = [name for name in _AUTO_ORDER if not any(found.startswith(name) for found in here)]
+    missing = [name for name in _AUTO_ORDER if not any(device.startswith(name) for device in here)]
     reason = f"no {_listed(missing)} here" if chosen == "cpu" else "the first one here"
     return torch.device(chosen), f"device: {chosen} (auto; {reason})"
 
@@ -207,8 +207,8 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
     device, _ = resolve_device(request.device)
     if device.type != "cpu" or request.dtype.lower() != "float32":
         message = f"quantized weights '{weights.name}' run on cpu in float32 only"
-        typed = f"not on '{request.device}' in '{request.dtype}'"
-        raise CannotRunError(f"{message}, {typed}", "--device cpu --dtype float32")
+        request_note = f"not on '{request.device}' in '{request.dtype}'"
+        raise CannotRunError(f"{message}, {request_note}", "--device cpu --dtype float32")
     return device, None
 
 
@@ -234,9 +234,9 @@ def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error
         model_option = f"--model {model} "
     for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
         args = tuple(f"{name}={value}" for name, value in guess.items())
-        asked = replace(request, model=model, model_args=(*request.model_args, *args))
+        trial = replace(request, model=model, model_args=(*request.model_args, *args))
         with suppress(Exception):  # builders may raise anything for incompatible arguments
-            module = _find(asked)[0].on_meta().build(request.num_classes)
+            module = _find(trial)[0].on_meta().build(request.num_classes)
             if has_shapes_of(error.state, model_inside(module, model)):
                 return model_option + " ".join(f"--model-arg {argument}" for argument in args)
     return None

@@ -91,9 +91,9 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
 def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequest, tuple[str, ...]]:
     """Request a hub model; typed model arguments override described ones."""
     check_hub(described.model)
-    typed = {argument.partition("=")[0] for argument in request.model_args}
+    typed_names = {argument.partition("=")[0] for argument in request.model_args}
     model_args = tuple(
-        argument for argument in described.model_args if argument.partition("=")[0] not in typed
+        argument for argument in described.model_args if argument.partition("=")[0] not in typed_names
     )
     note = f"model: {described.model}, by {described.by}"
     return replace(request, model=described.model, model_args=(*model_args, *request.model_args)), (note,)
@@ -135,31 +135,31 @@ _PROGRAMS = {
 
 
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
-    typed = shlex.quote(str(path))
+    file = shlex.quote(str(path))
     if contents.format in _PROGRAMS and not identified.candidates:
-        what, load = _PROGRAMS[contents.format]
-        message = f"'{path}' is {what}: loading it can run code inside it, so it is not loaded"
+        program_kind, load = _PROGRAMS[contents.format]
+        message = f"'{path}' is {program_kind}: loading it can run code inside it, so it is not loaded"
         call = load.format(file=str(path))
         trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
-        return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
+        return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {trusted}")
     if identified.candidates:
         message = (
             f"'{path}' fits several models, whose weights look alike: {', '.join(identified.candidates)}"
         )
-        return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {typed}")
+        return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
     if not contents.tensors:
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
     if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
         message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
-        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {typed}")
+        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {file}")
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {typed}")
+        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {file}")
     message = (
         f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
     )
-    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {typed} --no-strict")
+    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {file} --no-strict")
 
 
 def _pickled_class(contents: Contents) -> str | None:

@@ -88,10 +88,10 @@ def weights_of(name: str) -> dict[str, WeightsEnum]:
     annotation = inspect.signature(get_model_builder(name)).parameters["weights"].annotation
     enums = [kind for kind in get_args(annotation) if isinstance(kind, EnumType)]
     # The first enum is the model's own: its DEFAULT wins.
-    known: dict[str, WeightsEnum] = {}
+    by_name: dict[str, WeightsEnum] = {}
     for kind in reversed(enums):
-        known.update(kind.__members__)
-    return known
+        by_name.update(kind.__members__)
+    return by_name
 
 
 def _unavailable(weights: WeightsEnum, path: Path, reason: str) -> WeightsUnavailableError:

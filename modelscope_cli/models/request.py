@@ -85,8 +85,8 @@ class ModelRequest:
 
     def headers_of(self, path: Path) -> Headers | None:
         """Return the headers if they are those of `path` and the same key."""
-        known = self.headers
-        return known if known is not None and (known.path, known.key) == (path, self.key) else None
+        headers = self.headers
+        return headers if headers is not None and (headers.path, headers.key) == (path, self.key) else None
 
 
 if TYPE_CHECKING:
@@ -105,22 +105,22 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
     if not isinstance(model, str | PathLike):
         message = f"a model of type {type(model).__name__} is neither a name, a path nor a torch.nn.Module"
         raise UsageError(message, "give a name such as 'resnet34', or a module")
-    said = {**DEFAULTS, **keywords}
-    args = said["model_arg"]
+    options = {**DEFAULTS, **keywords}
+    args = options["model_arg"]
     return ModelRequest(
         model=fspath(model),
-        weights=said["weights"],
-        checkpoint=Path(said["checkpoint"]) if said["checkpoint"] is not None else None,
-        key=said["key"],
-        strict=said["strict"],
-        num_classes=said["num_classes"],
+        weights=options["weights"],
+        checkpoint=Path(options["checkpoint"]) if options["checkpoint"] is not None else None,
+        key=options["key"],
+        strict=options["strict"],
+        num_classes=options["num_classes"],
         model_args=tuple(f"{key}={value}" for key, value in args.items())
         if isinstance(args, Mapping)
         else tuple(args),
-        device=said["device"],
-        dtype=said["dtype"],
-        seed=said["seed"],
-        offline=said["offline"],
+        device=options["device"],
+        dtype=options["dtype"],
+        seed=options["seed"],
+        offline=options["offline"],
         progress=False,
     )
 

@@ -57,11 +57,11 @@ def is_no_image(typed: str) -> bool:
     return is_plain and not _is_image(typed)
 
 
-def _is_image(typed: str) -> bool:
+def _is_image(file: str) -> bool:
     from PIL import Image
 
     try:
-        with Image.open(typed, formats=IMAGE_FORMATS):
+        with Image.open(file, formats=IMAGE_FORMATS):
             return True
     except Exception:  # not an archive, cut short, too large or unreadable: each format raises its own errors
         return False

@@ -46,7 +46,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n_broken = sum(not call.is_finite for call in forward.flow)
         yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
     for call in _producers(forward.flow):
-        later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
+        later = [other for other in forward.flow if other.order > call.order and not other.is_finite]
         if 1 + len(later) <= threshold:
             continue
         names = some(map(label_of, later), 2)

@@ -49,16 +49,16 @@ class CheckBaseline(NamedTuple):
 def render_baseline(known: Iterable[KnownFinding], model: str | None = None) -> str:
     """Return the file: sorted, one finding per line, for short diffs."""
     rows = [
-        json.dumps({"code": one.code, "layer": one.layer, "value": one.value}, ensure_ascii=False)
-        for one in sorted(known, key=_order)
+        json.dumps({"code": entry.code, "layer": entry.layer, "value": entry.value}, ensure_ascii=False)
+        for entry in sorted(known, key=_order)
     ]
     findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
     of = f'\n  "model": {json.dumps(model)},' if model else ""
     return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",{of}\n  "findings": [{findings}]\n}}') + "\n"
 
 
-def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
-    return one.code, one.layer is not None, one.layer or "", one.value is not None, one.value or 0.0
+def _order(entry: KnownFinding) -> tuple[str, bool, str, bool, float]:
+    return entry.code, entry.layer is not None, entry.layer or "", entry.value is not None, entry.value or 0.0
 
 
 def read_baseline(path: Path) -> CheckBaseline:
@@ -80,12 +80,12 @@ def read_baseline(path: Path) -> CheckBaseline:
             model = record.run.model.class_name if is_model else None
             return CheckBaseline(tuple(map(_checked, known_of(record.findings))), model)
         if schema != f"{_FAMILY}{_VERSION}":
-            what = (
+            text = (
                 "keeps no values, so what got worse would pass"
                 if schema == f"{_FAMILY}1"
                 else "is not readable"
             )
-            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {what}", _another(path))
+            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {text}", _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
@@ -172,11 +172,11 @@ def compare(
     They match by code and layer; several of a kind are matched from the worst down. Entries of rules that were not
     judged are not reported as gone.
     """
-    left = _by_place(known)
+    unmatched = _by_place(known)
     marked = list(findings)
     for i in sorted(range(len(findings)), key=lambda i: -_badness(findings[i])):
         finding = findings[i]
-        same = left[finding.code, finding.layer]
+        same = unmatched[finding.code, finding.layer]
         if same:
             before = max(same, key=lambda one: _side(finding) * (one.value or 0.0))
             same.remove(before)
@@ -184,13 +184,13 @@ def compare(
                 _worse(finding, before) if _is_worse(finding, before) else replace(finding, known=True)
             )
     judged = _judged(rules)
-    return tuple(marked), tuple(one for rest in left.values() for one in rest if one.code in judged)
+    return tuple(marked), tuple(one for rest in unmatched.values() for one in rest if one.code in judged)
 
 
 def _by_place(known: Iterable[KnownFinding]) -> dict[tuple[str, str | None], list[KnownFinding]]:
     places: dict[tuple[str, str | None], list[KnownFinding]] = defaultdict(list)
-    for one in known:
-        places[one.code, one.layer].append(one)
+    for entry in known:
+        places[entry.code, entry.layer].append(entry)
     return places
 
 
@@ -231,13 +231,13 @@ def updated(
     Entries of rules not judged this time and values that changed only by noise are kept, for short diffs.
     """
     judged, before = _judged(rules), _by_place(known)
-    kept = [one for rest in before.values() for one in rest if one.code not in judged]
+    entries_kept = [one for rest in before.values() for one in rest if one.code not in judged]
     for one in known_of(findings):
         same = next((old for old in before[one.code, one.layer] if _is_noise(old.value, one.value)), None)
         if same is not None:
             before[one.code, one.layer].remove(same)
-        kept.append(same or one)
-    return tuple(kept)
+        entries_kept.append(same or one)
+    return tuple(entries_kept)
 
 
 def _is_noise(before: float | None, now: float | None) -> bool:

@@ -69,7 +69,7 @@ def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[list[Weight]]:
     """Yield runs of consecutive wrong weights, from the output side, where the backward pass begins."""
-    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda one: is_wrong(one[1])):
+    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda weight: is_wrong(weight[1])):
         if wrong:
             yield list(run)
 

@@ -119,9 +119,9 @@ class ListedRule(RuleText):
 
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule's listing with the threshold in force."""
-        told = {field.name: getattr(self, field.name) for field in fields(RuleText)}
+        texts = {field.name: getattr(self, field.name) for field in fields(RuleText)}
         reasons = {"why": WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
-        return RuleInfo(**{**told, **reasons, "threshold": threshold})
+        return RuleInfo(**{**texts, **reasons, "threshold": threshold})
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,15 +179,15 @@ def judge(
             Finding(
                 code=rule.code,
                 rule=rule.name,
-                severity=seen.severity or rule.severity,
-                layer=seen.layer,
-                value=seen.value if seen.value is not None and math.isfinite(seen.value) else None,
-                threshold=None if seen.is_rest else threshold,
-                message=seen.message,
+                severity=place.severity or rule.severity,
+                layer=place.layer,
+                value=place.value if place.value is not None and math.isfinite(place.value) else None,
+                threshold=None if place.is_rest else threshold,
+                message=place.message,
                 hint=rule.hint,
             )
-            for seen in rule.judge(evidence, threshold)
-            if _layer(seen.layer) not in explained
+            for place in rule.judge(evidence, threshold)
+            if _layer(place.layer) not in explained
         ]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     return tuple(findings), tuple(infos)
@@ -225,12 +225,12 @@ def unjudged_error(record: CheckRecord) -> CannotRunError | None:
     """Return the error, with the record, of a check that judged nothing; None for any other."""
     if record.verdict != NOT_JUDGED:
         return None
-    given = record.run.input
-    if given is not None and 2 * given.n_broken > given.n_files:
+    info = record.run.input
+    if info is not None and 2 * info.n_broken > info.n_files:
         message = (
-            f"{given.n_broken:,} of {given.n_files:,} images could not be read, so the model was not judged"
+            f"{info.n_broken:,} of {info.n_files:,} images could not be read, so the model was not judged"
         )
-        error = CannotRunError(message, f"ls -l {shlex.quote(given.broken[0].names[0])}")
+        error = CannotRunError(message, f"ls -l {shlex.quote(info.broken[0].names[0])}")
     else:
         n = len(record.rules)
         reasons = "; ".join(dict.fromkeys(rule.reason for rule in record.rules if rule.reason))

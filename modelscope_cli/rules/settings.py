@@ -71,16 +71,16 @@ def read_settings(
         settings = replace(settings, select=_split(select))
     if ignore:
         settings = replace(settings, ignore=_split(ignore))
-    typed = dict(settings.thresholds)
+    thresholds = dict(settings.thresholds)
     for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
         rule = find_rule(name, "--set")
-        typed[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
+        thresholds[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
     for name, budget in (budgets or {}).items():
         if budget is not None:
             rule = find_rule(name, f"--{name}")
-            typed[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
+            thresholds[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
             settings = replace(settings, select=_with(rule.code, settings.select))
-    settings = replace(settings, thresholds=typed)
+    settings = replace(settings, thresholds=thresholds)
     if fail_on is not None:
         settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))
     settings = replace(settings, baseline=baseline or settings.baseline)
@@ -104,11 +104,11 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _severity(typed: object, option: str) -> str:
-    if typed not in SEVERITIES:
-        message = with_nearest(f"'{option}{typed}' is not a severity", str(typed), SEVERITIES)
+def _severity(value: object, option: str) -> str:
+    if value not in SEVERITIES:
+        message = with_nearest(f"'{option}{value}' is not a severity", str(value), SEVERITIES)
         raise UsageError(message, f"{option}error")
-    return str(typed)
+    return str(value)
 
 
 def _read_project(folder: Path) -> CheckSettings:
@@ -139,15 +139,15 @@ def _read_project(folder: Path) -> CheckSettings:
 def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
     """Refuse a misnamed table: `[tool.mscope]`, `[modelscope]`."""
     inner = [
-        ((key, name), one)
-        for key, own in document.items()
-        if isinstance(own, dict)
-        for name, one in own.items()
+        ((key, name), value)
+        for key, table in document.items()
+        if isinstance(table, dict)
+        for name, value in table.items()
     ]
-    for names, one in (*(((key,), own) for key, own in document.items()), *inner):
+    for names, value in (*(((key,), table) for key, table in document.items()), *inner):
         word = re.sub(r"[\W_]|cli$", "", names[-1].lower())
         is_near = word == "mscope" or difflib.SequenceMatcher(None, word, "modelscope").ratio() > _NEAR
-        if is_near and isinstance(one, dict) and names != ("tool", "modelscope"):
+        if is_near and isinstance(value, dict) and names != ("tool", "modelscope"):
             message = f"[{'.'.join(names)}] of '{path}' is not read: the settings are in [tool.modelscope]"
             raise UsageError(message, "write [tool.modelscope]")
 
@@ -159,14 +159,14 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
         if key not in _KEYS:
             message = with_nearest(f"unknown key '{key}' in {where}", key, _KEYS)
             raise UsageError(message, f"write one of {', '.join(_KEYS)}")
-    typed: dict[str, float | str] = {}
+    thresholds: dict[str, float | str] = {}
     select = _codes(table, "select", where)
-    given = table.get("thresholds", {})
-    if not isinstance(given, dict):
+    entries = table.get("thresholds", {})
+    if not isinstance(entries, dict):
         raise UsageError(f"'thresholds' in {where} is not a table", "write [tool.modelscope.thresholds]")
-    for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
+    for name, value in (*entries.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
-        typed[rule.code] = read_threshold(value, rule.kind, f"{name} = ", rule.most)
+        thresholds[rule.code] = read_threshold(value, rule.kind, f"{name} = ", rule.most)
         if name in BUDGETS:
             select = _with(rule.code, select)
     baseline = _name(table, "baseline", where, "a file name", "known.json")
@@ -175,7 +175,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     settings = CheckSettings(
         select=select,
         ignore=_codes(table, "ignore", where),
-        thresholds=typed,
+        thresholds=thresholds,
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
         baseline=path.parent / baseline if baseline else None,
         project=path,
@@ -183,7 +183,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
         model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
         images=tuple(
-            _from_here(path.parent, one) for one in _strings(table, "images", where, "files", "star.png")
+            _from_here(path.parent, file) for file in _strings(table, "images", where, "files", "star.png")
         ),
     )
     settings.rules(EVERY_RULE)
@@ -216,7 +216,7 @@ def _strings(table: dict[str, Any], key: str, where: str, what: str, example: st
     value = table.get(key, [])
     if isinstance(value, str):
         value = [value]
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UsageError(
             f"'{key} = {value}' in {where} is not a list of {what}", f'write {key} = ["{example}"]'
         )

@@ -116,9 +116,9 @@ def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
         yield from _of_tar(file)
     elif head.startswith(b"\x93NUMPY"):
         yield from _of_npy(file)
-    for magic, what in _CLOSED.items():
+    for magic, description in _CLOSED.items():
         if head.startswith(magic):
-            yield Part("", None, f"{what}, which is not read")
+            yield Part("", None, f"{description}, which is not read")
     file.seek(0)
     opened = _opened(file, head)
     if opened is not None:
@@ -279,8 +279,8 @@ def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
 
 def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
     """Return a sparse member, whose content differs from its bytes in the archive and between readers."""
-    made = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
-    data = made.read() if made is not None else b""
+    content = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
+    data = content.read() if content is not None else b""
     problem = "a sparse member of a tar archive, which programs read differently"
     return Part(member.name, io.BytesIO(data), problem, is_certain=True, n_unpacked=len(data))
 

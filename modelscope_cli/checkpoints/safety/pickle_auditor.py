@@ -268,7 +268,7 @@ class PickleAuditor:
                 self._left -= 1
                 if self._left < 0:
                     return _TOO_MUCH
-                waiting.extend((one, keeps) for one in inner)
+                waiting.extend((item, keeps) for item in inner)
             if worst_code is not None and is_handed_code(worst_code):
                 return worst_code
         return worst_code
@@ -353,10 +353,10 @@ def _planted(state: Any) -> Global | Opaque | None:
     return None
 
 
-def _handed_on(*given: Any) -> list[Global | Opaque]:
+def _handed_on(*arguments: Any) -> list[Global | Opaque]:
     """Return the functions among arguments that are harmful when called."""
     functions: list[Global | Opaque] = []
-    waiting, budget = list(given), _MAX_HANDED
+    waiting, budget = list(arguments), _MAX_HANDED
     while waiting and budget:
         value, budget = waiting.pop(), budget - 1
         if is_handed_code(value):

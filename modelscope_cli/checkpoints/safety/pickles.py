@@ -320,10 +320,10 @@ def read_pickles(
     ):
         if is_legacy and len(pickles) == N_LEGACY:
             break
-        one = _read(file, pickles[-1].end, place, nested, rules if is_legacy else None)
-        if one.error is not None and not one.is_named and not is_legacy:
+        current = _read(file, pickles[-1].end, place, nested, rules if is_legacy else None)
+        if current.error is not None and not current.is_named and not is_legacy:
             break
-        pickles.append(one)
+        pickles.append(current)
     if pickles[-1].error is not None:
         pickles[-1] = _with_sweep(file, pickles[-1], place)
     elif not is_one:
@@ -370,10 +370,10 @@ def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[FoundP
     end = 0
     for _, match in zip(range(_MAX_GUESSES), _BEGIN.finditer(data), strict=False):
         if match.start() >= end:
-            one = _read(file, at + match.start(), place, nested, None)
-            if one.is_named:
-                pickles.append(one)
-                end = one.end - at
+            current = _read(file, at + match.start(), place, nested, None)
+            if current.is_named:
+                pickles.append(current)
+                end = current.end - at
     return pickles
 
 

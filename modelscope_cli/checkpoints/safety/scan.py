@@ -205,18 +205,18 @@ class Scanner:
 
         pickles = read_pickles(file, place, nested, rules, is_one)
         n_together = N_LEGACY if pickles and pickles[0].content == LEGACY_MAGIC else 1
-        for number, one in enumerate(pickles):
-            self._has_work(one.end - one.start, place)
+        for number, pickle in enumerate(pickles):
+            self._has_work(pickle.end - pickle.start, place)
             where = place or "the file itself"
-            where = f"{where}, byte {one.start}" if one.start else where
-            self._names.update(dict.fromkeys(one.names))
+            where = f"{where}, byte {pickle.start}" if pickle.start else where
+            self._names.update(dict.fromkeys(pickle.names))
             if not 0 < number < n_together:
                 self._pickles.append(where)
             if rules is None or number >= n_together:
                 self._unread.append(where)
-            if one.error is not None:
-                self._errors.append(f"{where}: {one.error}")
-            self._add(one.suspects.values())
+            if pickle.error is not None:
+                self._errors.append(f"{where}: {pickle.error}")
+            self._add(pickle.suspects.values())
         return pickles
 
     def _look_nested(self, file: IO[bytes], data: bytes | Blob, place: str, depth: int) -> str | None:
