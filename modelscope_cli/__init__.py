@@ -6,7 +6,7 @@
 The names below are loaded when they are first used, so that importing the package costs nothing.
 """
 
-TYPE_CHECKING = False  # as type checkers read it; `typing` takes as long to import as Python takes to start
+TYPE_CHECKING = False  # type checkers know this name; importing `typing` would double the start-up time
 __version__ = "0.2.0"
 _HOMES = {
     "ablate": "analysis.ablation.ablate",

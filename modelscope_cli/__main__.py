@@ -4,7 +4,7 @@
 def main() -> None:
     from modelscope_cli import interrupts
 
-    interrupts.end_at_once()  # before anything else: what follows takes its time to be read
+    interrupts.end_at_once()  # first, as the imports below are slow
     import atexit
     import os
     import sys
@@ -18,7 +18,7 @@ def main() -> None:
         interrupts.raise_signals()
         code = run(sys.argv[1:])
         interrupts.end_at_once()
-    except KeyboardInterrupt:  # a moment before or after `run` could answer
+    except KeyboardInterrupt:  # raised just before or after `run`
         code = interrupts.INTERRUPTED
     except interrupts.Terminated as ended:
         code = ended.code

@@ -1,4 +1,4 @@
-"""The errors a person sees: what is wrong, what to run next, and the exit code that goes with it."""
+"""Errors shown to the user: what is wrong, what to run next, and the exit code."""
 
 import difflib
 import re
@@ -11,28 +11,26 @@ from modelscope_cli.plain_text import in_one_line, plain
 
 
 class ModelscopeError(Exception):
-    """Something the user can act on; printed as `error: message`, a blank line, `hint: hint`.
+    """An error the user can act on; printed as `error: message`, a blank line, `hint: hint`.
 
-    A hint works when it is pasted, which `tests/hints/` tries with each. It is one of these, or several with
-    ` or ` between them:
+    A hint works when pasted (`tests/hints/` runs each). It is one of these, or several joined by ` or `:
 
-    - a command: `modelscope rules`, `ls photos`. For `...` after `modelscope` or its command the shell puts what
-      was typed: `modelscope stats ...` is the same line for `stats`, without the options that `stats` lacks;
-    - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, and what says
-      the same by position: `--model` the model, `--input` and `--input-shape` the images;
+    - a command: `modelscope rules`, `ls photos`. The shell replaces `...` after `modelscope` or its command with
+    the typed arguments: `modelscope stats ...` is the same line for `stats`, without the options it lacks;
+    - options, added to the line that failed: `--batch 1 --size 32`. Each replaces the same option, or the
+    positional argument it stands for: `--model` the model, `--input` and `--input-shape` the images;
     - `leave out --mean 0.5`, an option or arguments of that line;
-    - `did you mean a, b`, `try a, b`, `'a'`: the first stands for the word that the error quotes;
-    - for what is only reached from Python, a keyword, an expression or a sentence about what to give;
-    - a sentence, where nothing can be run that would help.
+    - `did you mean a, b`, `try a, b`, `'a'`: the first replaces the word that the error quotes;
+    - for errors only reached from Python, a keyword, an expression or a sentence about what to pass;
+    - a sentence, where no command would help.
 
-    After three spaces stands an explanation. A word in CAPITALS and a path/to/file.py:name are what only the person
-    knows.
+    Three spaces introduce an explanation. A word in CAPITALS and path/to/file.py:name are placeholders.
 
     Attributes:
-        message: one line that quotes what was typed, whatever that holds; no full stop.
-        hint: what to run next, or None where there is nothing.
+        message: one line that quotes the user's input; no full stop.
+        hint: what to run next, or None.
         exit_code: 2 usage, 4 cannot run (see the exit codes in the README).
-        record: what was found until then, where that is something; else None.
+        record: the partial result, or None.
     """
 
     exit_code = 4
@@ -44,7 +42,7 @@ class ModelscopeError(Exception):
         super().__init__(self.message)
 
     def speak_python(self) -> None:
-        """Show the hint below a traceback: options as keywords; of a command, say that it is one."""
+        """Show the hint below a traceback: options as keywords, commands labelled as such."""
         if self.hint is None or getattr(self, "__notes__", None):
             return
         if self.hint.startswith("modelscope "):
@@ -60,29 +58,29 @@ _OPTION = r"--[a-z][a-z-]*(?: (?!or |and |-)(?:'[^']*'|[^\s']*[^\s,']))?"
 _OPTIONS = re.compile(rf"(?<!\S){_OPTION}(?: {_OPTION})*")
 
 
-def _as_keywords(found: re.Match[str]) -> str:
-    """Return options as what is given in Python: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
-    is_left_out = found.string[: found.start()].rpartition(" or ")[2].startswith("leave out ")
-    said = []
-    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", found[0]):
+def _as_keywords(match: re.Match[str]) -> str:
+    """Return options as Python keywords: `--batch 1 --out DIR` as `batch=1, out='DIR'`."""
+    is_left_out = match.string[: match.start()].rpartition(" or ")[2].startswith("leave out ")
+    keywords = []
+    for name, value in re.findall(r"--(\S+)(?: ('[^']*'|[^\s-]\S*))?", match[0]):
         keyword = name.removeprefix("no-").replace("-", "_")
         text = value.strip("'")
         if all(re.fullmatch(r"-?[\d.]+(e-?\d+)?", number) for number in text.split(",")):
             text = f"({text.replace(',', ', ')})" if "," in text else text
         else:
             text = repr(text) if value else str(not name.startswith("no-"))
-        said.append(keyword if is_left_out else f"{keyword}={text}")
-    return ", ".join(said)
+        keywords.append(keyword if is_left_out else f"{keyword}={text}")
+    return ", ".join(keywords)
 
 
 class UsageError(ModelscopeError):
-    """What was typed cannot mean anything: an unknown name, a pattern that matches nothing. Exit code 2."""
+    """Invalid input: an unknown name, a pattern that matches nothing. Exit code 2."""
 
     exit_code = 2
 
 
 class CannotRunError(ModelscopeError):
-    """What was typed is clear but cannot be done here: device, file, weights, forward. Exit code 4."""
+    """Valid input that cannot be run here: device, file, weights, forward. Exit code 4."""
 
 
 OUT_OF_MEMORY = "out of memory"
@@ -90,42 +88,42 @@ LESS_MEMORY = "--batch 1 or --device cpu   or a smaller --size"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether the memory of the machine or of its accelerator did not suffice; torch need not be imported."""
+    """Tell whether the host or the accelerator ran out of memory, without importing torch."""
     is_torch = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
     return isinstance(error, MemoryError) or is_torch or "can't allocate memory" in str(error)
 
 
 def one_of(typed: str, choices: Iterable[str]) -> str:
-    """Return a hint for a word that is none of a few: those most like it, or all."""
+    """Return a hint for a word that is not a valid choice: the nearest choices, and all of them."""
     every = list(choices)
     near = nearest(typed, every)
     return f"{near}   one of {', '.join(every)}" if near else f"try {', '.join(every)}"
 
 
 def quoted(names: Iterable[str]) -> str:
-    """Return names as a shell takes them, separated by commas."""
+    """Return names quoted for the shell, separated by commas."""
     return ", ".join(map(shlex.quote, names))
 
 
 def nearest(word: str, known: Iterable[str], n: int = 3) -> str:
-    """Return the names most like `word` as a phrase, `"did you mean a, b"`; empty where nothing is near."""
+    """Return the names most like `word` as a phrase, `"did you mean a, b"`; empty if none is near."""
     by_lower = {name.lower(): name for name in known}
     matches = difflib.get_close_matches(word.lower(), list(by_lower), n=n, cutoff=0.5)
     return "did you mean " + ", ".join(by_lower[match] for match in matches) if matches else ""
 
 
 def with_nearest(message: str, word: str, known: Iterable[str], n: int = 3) -> str:
-    """Return a message that ends in the names most like `word`, where there are any: `...: did you mean a, b`."""
+    """Return the message followed by the names most like `word`, if any: `...: did you mean a, b`."""
     near = nearest(word, known, n)
     return f"{message}: {near}" if near else message
 
 
 @contextmanager
 def afterwards(tell: Callable[[str], object], what: str) -> Iterator[None]:
-    """Say in one sentence what fails after a training, and go on: its exit code is its own.
+    """Report an error after a training in one sentence, without changing the training's exit code.
 
     Args:
-        what: what there is not then, as the beginning of the sentence.
+        what: the beginning of the sentence, naming what is missing.
     """
     try:
         yield

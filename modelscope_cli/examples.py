@@ -1,4 +1,4 @@
-"""The samples that come with the package: images, a tiny network with its weights, healthy and sick, a training."""
+"""Copy the sample files: images, a tiny network with healthy and broken weights, a training script."""
 
 import shlex
 from os import PathLike
@@ -26,7 +26,7 @@ def demo(folder: str | PathLike[str] = "demo", *, force: bool = False) -> tuple[
         CannotRunError: it cannot be written, or the package came without its samples (exit 4).
     """
     target = Path(folder)
-    # Beside the package in a wheel, beside the sources in a checkout.
+    # Inside the package in a wheel, next to it in a checkout.
     source = next((one for one in (_HERE / "samples", _HERE.parent / "samples") if one.is_dir()), None)
     if source is None:
         raise CannotRunError(

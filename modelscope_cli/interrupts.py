@@ -1,7 +1,7 @@
 """Ctrl-C, SIGTERM and SIGHUP: each ends a command through its `finally`, and clean-up is not interrupted.
 
-Standard library. Imports next to nothing, so that it can stand before everything else. Until `raise_signals`, and
-again once the command is over, a signal ends the process at once, as there is nothing to clean up.
+Standard library only, and few imports, so that it can be imported first. Before `raise_signals`, and again after
+the command, a signal ends the process at once, as there is nothing to clean up.
 """
 
 import os
@@ -21,7 +21,7 @@ _CODES = {signal.SIGINT: INTERRUPTED, **ENDS}
 
 
 class Terminated(BaseException):
-    """SIGTERM or SIGHUP, as KeyboardInterrupt is SIGINT; `code` is the exit code."""
+    """SIGTERM or SIGHUP, like KeyboardInterrupt for SIGINT; `code` is the exit code."""
 
     def __init__(self, code: int = TERMINATED) -> None:
         super().__init__(code)
@@ -29,11 +29,11 @@ class Terminated(BaseException):
 
 
 class _State:
-    """What there is one of in a process.
+    """Process-wide state.
 
     Attributes:
-        process: its number; a child that was forked off, perhaps by a library, has nothing of ours to clean up.
-        raised: the signal that was raised last; None before any.
+        process: ID of the process that imported this module; forked children have nothing to clean up.
+        raised: the last signal raised; None before any.
         has_guests: whether the user's own code has run here.
     """
 
@@ -43,40 +43,40 @@ class _State:
 
 
 def end_at_once() -> None:
-    """Let a signal end the process, without a traceback and with the exit code that goes with it."""
+    """Make a signal end the process with its exit code and no traceback."""
     _handle(_leave)
 
 
 def raise_signals() -> None:
-    """Let a signal raise `KeyboardInterrupt` or `Terminated` in the main thread."""
+    """Make a signal raise `KeyboardInterrupt` or `Terminated` in the main thread."""
     _handle(_raise)
     if sys.unraisablehook is sys.__unraisablehook__:
         sys.unraisablehook = _say_of_others
 
 
 def _say_of_others(lost: "sys.UnraisableHookArgs") -> None:
-    """Say of an exception that Python can raise nowhere; of a signal not, as `obey` raises it once more."""
+    """Report exceptions that Python cannot raise, except signals, which `obey` raises again."""
     if lost.exc_type not in (KeyboardInterrupt, Terminated):
         sys.__unraisablehook__(lost)
 
 
 def obey() -> None:
-    """Raise the signal once more that came earlier and was swallowed, as C++ code does that imports Python modules.
+    """Raise an earlier signal again, as C++ code that imports Python modules swallows it.
 
-    Stands where a command is about to write something or goes round a loop.
+    Called before a command writes something and in its loops.
     """
     if _State.raised is not None:
         raise _exception(_State.raised)
 
 
 def is_unclaimed(number: int) -> bool:
-    """Tell whether nobody but this module deals with a signal."""
+    """Tell whether a signal has no handler other than this module's."""
     return signal.getsignal(number) in (signal.SIG_DFL, _raise)
 
 
 @contextmanager
 def as_python_has_it() -> Iterator[None]:
-    """Run the user's program in here: it finds, and may replace, what Python itself does at Ctrl-C."""
+    """Restore Python's own Ctrl-C handler while the user's program runs."""
     expect_guests()
     is_ours = signal.getsignal(signal.SIGINT) is _raise
     if is_ours:
@@ -90,33 +90,32 @@ def as_python_has_it() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Hold signals off while something short is finished or cleaned up; what came meanwhile comes afterwards."""
+    """Defer signals during a short clean-up; one that arrived is raised afterwards."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     came: list[int] = []
     before = {number: handler for number in _CODES if (handler := signal.getsignal(number)) is not None}
-    for held in before:
-        signal.signal(held, lambda number, frame: came.append(number))
+    for signum in before:
+        signal.signal(signum, lambda number, frame: came.append(number))
     try:
         yield
     finally:
-        for held, handler in before.items():
-            signal.signal(held, handler)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)
         if came:
             signal.raise_signal(came[0])
 
 
 def expect_guests() -> None:
-    """Remember that the user's own code runs in this process, whose open files Python closes as it winds down."""
+    """Note that the user's code runs in this process; Python closes its open files at exit."""
     _State.has_guests = True
 
 
 def last_words(code: int | None) -> None:
-    """End the process with `code` before Python winds down, when a signal would no longer be ours to answer.
+    """End the process with `code` before Python's shutdown, during which signals could not be handled.
 
-    Where the user's code has run, or a tracer measures ours, Python has to wind down; then signals are ignored from
-    here on.
+    After user code or under a tracer Python has to shut down normally; signals are ignored from here on.
     """
     is_alone = not _State.has_guests and sys.gettrace() is None
     if code is not None and is_alone and os.getpid() == _State.process:
@@ -125,7 +124,7 @@ def last_words(code: int | None) -> None:
 
 
 def _handle(handler: Callable[[int, FrameType | None], object] | signal.Handlers) -> None:
-    """Put a handler in place, but not where a signal is ignored: that is how shells start background jobs."""
+    """Install a handler, except for ignored signals: shells start background jobs with these."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in _CODES:

@@ -1,7 +1,7 @@
-"""Keep `torch._dynamo` and sympy (over a second of imports) out of a command line that compiles nothing.
+"""Avoid importing `torch._dynamo` and sympy (over a second) for command lines that compile nothing.
 
-Only the shell opens this, as the process is its own; in anybody else's process `sys.modules` is left alone.
-`MSCOPE_LEAN=0` switches it off. Standard library only.
+Only the shell uses this; in other processes `sys.modules` is left alone. `MSCOPE_LEAN=0` switches it off. Standard
+library only.
 """
 
 import importlib
@@ -18,7 +18,7 @@ _IS_OPEN: ContextVar[bool] = ContextVar("lean", default=False)
 
 @contextmanager
 def lean_imports() -> Iterator[None]:
-    """Let `without_dynamo` work while open; for the shell, around one command line."""
+    """Enable `without_dynamo` while open; for the shell, around one command line."""
     token = _IS_OPEN.set(os.environ.get("MSCOPE_LEAN") != "0")
     try:
         yield
@@ -27,12 +27,12 @@ def lean_imports() -> Iterator[None]:
 
 
 def _disable(fn: Callable[..., Any] | None = None, recursive: bool = True, **_: Any) -> Any:
-    """Stand in for `torch._dynamo.disable`: what is never compiled needs no protection from it."""
+    """Replace `torch._dynamo.disable`: nothing is compiled, so nothing has to be disabled."""
     return fn if fn is not None else lambda wrapped: wrapped
 
 
 def _is_compile_supported(device_type: Any) -> Any:
-    """Ask the real function; by the time torchvision calls this the stand-ins have gone."""
+    """Call the real function; the stand-ins are removed by the time torchvision calls this."""
     return importlib.import_module("torch._dynamo.utils").is_compile_supported(device_type)
 
 
@@ -46,8 +46,8 @@ def _itself(value: Any, skip: int = 0) -> Any:
     return value
 
 
-# What torchvision's imports, the dispatch modes and the shape rules of meta tensors ask of these modules.
-# Shapes here are plain integers: symbols could only come from the real modules.
+# Names used by torchvision's imports, dispatch modes and the shape rules of meta tensors. Shapes are plain integers
+# here: symbols could only come from the real modules.
 _SERVED: dict[str, dict[str, Any]] = {
     "torch._dynamo": {"disable": _disable},
     "torch._dynamo.utils": {"is_compile_supported": _is_compile_supported},
@@ -71,10 +71,10 @@ _PATHS = {("torch._dynamo", "__path__"), ("sympy", "__path__")}
 
 
 class _StandIn(ModuleType):
-    """Serve a few names of a module without importing it; asked for any other, give way to the real one."""
+    """A module with a few names; any other name replaces it with the real module."""
 
     def __getattr__(self, attribute: str) -> Any:
-        # `import sympy.core` asks its parent for __path__; other dunders are idle questions of the machinery.
+        # `import sympy.core` reads __path__ of its parent; the import system probes other dunders too.
         if attribute.startswith("__") and (self.__name__, attribute) not in _PATHS:
             raise AttributeError(attribute)
         _remove_stand_ins()
@@ -92,11 +92,10 @@ def _remove_stand_ins() -> None:
 
 @contextmanager
 def without_dynamo() -> Iterator[None]:
-    """Stand stubs in for `torch._dynamo`, sympy and the symbolic shapes while open, under the shell.
+    """Replace `torch._dynamo`, sympy and the symbolic shapes by stubs while open, under the shell.
 
-    Nothing happens where one of the real ones is loaded already, nor outside of `lean_imports`. At exit the stubs
-    are taken out again, so a later import gets the real module; so does anybody who asks a stub for more than the
-    few names it knows.
+    Does nothing if a real one is loaded already, or outside `lean_imports`. At exit the stubs are removed, so a
+    later import gets the real module; so does any access to a name that a stub lacks.
     """
     if not _IS_OPEN.get() or any(name in sys.modules for name in _SERVED):
         yield

@@ -1,4 +1,4 @@
-"""Paths that somebody typed, before they are opened. Standard library."""
+"""Check typed paths before they are opened. Standard library."""
 
 import os
 import shlex
@@ -16,31 +16,29 @@ _KINDS = {
 
 
 def is_open(path: str | os.PathLike[str]) -> bool:
-    """Tell what a shell has opened already and passes by number: /dev/fd/63, /dev/stdout."""
+    """Tell whether a path is an open file descriptor: /dev/fd/63, /dev/stdout."""
     return os.fspath(path).startswith(("/dev/fd/", "/proc/self/fd/", "/dev/std"))
 
 
 def with_file(option: str, path: Path, suffix: str) -> str:
-    """Return an option with a file of the right kind, as a hint: of what is typed, or of a folder, in it."""
+    """Return a hint: the option with the suffix corrected, or with a file inside a typed folder."""
     better = path / f"result{suffix}" if not path.name or path.is_dir() else path.with_suffix(suffix)
     return f"{option} {shlex.quote(str(better))}"
 
 
 def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
-    """Refuse what is there and has no end of its own: to open a pipe or a device may mean to wait for ever.
-
-    Folders and what is not there are for others to judge.
+    """Refuse pipes, sockets and devices, which may block for ever; accept folders and missing paths.
 
     Args:
-        what: what it should be, such as `checkpoint `.
+        what: the expected kind, such as `checkpoint `.
     """
-    typed = os.fspath(path)
-    if is_open(typed):
+    name = os.fspath(path)
+    if is_open(name):
         return
     try:
-        mode = os.stat(typed).st_mode
+        mode = os.stat(name).st_mode
     except (OSError, ValueError):
         return
     for is_kind, kind in _KINDS.items():
         if is_kind(mode):
-            raise CannotRunError(f"{what}'{typed}' is {kind}, not a file", f"ls -l {shlex.quote(typed)}")
+            raise CannotRunError(f"{what}'{name}' is {kind}, not a file", f"ls -l {shlex.quote(name)}")

@@ -1,13 +1,12 @@
-"""Text of other people, made harmless to show: names, labels, metadata, paths, messages. Standard library.
+"""Escape untrusted text before it is shown: names, labels, metadata, paths, messages. Standard library.
 
-Whatever is shown or written passes through here, at the few places where text leaves: errors, the console, the
-cells of a sheet, the words of a picture, JSON.
+Applied wherever text is output: errors, the console, table cells, text in images, JSON.
 """
 
 import re
 
-# Of Unicode's "other" characters those that steer instead of being seen: controls (Cc), formats and directions (Cf,
-# without the joiners that scripts are written with), line and paragraph separators, halves of surrogate pairs.
+# Invisible control characters: controls (Cc), formats and directions (Cf, without the joiners that scripts need),
+# line and paragraph separators, lone surrogates.
 _STEERING = (
     "\x00-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
@@ -15,44 +14,44 @@ _STEERING = (
 )
 _UNSEEN = re.compile(f"[{_STEERING}]")
 _UNSEEN_BUT_LINES = re.compile(f"(?!\n)[{_STEERING}]")
-# What a CI's log takes for a command: GitHub's at the beginning of a line, the older forms anywhere.
+# Commands in CI logs: GitHub's at the beginning of a line, the older forms anywhere.
 _COMMAND = re.compile(r"^(\s*)(?=::)|(?<=#)(?=#(?:vso)?\[)", re.MULTILINE)
-# What a spreadsheet takes for a formula; the wide forms too, which some turn into the others.
+# Beginnings of spreadsheet formulas, with the full-width forms that some programs convert.
 _FORMULA = tuple("=+-@\t\r＝＋－＠")
 _MARKDOWN = re.compile(r"[\\|*_~`\[\]]")
 _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def plain(text: str) -> str:
-    """Return one line that steers no terminal and no CI; what cannot be seen stands as its escape, `\\x1b`."""
+    """Return one line without terminal or CI commands; invisible characters are escaped: `\\x1b`."""
     if text.isprintable() and "::" not in text and "##" not in text:
         return text
     return _COMMAND.sub(r"\1\\", _UNSEEN.sub(_escape, text))
 
 
 def in_one_line(error: object, most: int) -> str:
-    """Return what an error of others says without its line ends, cut off after `most` characters."""
+    """Return an error's message on one line, cut off after `most` characters."""
     return " ".join(str(error).split())[:most]
 
 
 def plain_lines(text: str) -> str:
-    """Return text of several lines made harmless as by `plain`, its line ends kept."""
+    """Return text escaped as by `plain`, with its line breaks."""
     return _COMMAND.sub(r"\1\\", _UNSEEN_BUT_LINES.sub(_escape, text))
 
 
 def plain_json(document: str) -> str:
-    """Return a JSON document with the same values and nothing in it that steers."""
-    seen = _UNSEEN_BUT_LINES.sub(lambda match: _utf_16(match[0]), document)
-    return seen.replace("##", "#\\u0023")
+    """Return a JSON document with the same values and control characters escaped."""
+    escaped = _UNSEEN_BUT_LINES.sub(lambda match: _utf_16(match[0]), document)
+    return escaped.replace("##", "#\\u0023")
 
 
 def spreadsheet_cell(text: str) -> str:
-    """Return a cell that no spreadsheet takes for a formula; numbers stay as they are."""
+    """Return a cell that spreadsheets do not read as a formula; numbers are unchanged."""
     return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
 
 
 def markdown(text: str) -> str:
-    """Return text as a Markdown page shows it as it is: no emphasis, no link, no HTML."""
+    """Return text escaped for Markdown: no emphasis, no links, no HTML."""
     escaped = _MARKDOWN.sub(r"\\\g<0>", plain(text).strip())
     return "".join(_HTML.get(mark, mark) for mark in escaped)
 

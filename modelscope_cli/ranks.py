@@ -1,7 +1,7 @@
-"""Which of several processes this is, as torchrun starts them, and what they tell one another. Standard library.
+"""Rank of this process under torchrun, and the store shared by all ranks. Standard library.
 
-They meet in one `TCPStore`, which torchrun keeps for them: counters and short words. No process group is made and
-no collective is called, so that nobody waits for anybody who has gone.
+Ranks share torchrun's `TCPStore`: counters and short strings. No process group and no collectives are used, so no
+rank waits for one that has ended.
 """
 
 import os
@@ -10,17 +10,17 @@ from datetime import timedelta
 from functools import cache
 from typing import Any
 
-Store = Any  # of torch.distributed, which says nothing of types
+Store = Any  # of torch.distributed, which is untyped
 _PATIENCE = timedelta(seconds=60)
 
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """Which process this is, of how many.
+    """Rank of a process and number of processes.
 
     Attributes:
-        local_rank, local_world: the same among those on this machine.
-        attempt: how often torchrun has started all of them anew.
+        local_rank, local_world: the same on this machine.
+        attempt: how often torchrun has restarted the run.
     """
 
     rank: int = 0
@@ -35,12 +35,12 @@ class Ranks:
 
 
 def is_started_by_torchrun() -> bool:
-    """Tell whether this is one of the processes that torchrun starts, be it the only one."""
+    """Tell whether torchrun started this process, even as the only one."""
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
 def find_ranks() -> Ranks:
-    """Return what torchrun says; one process of one where it did not start us."""
+    """Return the ranks set by torchrun; rank 0 of 1 without torchrun."""
     try:
         rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         local_rank = int(os.environ.get("LOCAL_RANK", rank))
@@ -53,7 +53,7 @@ def find_ranks() -> Ranks:
 
 @cache
 def meeting_place() -> Store:
-    """Return the store that all processes of this run write to and read from; each start has words of its own."""
+    """Return the store shared by all processes of this run, with keys of its own for each restart."""
     from torch import distributed
 
     ranks = find_ranks()
@@ -70,10 +70,10 @@ def meeting_place() -> Store:
 
 
 def is_first_to_fail() -> bool:
-    """Tell whether no other process has told of an error yet, so that one and the same is said once."""
+    """Tell whether no other process has reported an error yet, so that it is printed once."""
     if not is_started_by_torchrun():
         return True
     try:
         return meeting_place().add("failed", 1) == 1
-    except Exception:  # nobody keeps a store: then it is better said twice than not at all
+    except Exception:  # without a store, printing it twice is better than not at all
         return True

@@ -60,8 +60,8 @@ def assert_budget(
         CannotRunError: as `summary`.
     """
     __tracebackhide__ = True
-    asked = {"params": params, "macs": macs, "size_bytes": size_bytes}
-    limits = {name: _limit(name, budget) for name, budget in asked.items() if budget is not None}
+    budgets = {"params": params, "macs": macs, "size_bytes": size_bytes}
+    limits = {name: _limit(name, budget) for name, budget in budgets.items() if budget is not None}
     if not limits:
         raise UsageError(
             "there is no budget to check the model against", "assert_budget(model, params='25M')"

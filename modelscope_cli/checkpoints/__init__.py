@@ -1,4 +1,4 @@
-"""Read what a checkpoint holds and what loading it would run, without torch and without running any of it.
+"""Read the content of a checkpoint and the code that loading it would run, without torch and without running it.
 
-Formats: `reading`, `torch_file`, `safetensors_header`; pickles: `pickle_machine`; is it safe: `safety/`.
+Formats: `reading`, `torch_file`, `safetensors_header`; pickles: `pickle_machine`; safety: `safety/`.
 """

@@ -1,4 +1,4 @@
-"""Describe the content of a checkpoint: tensors, storages, and what is beside them. Standard library."""
+"""Describe the content of a checkpoint: tensors, storages and other values. Standard library."""
 
 import math
 import re
@@ -16,13 +16,13 @@ BITS = {
     **{"float8_e4m3fnuz": 8, "float8_e5m2fnuz": 8, "float4_e2m1fn_x2": 8},
     **{"qint8": 8, "quint8": 8, "qint32": 32, "quint4x2": 4, "quint2x4": 2},
     **{f"{kind}{bits}": 8 for kind in ("int", "uint") for bits in range(1, 8)},
-    # Of safetensors, and not of torch.
+    # Only in safetensors, not in torch.
     **{"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6},
 }
-# Formats that hold a program beside its tensors.
+# Formats that hold a program as well as tensors.
 TORCH_SCRIPT, TORCH_EXPORT = "TorchScript", "torch.export (.pt2)"
 MAX_DIMENSIONS = 64
-# Of all the names that are put together, in characters: a file may repeat long parts of them without end.
+# Total characters of joined names: a hostile file may repeat long parts without end.
 _MAX_NAMES = 64 << 20
 _COST_OF_A_NAME = 64
 _MAX_NUMEL = 2**60
@@ -30,20 +30,19 @@ _NUMBER = re.compile(r"[0-9]+")
 
 
 class UnsupportedError(ValueError):
-    """What a sound file holds and this program does not read; its text ends "... is not read: "."""
+    """Valid content that is not supported; its text completes "... is not read: "."""
 
 
-@dataclass(slots=True)  # not frozen, as to make it takes four times as long then, and there may be a million
+@dataclass(slots=True)  # not frozen, which is four times as slow to create, and there may be a million
 class Storage:
-    """A run of bytes in a file that one or more tensors look at.
+    """A run of bytes in a file that one or more tensors view.
 
     Attributes:
-        key: tells it from the other storages of the file.
-        position: where in `file` it begins, in bytes; the header of a zip entry where `is_zipped`.
-        is_zipped: the local header of a zip entry stands before the bytes, and only there says how long it is.
-        packed: how many bytes they are in the file, where they are compressed; `skip` of what they become come
-            before.
-        data: the bytes themselves, where they stand inside a pickle; text has one character for each byte.
+        key: unique among the storages of the file.
+        position: byte offset in `file`; of the zip entry's header if `is_zipped`.
+        is_zipped: whether a local zip header of variable length precedes the bytes.
+        packed: compressed size in bytes, if compressed; `skip` decompressed bytes come before.
+        data: the bytes themselves if inside a pickle; text has one character per byte.
     """
 
     file: Path
@@ -61,10 +60,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A part of a tensor that lies in several storages: its first index and its shape.
-
-    The bytes of `storage` are themselves a file that `torch.save` wrote.
-    """
+    """A part of a sharded tensor: its first index and its shape; `storage` holds a file written by `torch.save`."""
 
     storage: Storage
     start: Shape
@@ -76,11 +72,11 @@ class TensorEntry:
     """One named tensor, without its values.
 
     Attributes:
-        offset, stride: in elements, into `storage`; None for the stride of a contiguous tensor.
-        storage: None where the values are nowhere (a meta tensor) or in `chunks`.
-        special: in words, what it is where its values are not the numbers in its storage: `quantized`, `nested`.
-        is_conj, is_neg: its values are the conjugate, the negative, of the numbers in its storage.
-        held: bytes of what a special tensor is made of.
+        offset, stride: in elements of `storage`; stride None if contiguous.
+        storage: None without values (a meta tensor) or if they are in `chunks`.
+        special: kind of a tensor whose values are not the numbers in its storage: `quantized`, `nested`.
+        is_conj, is_neg: whether its values are the conjugate, the negative, of the stored numbers.
+        held: bytes of the parts of a special tensor.
     """
 
     name: str
@@ -105,7 +101,7 @@ class TensorEntry:
 
     @property
     def place(self) -> tuple[Any, ...] | None:
-        """What is equal for two names of the same tensor."""
+        """Key that is equal for two names of the same tensor."""
         if self.storage is None:
             return None
         return (self.storage, self.offset, self.shape, self.stride, self.is_conj, self.is_neg)
@@ -113,17 +109,17 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """Everything that was found in a checkpoint.
+    """The content of a checkpoint.
 
     Attributes:
         format: in words.
-        tensors: those of the state dict; all there are where no state dict was found.
-        beside: what else is there, by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`.
+        tensors: of the state dict; all tensors without one.
+        beside: other values by name: `epoch` -> `3`, `optimizer` -> `186 tensors, 3 numbers`.
         metadata: of safetensors files and shard indexes.
         foreign: functions and classes that loading it in full would import or run.
-        note: where the state dict stood; None where it is the whole content.
-        files: the files that were looked at.
-        inside: what the state dict itself names that is not a tensor but holds some: packed parameters.
+        note: the place of the state dict; None if it is the whole content.
+        files: the files that were read.
+        inside: entries of the state dict that are not tensors but contain some: packed parameters.
     """
 
     path: Path
@@ -161,13 +157,13 @@ def checked_sizes(value: Any) -> Shape:
 
 
 class NameJoiner:
-    """Puts names together, as many as fit a memory."""
+    """Joins names up to a total length."""
 
     def __init__(self) -> None:
         self._left = _MAX_NAMES
 
     def join(self, *parts: str) -> str:
-        """Return the parts as one name; raise UnsupportedError where all names together are too long."""
+        """Return the parts as one name; raise UnsupportedError if all names together are too long."""
         self._left -= _COST_OF_A_NAME + sum(map(len, parts))
         if self._left < 0:
             raise UnsupportedError("names that repeat the same parts endlessly")
@@ -175,7 +171,7 @@ class NameJoiner:
 
 
 def in_order(name: str) -> str:
-    """Return a key that sorts names as people count: `features.3` before `features.10`."""
+    """Return a natural sort key: `features.3` before `features.10`."""
     return _NUMBER.sub(_padded, name)
 
 

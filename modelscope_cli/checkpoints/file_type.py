@@ -1,4 +1,4 @@
-"""Tell what a file is by its first bytes and its name. Standard library."""
+"""Identify a file by its first bytes and its name. Standard library."""
 
 import shlex
 from contextlib import suppress
@@ -12,7 +12,7 @@ from modelscope_cli.plain_text import plain
 CHECKPOINT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 _N_HEAD = 512
 _LFS = b"version https://git-lfs"
-# How other formats begin, and what they are.
+# Magic bytes of other formats: offset, bytes, description.
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"GGUF", "a GGUF file of llama.cpp"),
     (0, b"GGML", "a GGML file of llama.cpp"),
@@ -41,7 +41,7 @@ _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PAR1", "a Parquet file"),
     (0, b"PK\x03\x04", "a zip archive"),
 )
-# What else a model is kept in, by the suffix: formats that do not begin alike, too.
+# Other model formats by suffix, including those without magic bytes.
 MODEL_SUFFIXES = {
     **dict.fromkeys((".onnx", ".ort"), "an ONNX model"),
     **dict.fromkeys((".h5", ".hdf5", ".keras"), "a Keras model"),
@@ -60,7 +60,7 @@ MODEL_SUFFIXES = {
     **{".mnn": "an MNN model", ".rknn": "an RKNN model", ".hef": "a Hailo model", ".dlc": "a Qualcomm model"},
 }
 _OF_MODELS = ("llama.cpp", "Keras", "TensorFlow", "ONNX")
-# What makes one of these into something that can be read.
+# Commands that convert these into a readable file.
 _UNPACK = {
     "compressed by gzip": "gunzip --keep {file}",
     "compressed by bzip2": "bunzip2 --keep {file}",
@@ -95,13 +95,13 @@ def read_head(path: Path) -> bytes:
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Tell a safetensors file by its beginning: a length, and the JSON that is so long."""
+    """Tell whether a file begins like safetensors: a length, then JSON."""
     is_spaced = head[8:].lstrip(b" \t\r\n").startswith(b"{") and head[5:8] == b"\0\0\0"
     return head[8:9] == b"{" or is_spaced
 
 
 def foreign_model(path: Path) -> str | None:
-    """Say what kind of model is in a file, or was in one of this name, that is not a checkpoint of PyTorch."""
+    """Return the kind of non-PyTorch model in a file, by content or name; None for any other file."""
     head = b""
     with suppress(OSError):
         if (path / "saved_model.pb").is_file():
@@ -115,7 +115,7 @@ def foreign_model(path: Path) -> str | None:
 
 
 def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
-    """Say what a file is that begins so and is not a checkpoint; with its first words, where it is text."""
+    """Describe a file that is not a checkpoint by its beginning, quoting its first words if it is text."""
     start = head.lstrip().lower()
     if start.startswith(_LFS):
         return "it is a git-lfs pointer to the file"
@@ -133,7 +133,7 @@ def guess(head: bytes, *, quoted: bool = True, path: Path | None = None) -> str:
 
 
 def remedy(path: Path, head: bytes) -> str:
-    """Say how to get the real file."""
+    """Return a hint on how to get the real file."""
     if head.lstrip().startswith(_LFS):
         return f"git lfs pull --include {shlex.quote(path.name)}"
     kind = _known(head)
@@ -146,7 +146,7 @@ def remedy(path: Path, head: bytes) -> str:
 
 
 def damaged(path: Path, reason: object) -> CannotRunError:
-    """Return the error for a file whose content contradicts itself, or for a sound one that is not read."""
+    """Return the error for an inconsistent file, or for valid content that is not supported."""
     what = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
         named = MODEL_SUFFIXES.get(path.suffix.lower())
@@ -160,7 +160,7 @@ def damaged(path: Path, reason: object) -> CannotRunError:
 
 
 def _words(reason: object) -> str:
-    """Python's own words for a number of thousands of digits tell how to make Python read it."""
+    """Return the reason, without Python's advice on numbers of thousands of digits."""
     text = str(reason)
     return "a number of thousands of digits" if "set_int_max_str_digits" in text else text
 
@@ -174,12 +174,12 @@ def _known(head: bytes, path: Path | None = None) -> str | None:
             return name
     if head.startswith(_ZLIB):
         return "compressed by zlib, as joblib does"
-    named = path and MODEL_SUFFIXES.get(path.suffix.lower())  # others are protocol buffers, too
+    named = path and MODEL_SUFFIXES.get(path.suffix.lower())  # other protocol buffers look alike
     return "an ONNX model" if _is_onnx(head) and named in (None, "an ONNX model") else None
 
 
 def _is_onnx(head: bytes) -> bool:
-    """A protocol buffer of a `ModelProto`: its version (field 1), then the name of its producer or its graph.
+    """Tell whether a file begins like a `ModelProto`: version (field 1), then its producer's name or its graph.
 
     The fields: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
     """

@@ -1,4 +1,4 @@
-"""NumPy's arrays: as a pickle describes them, and as the header of an .npy file does. Standard library.
+"""NumPy arrays as described by pickles and by .npy headers. Standard library.
 
 The formats: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html, and
 https://numpy.org/doc/stable/reference/generated/numpy.ndarray.__setstate__.html
@@ -29,22 +29,21 @@ _STRUCT = {
 }
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 1 << 20
-# What `numpy.dtype` makes a dtype of without objects. It understands much more ('object_', 'i4,O', 'T'); no writer
-# spells a dtype otherwise.
+# Dtypes without objects as written by all writers. `numpy.dtype` accepts much more ('object_', 'i4,O', 'T').
 _PLAIN = re.compile(r"([<>|=]?)([?bBhHiIlLqQpPuefdgFDGScUVa][0-9]*|[mM][0-9]*(?:\[[0-9]*[A-Za-z]+\])?)")
 _BUILT = "numpy.ndarray"
 
 
 @dataclass(frozen=True, slots=True)
 class ArrayInfo:
-    """What there is to say about an array.
+    """Description of an array.
 
     Attributes:
-        dtype: torch's name; None where it holds other things than numbers.
-        kind: NumPy's own name of the dtype.
-        has_objects: its values follow as a pickle; also where that cannot be told from the dtype.
-        stride: None for a contiguous one.
-        is_big_endian: its bytes stand the other way round than here.
+        dtype: torch's name; None for values other than numbers.
+        kind: NumPy's name of the dtype.
+        has_objects: whether its values follow as a pickle, or may do so.
+        stride: None if contiguous.
+        is_big_endian: whether its byte order is big-endian.
     """
 
     shape: Shape
@@ -57,10 +56,10 @@ class ArrayInfo:
 
 @dataclass(eq=False, repr=False, slots=True)
 class PickledArray(Opaque):
-    """An array as a pickle describes it; `state` is what `ndarray.__setstate__` would be given."""
+    """An array described by a pickle; `state` is the argument of `ndarray.__setstate__`."""
 
     def info(self) -> ArrayInfo | None:
-        """Return what it is; None where its state makes no sense."""
+        """Return its description; None if its state is invalid."""
         match self.state:
             case (*_, tuple(shape), Opaque(name="numpy.dtype") as dtype, bool(is_fortran), data):
                 kind, order = _kind_of(dtype)
@@ -77,7 +76,7 @@ class PickledArray(Opaque):
 
 
 def bytes_of(value: Any) -> bytes | bytearray | str:
-    """Return bytes as a pickle of any protocol gives them: old ones spell them as text, one character each."""
+    """Return the bytes in a pickle of any protocol: old ones store them as text, one character per byte."""
     if isinstance(value, Opaque) and value.name == "_codecs.encode" and isinstance(value.args, tuple):
         value = value.args[0] if value.args[1:] == ("latin1",) else None
     if isinstance(value, Opaque) and value.name in ("builtins.bytes", "__builtin__.bytes"):
@@ -100,7 +99,7 @@ def _from_buffer(data: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> Pick
 
 
 def _scalar(dtype: Any, data: Any = b"") -> Any:
-    """A number where it is one; else None."""
+    """Return the number, or None for other types."""
     kind, order = _kind_of(dtype) if isinstance(dtype, Opaque) else ("", "")
     if kind not in _STRUCT:
         return None
@@ -122,10 +121,10 @@ ARRAY_CALLS: dict[str, Callable[..., Any]] = {
 
 
 def _kind_of(dtype: Opaque) -> tuple[str, str]:
-    """Return the kind and the order of bytes of a pickled `numpy.dtype`."""
+    """Return the kind and byte order of a pickled `numpy.dtype`."""
     kind = dtype.args[0] if isinstance(dtype.args, tuple) and dtype.args else None
     order = dtype.state[1] if isinstance(dtype.state, tuple) and len(dtype.state) > 1 else "|"
-    if isinstance(kind, Global):  # numpy.dtypes.Float64DType and the like stand for themselves
+    if isinstance(kind, Global):  # a class such as numpy.dtypes.Float64DType
         kind = kind.name
     return str(kind), str(order)
 
@@ -138,7 +137,7 @@ def _info(shape: Shape, kind: str, order: str, *, is_fortran: bool, has_objects:
 
 
 def npy_start(file: IO[bytes]) -> tuple[int, int]:
-    """Return where the header of an .npy file begins, and where the values do."""
+    """Return the offsets of the header and of the values in an .npy file."""
     head = file.read(12)
     if head[:6] != MAGIC or len(head) < 12:
         raise ValueError("an entry that is not a NumPy array")
@@ -149,9 +148,9 @@ def npy_start(file: IO[bytes]) -> tuple[int, int]:
 
 
 def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
-    """Return what an .npy file holds, and where in it the bytes begin.
+    """Return the description of an .npy file, and the offset of its values.
 
-    The header is evaluated as `numpy.lib.format` does it: a literal of Python, whatever its spelling.
+    As in `numpy.lib.format`, the header is any Python literal.
     """
     at = file.tell()
     begin, end = npy_start(file)
@@ -162,11 +161,11 @@ def read_npy_header(file: IO[bytes]) -> tuple[ArrayInfo, int]:
     return _info_of(head[begin:].decode("utf-8" if head[6] == 3 else "latin-1").strip()), end
 
 
-@functools.lru_cache(32)  # arrays of an archive mostly have few shapes
+@functools.lru_cache(32)  # the arrays of an archive usually have few headers
 def _info_of(header: str) -> ArrayInfo:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of escapes in texts
+            warnings.simplefilter("ignore")  # about escapes in strings
             try:
                 fields = ast.literal_eval(header)
             except SyntaxError:  # Python 2 wrote `10L`
@@ -182,10 +181,10 @@ def _info_of(header: str) -> ArrayInfo:
 
 
 def _may_have_objects(descr: Any) -> bool:
-    """Tell a dtype with objects in it, or one that NumPy itself would not write."""
+    """Tell whether a dtype has objects, or is one that NumPy would not write."""
     if isinstance(descr, str):
         return _PLAIN.fullmatch(descr) is None
-    if isinstance(descr, tuple):  # of a dtype and a shape
+    if isinstance(descr, tuple):  # (dtype, shape)
         return len(descr) != 2 or not isinstance(descr[1], tuple) or _may_have_objects(descr[0])
     return not isinstance(descr, list) or any(
         not isinstance(field, tuple) or len(field) not in (2, 3) or _may_have_objects(field[1])

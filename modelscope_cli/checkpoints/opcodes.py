@@ -1,7 +1,7 @@
-"""The 68 operations of the pickle protocols 0 to 5, read as CPython's unpickler reads them. Standard library.
+"""The 68 opcodes of pickle protocols 0 to 5, read as by CPython's unpickler. Standard library.
 
-`pickletools` raises where CPython goes on (`I0x10`, names in UTF-8), and all behind such a place would stay unseen.
-The source: `Modules/_pickle.c` of CPython, the functions `load_*`.
+`pickletools` raises where CPython continues (`I0x10`, names in UTF-8), which would hide everything after that.
+Source: `Modules/_pickle.c` of CPython, the functions `load_*`.
 """
 
 import pickle
@@ -15,7 +15,7 @@ from typing import IO, Any
 from modelscope_cli.checkpoints.entries import UnsupportedError
 
 MAX_BYTES = 32 << 20
-# A longer argument is stepped over and described: it takes no memory, and no writer puts a name there.
+# Longer arguments are skipped and described, to save memory; no writer puts a name there.
 MAX_ARGUMENT = 1 << 20
 _MAX_DIGITS = 1 << 16
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|([0-7]{1,3})|(.))", re.DOTALL)
@@ -24,7 +24,7 @@ _ESCAPED = {**{b"n": b"\n", b"r": b"\r", b"t": b"\t", b"a": b"\a", b"b": b"\b"},
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Many bytes, or a long text, inside a pickle: where in the file they begin and how many there are."""
+    """A long bytes or text argument in a pickle: its offset in the file and its length."""
 
     start: int
     nbytes: int
@@ -32,16 +32,16 @@ class Blob:
 
 
 class OpcodeReader:
-    """Reads one operation after the other.
+    """Reads one opcode after the other.
 
     Attributes:
-        start: where in the file the operation that was read last begins.
-        position: where the next one begins.
-        is_framed_badly: that operation, or its frame, goes beyond the end of a frame.
+        start: offset of the last opcode read.
+        position: offset of the next one.
+        is_framed_badly: whether the last opcode, or its frame, crosses the end of a frame.
     """
 
     def __init__(self, file: IO[bytes], keeps_long: bool = False) -> None:
-        """Take a file; `keeps_long`: long arguments are wanted as they are, for they may be values."""
+        """Take a file; `keeps_long`: return long arguments in full, as they may be values."""
         self._file = file
         self._keeps_long = keeps_long
         self.position = self.start = file.tell()
@@ -52,7 +52,7 @@ class OpcodeReader:
         self._frame_end = 0
 
     def read(self) -> tuple[int, Any]:
-        """Return the code of the next operation and its argument, None where it has none."""
+        """Return the next opcode and its argument, None without one."""
         self.start = start = self.position
         code = self._file.read(1)
         if not code:
@@ -70,7 +70,7 @@ class OpcodeReader:
         return code[0], argument
 
     def skip(self, n: int) -> None:
-        """Step over bytes that are not operations; raise ValueError at the end of the file."""
+        """Skip bytes that are not opcodes; raise ValueError at the end of the file."""
         if self.position + n > self._end:
             raise ValueError("a pickle that ends too early")
         self._file.seek(n, 1)
@@ -86,7 +86,7 @@ class OpcodeReader:
         return data
 
     def line(self) -> bytes:
-        """Return the text up to the next end of a line."""
+        """Return the text up to the next line break."""
         data = self._file.readline(MAX_BYTES - self.n_read + 1)
         self._count(len(data))
         self.position += len(data)
@@ -95,7 +95,7 @@ class OpcodeReader:
         return data[:-1]
 
     def counted(self, width: int, is_text: bool = False) -> bytes | Blob:
-        """Return as many bytes as the next `width` bytes say."""
+        """Return bytes preceded by their count in `width` bytes."""
         n = int.from_bytes(self.take(width), "little")
         if n <= MAX_ARGUMENT:
             return self.take(n)
@@ -112,7 +112,7 @@ class OpcodeReader:
             raise UnsupportedError(f"a pickle of more than {MAX_BYTES >> 20} MiB without its values")
 
     def _check_frame(self, code: bytes, argument: Any) -> None:
-        """An operation that crosses the end of its frame is read in two ways by two unpicklers."""
+        """Note whether an opcode crosses the end of its frame, which unpicklers read differently."""
         if self.start >= self._frame_end:
             self._frame_end = self.position + argument if code == pickle.FRAME else 0
         elif self.position > self._frame_end or code == pickle.FRAME:
@@ -148,7 +148,7 @@ def _text(width: int) -> Callable[[OpcodeReader], Any]:
 
 
 def _old_text(width: int) -> Callable[[OpcodeReader], Any]:
-    """A text of Python 2; torch takes it for UTF-8."""
+    """Return a reader of Python 2 strings, which torch decodes as UTF-8."""
 
     def read(decoder: OpcodeReader) -> Any:
         data = decoder.counted(width, is_text=True)
@@ -195,7 +195,7 @@ def _old_long(decoder: OpcodeReader) -> int:
 
 
 def _integer(line: bytes) -> int:
-    """Read a number as C does: `0x10` is sixteen, `010` is eight."""
+    """Parse a number as in C: `0x10` is sixteen, `010` is eight."""
     text = line.decode("ascii", "replace").strip()
     if len(text) > _MAX_DIGITS:
         raise ValueError("a number of very many digits")
@@ -255,6 +255,6 @@ _PLAIN = frozenset(
 
 
 def python3_name(module: str, name: str) -> tuple[str, str]:
-    """Return where Python 3 finds what Python 2 called so."""
+    """Return the Python 3 module and name for those of Python 2."""
     renamed = NAME_MAPPING.get((module, name))
     return renamed if renamed is not None else (IMPORT_MAPPING.get(module, module), name)

@@ -1,8 +1,7 @@
-"""Go through a pickle and describe what it would make; `PickleEvents` are told of each step. Standard library.
+"""Interpret a pickle symbolically and report each step to `PickleEvents`. Standard library.
 
-Where Python imports a function the machine keeps the name, and where Python calls it, what would have been called
-with what. Nothing is imported, nothing is called, nothing recurses, and the work is bounded by the length of the
-pickle, so a hostile file can do no more than lie.
+Imports are kept as names and calls as names with arguments. Nothing is imported or called, nothing recurses, and
+the work is bounded by the length of the pickle, so hostile files are harmless.
 """
 
 import io
@@ -17,29 +16,29 @@ from modelscope_cli.checkpoints.opcodes import MAX_BYTES, Blob, OpcodeReader, py
 
 
 class PickleEvents(Protocol):
-    """Is told what Python would do, at the moment it would; `position` is that of the operation in the file."""
+    """Callbacks for what Python would do; `position` is the opcode's offset in the file."""
 
     def named(self, found: "Global", position: int) -> None:
         """A function, class or module is imported."""
 
     def called(self, how: str, callee: Any, args: Any, position: int) -> None:
-        """`callee` is called with `args`; with BUILD it is given them as its state."""
+        """`callee` is called with `args`; with BUILD they are its state."""
 
     def altered(self, how: str, target: Any, items: list[Any], position: int) -> None:
-        """Items are put into a target."""
+        """Items are added to a target."""
 
     def hashed(self, keys: list[Any], position: int) -> None:
         """Keys of a dict or items of a set are hashed, and compared."""
 
     def referred(self, id: Any, position: int) -> None:
-        """Something outside the pickle is asked for."""
+        """A persistent ID is loaded."""
 
     def strange(self, what: str, position: int) -> None:
-        """Something happens that no writer of pickles does."""
+        """Something that no pickle writer produces."""
 
 
 class IgnoreEvents:
-    """Takes no notice."""
+    """Ignores all events."""
 
     def named(self, *_: Any) -> None: ...
 
@@ -48,7 +47,7 @@ class IgnoreEvents:
 
 @dataclass(frozen=True, slots=True)
 class Global:
-    """The name of a function or class, `collections.OrderedDict`, and which part of it is the module."""
+    """The full name of a function or class, `collections.OrderedDict`, and which part is the module."""
 
     name: str
     module: str = field(default="", compare=False)
@@ -56,9 +55,9 @@ class Global:
 
 @dataclass(eq=False, repr=False, slots=True)
 class Opaque:
-    """What `name` would have made of `args`, and what it would have been given afterwards.
+    """The result of `name(*args)` with the state and items set afterwards.
 
-    It is written as its name: what is in it may be nested without end.
+    Its string is only the name, as its content may be nested without end.
     """
 
     name: str
@@ -72,14 +71,14 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True)
 class Persistent:
-    """A reference to something outside the pickle; torch keeps its storages so."""
+    """A persistent ID, which refers to something outside the pickle, such as torch's storages."""
 
     id: Any
 
 
 __all__ = ["MAX_BYTES", "Blob", "Global", "Opaque", "Persistent", "PickleEvents", "PickleMachine"]
 
-# Operations that any pickle may have, and how many more for each of its bytes; torch needs one for three bytes.
+# Opcodes allowed for any pickle, and further ones per byte; torch needs one for three bytes.
 _MIN_OPERATIONS = 1_000_000
 _OPERATIONS_PER_BYTE = 0.5
 _MAX_KEY_LENGTH = 1 << 16
@@ -91,12 +90,12 @@ EXTENSION = "copyreg.extension_"
 
 
 class PickleMachine:
-    """Reads pickles one after the other out of a file.
+    """Reads consecutive pickles from a file.
 
     Attributes:
-        names: every function and class that was named, in order.
-        references: everything outside the pickle that it refers to, in order.
-        operations: the codes of all operations of the last pickle.
+        names: every imported function and class, in order.
+        references: every persistent ID, in order.
+        operations: the opcodes used in the last pickle.
     """
 
     def __init__(
@@ -107,11 +106,11 @@ class PickleMachine:
         *,
         keeps_long: bool = False,
     ) -> None:
-        """Take `call(name, args)`, which describes what a function would return; None where it does not know.
+        """Take `call(name, args)`, which describes the result of a function; None if unknown.
 
         Args:
-            watch: is told of everything that would be run.
-            keeps_long: bytes and texts beyond 1 MiB are kept, not only described.
+            watch: receives the events.
+            keeps_long: keep bytes and texts beyond 1 MiB, rather than only describe them.
         """
         self._keeps_long = keeps_long
         self._file = io.BytesIO(file) if isinstance(file, bytes) else file
@@ -125,7 +124,7 @@ class PickleMachine:
     def read(self) -> Any:
         """Return the description of the next pickle."""
         self._stack: list[Any] = []
-        self._below: list[list[Any]] = []  # the stacks under each mark
+        self._below: list[list[Any]] = []  # the stacks below each mark
         self._memo: dict[int, Any] = {}
         self._protocol = 0
         self.operations = set()
@@ -147,21 +146,21 @@ class PickleMachine:
             raise ValueError(f"a pickle that contradicts itself ({type(error).__name__})") from error
 
     def skip(self, n: int) -> None:
-        """Step over bytes between two operations."""
+        """Skip bytes between two opcodes."""
         self._decoder.skip(n)
 
     def next_byte(self) -> int:
-        """Return the byte before the next operation."""
+        """Consume and return a byte between two opcodes."""
         return self._decoder.take(1)[0]
 
     def read_inner(self) -> None:
-        """Go through a whole pickle before the next operation."""
+        """Interpret a complete pickle before the next opcode."""
         inner = type(self)(self._file, self._call, self._watch)
         inner.read()
         self._decoder.position = inner.position
 
     def read_on(self, watch: PickleEvents) -> None:
-        """Go on in a copy that tells `watch` instead, to the end or the first mistake; then return here."""
+        """Continue in a copy that reports to `watch`, to the end or the first error; then go back here."""
         copy = PickleMachine(self._file, self._call, watch)
         copy._stack, copy._below = list(self._stack), [list(stack) for stack in self._below]
         copy._memo, copy._protocol = dict(self._memo), self._protocol
@@ -177,11 +176,11 @@ class PickleMachine:
 
     @property
     def position(self) -> int:
-        """Where in the file the next operation begins, or the next pickle."""
+        """Offset of the next opcode or pickle in the file."""
         return self._decoder.position
 
     def built(self, target: Any) -> None:
-        """Do what a reader does that knows more than pickle, once `target` has its state."""
+        """Hook for readers with further steps after `target` has its state."""
 
     def _count(self, n: int) -> None:
         self._n_counted += n
@@ -275,8 +274,8 @@ class PickleMachine:
         self._stack.append(items)
 
     def _watch_keys(self, keys: list[Any]) -> None:
-        if found := [key for key in keys if isinstance(key, Opaque | tuple)]:
-            self._watch.hashed(found, self._decoder.start)
+        if compound_keys := [key for key in keys if isinstance(key, Opaque | tuple)]:
+            self._watch.hashed(compound_keys, self._decoder.start)
 
     def _setitem(self, _: Any) -> None:
         items = self._stack[-2:]
@@ -290,7 +289,7 @@ class PickleMachine:
         target = self._stack[-1]
         if not isinstance(target, dict):
             self._watch.altered("SETITEMS", target, items, self._decoder.start)
-            if not isinstance(target, Opaque):  # a list or a storage: Python may go on
+            if not isinstance(target, Opaque):  # a list or a storage: Python may continue
                 return
             target = target.items
         self._watch_keys(items[::2])
@@ -302,10 +301,10 @@ class PickleMachine:
         if len(module) + len(name) > _MAX_GLOBAL_LENGTH:
             self._strange("a name of very many characters")
             module, name = module[:_MAX_GLOBAL_LENGTH], name[:_MAX_GLOBAL_LENGTH]
-        found = Global(f"{module}.{name}", module)
-        self.names[found.name] = None
-        self._watch.named(found, self._decoder.start)
-        self._stack.append(found)
+        imported = Global(f"{module}.{name}", module)
+        self.names[imported.name] = None
+        self._watch.named(imported, self._decoder.start)
+        self._stack.append(imported)
 
     def _stack_global(self, _: Any) -> None:
         name, module = self._stack.pop(), self._stack.pop()
@@ -338,21 +337,21 @@ class PickleMachine:
     def _call_it(self, how: str, keywords: Any = None) -> None:
         args, function = self._stack.pop(), self._stack.pop()
         self._watch.called(how, function, (args, keywords) if keywords else args, self._decoder.start)
-        made = None
+        result = None
         if isinstance(function, Global):
             name = function.name
             if isinstance(args, tuple):
-                # What makes a dict goes through all it is given, each time.
+                # Functions that make a dict iterate over their argument on each call.
                 self._count(sum(len(arg) for arg in args[:1] if isinstance(arg, list | dict)))
-                made = self._call(name, args)
+                result = self._call(name, args)
         else:
             name = (
                 f"{function}".removesuffix("()") + "()"
                 if isinstance(function, Opaque)
                 else type(function).__name__
             )
-        # A text that a call returns is not known to be that text.
-        self._stack.append(Opaque(name, args) if made is None or isinstance(made, str) else made)
+        # A string returned by a call may be another one.
+        self._stack.append(Opaque(name, args) if result is None or isinstance(result, str) else result)
 
     def _build(self, _: Any) -> None:
         state = self._stack.pop()
@@ -368,7 +367,7 @@ class PickleMachine:
     def _persid(self, id: Any) -> None:
         self._watch.referred(id, self._decoder.start)
         self.references.append(Persistent(id))
-        # torch before 1.6 refers to a class so, beside its source.
+        # torch before 1.6 stores a class with its source like this.
         is_class = isinstance(id, tuple) and id[:1] == ("module",) and len(id) > 1
         self._stack.append(id[1] if is_class else self.references[-1])
 
@@ -378,7 +377,7 @@ class PickleMachine:
 
 
 def _hashable(key: Any) -> Any:
-    """Keep a key that is quick to hash, compare and print; a tuple would recurse as deep as the file says."""
+    """Return a key that is quick to hash, compare and print; tuples could recurse to any depth."""
     return key if isinstance(key, Global | Opaque) or _is_plain(key) else Opaque(type(key).__name__)
 
 

@@ -40,12 +40,12 @@ from modelscope_cli.records.naming import some
 METADATA = ".metadata"
 # Room for some 300,000 tensors; parsed JSON takes up to 25 times the memory of its text.
 MAX_INDEX_BYTES = 32 << 20
-# Bytes of `.metadata` that describe one part of a tensor, at least.
+# Minimum bytes of `.metadata` per part of a tensor.
 _CHUNK_BYTES = 8
 
 
 def read_shards(index: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of all the files that a `*.index.json` names."""
+    """Describe the tensors of all files named by a `*.index.json`."""
     by_file, metadata = _read_index(index)
     shards: dict[str, Contents] = {}
     tensors: list[TensorEntry] = []
@@ -69,12 +69,12 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
 
 
 def shards_of(index: Path) -> tuple[str, ...]:
-    """Return the names of the files that a `*.index.json` names; they need not be there."""
+    """Return the file names in a `*.index.json`; the files need not exist."""
     return tuple(sorted(_read_index(index)[0]))
 
 
 def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
-    """Return the names of the tensors in each file, and the metadata."""
+    """Return the tensor names by file, and the metadata."""
     read_head(index)
     if index.stat().st_size > MAX_INDEX_BYTES:
         raise damaged(index, UnsupportedError(f"an index of more than {MAX_INDEX_BYTES:,} bytes"))
@@ -94,13 +94,13 @@ def _read_index(index: Path) -> tuple[dict[str, list[str]], dict[str, str]]:
 
 
 def is_outside(file: str) -> bool:
-    """Tell the name of a file that leads out of the folder of the index that holds it."""
+    """Tell whether a file name in an index leads out of the index's folder."""
     path = PurePath(file)
     return path.is_absolute() or ".." in path.parts or "\0" in file
 
 
 def _inside(index: Path, file: str) -> str:
-    """Return the name of a shard; the values of an index must not make this tool read other files."""
+    """Return the name of a shard, refusing files outside the folder of the index."""
     if is_outside(file):
         message = f"'{index}' names a file outside its folder, '{file[:200]!s}'"
         raise CannotRunError(message, f"grep -n '\\.\\./\\|\"/' {shlex.quote(str(index))}")
@@ -108,7 +108,7 @@ def _inside(index: Path, file: str) -> str:
 
 
 def read_distributed(folder: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of a folder that `torch.distributed.checkpoint` wrote, by its `.metadata`."""
+    """Describe the tensors of a `torch.distributed.checkpoint` folder by its `.metadata`."""
     path = folder / METADATA
     read_head(path)
     try:
@@ -137,7 +137,7 @@ def read_distributed(folder: Path, key: str | None = None) -> Contents:
 
 
 def _nested(leaves: dict[str, Any], paths: Any) -> dict[Any, Any]:
-    """Put everything where it stood before the state dict was flattened: `paths` has the keys to each name."""
+    """Undo the flattening of a state dict: `paths` has the keys of each name."""
     content: dict[Any, Any] = {}
     for name, leaf in leaves.items():
         path = paths.get(name) if isinstance(paths, dict) else None
@@ -161,7 +161,7 @@ def _state(value: Any) -> dict[str, Any]:
 
 
 def _storages(folder: Path, data: dict[Any, Any]) -> dict[tuple[Any, ...], Storage]:
-    """Return the storages by the name and the first index of the chunk in them."""
+    """Return the storages by tensor name and first index of the chunk."""
     storages: dict[tuple[Any, ...], Storage] = {}
     sizes: dict[Path, int] = {}
     for key, value in data.items():
@@ -207,7 +207,7 @@ def _tensor(name: str, fields: dict[str, Any], storages: dict[tuple[Any, ...], S
 
 
 INDEX = ".index.json"
-# What the weights of a model are called in a folder that holds other files too, the likeliest first.
+# Names of a model's weights in a folder with other files, the likeliest first.
 _MAIN = tuple(
     f"{name}{ending}"
     for ending in (f".safetensors{INDEX}", ".safetensors", f".bin{INDEX}", ".bin")
@@ -217,10 +217,10 @@ _N_NAMED = 5
 
 
 def read_contents(path: Path, key: str | None = None) -> Contents:
-    """Describe a checkpoint by its headers; content, not suffix, says of which format it is.
+    """Describe a checkpoint by its headers; the format is detected by content, not suffix.
 
     Args:
-        key: what to take out of it; None for the state dict, where it usually stands.
+        key: key of the tensors; None for the state dict at its usual place.
     """
     if path.is_dir():
         if (path / METADATA).is_file():
@@ -231,7 +231,7 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
         return replace(contents, note=note)
     if path.name.endswith(INDEX):
         return read_shards(path, key)
-    if path.exists() and not path.is_file():  # a pipe would keep us waiting, and cannot be read twice
+    if path.exists() and not path.is_file():  # a pipe may block, and cannot be read twice
         raise CannotRunError(f"checkpoint '{path}' is not a plain file", f"ls -l {shlex.quote(str(path))}")
     head = read_head(path)
     if is_safetensors(head) or path.suffix.lower() == ".safetensors":
@@ -242,12 +242,12 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
 
 
 def is_several(path: Path) -> bool:
-    """Tell a checkpoint of several files: an index of shards, or the folder of a distributed one."""
+    """Tell whether a checkpoint has several files: an index of shards, or a distributed one's folder."""
     return path.name.endswith(INDEX) or (path / METADATA).is_file()
 
 
 def checkpoint_in(folder: Path) -> Path:
-    """Return the file that a folder is for: the weights under their usual name, or its only checkpoint."""
+    """Return the main checkpoint of a folder: the weights by their usual name, or its only checkpoint."""
     inside = sorted(file.name for file in folder.iterdir() if is_checkpoint_name(file.name))
     main = [name for name in _MAIN if name in inside]
     if main or len(inside) == 1:
@@ -257,14 +257,14 @@ def checkpoint_in(folder: Path) -> Path:
             f"'{folder}' is a folder with several checkpoints: {some(inside, _N_NAMED)}",
             f"did you mean {quoted(str(folder / name) for name in inside[:_N_NAMED])}",
         )
-    if (what := foreign_model(folder)) is not None:
-        raise CannotRunError(f"'{folder}' is not a checkpoint: it is {what}", remedy(folder, b""))
+    if (kind := foreign_model(folder)) is not None:
+        raise CannotRunError(f"'{folder}' is not a checkpoint: it is {kind}", remedy(folder, b""))
     suffixes = " ".join(CHECKPOINT_SUFFIXES)
-    what = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
-    message = f"'{folder}' is a folder that does not hold a checkpoint: {what}"
+    missing = f"no '{METADATA}', no '*{INDEX}', and no {suffixes}"
+    message = f"'{folder}' is a folder that does not hold a checkpoint: {missing}"
     raise CannotRunError(message, f"ls {shlex.quote(str(folder))}")
 
 
 def is_checkpoint_name(name: str) -> bool:
-    """Tell by its name what may be a checkpoint."""
+    """Tell whether a file is named like a checkpoint."""
     return name.endswith(INDEX) or name.lower().endswith((*CHECKPOINT_SUFFIXES, ".pth.tar"))

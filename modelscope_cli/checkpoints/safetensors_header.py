@@ -25,10 +25,10 @@ from modelscope_cli.checkpoints.entries import (
 from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
 from modelscope_cli.errors import CannotRunError
 
-# What the safetensors library itself allows.
+# Limit of the safetensors library.
 MAX_HEADER_BYTES = 100_000_000
 _METADATA = "__metadata__"
-_Fields = tuple[str, Shape, tuple[int, int]]  # dtype, shape, where in the data it begins and ends
+_Fields = tuple[str, Shape, tuple[int, int]]  # dtype, shape, begin and end in the data
 _DTYPES = {
     **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool"},
     **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U8": "uint8", "C64": "complex64"},
@@ -37,19 +37,19 @@ _DTYPES = {
     **{"F8_E5M2FNUZ": "float8_e5m2fnuz", "F4": "float4_e2m1fn"},
     **{"F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn"},
 }
-# Two numbers of four bits share a byte, which is one element to torch.
+# Two 4-bit numbers share a byte, which is one element in torch.
 _PAIRS = {"float4_e2m1fn": "float4_e2m1fn_x2"}
 _NOT_OF_TORCH = {"float4_e2m1fn", "float6_e2m3fn", "float6_e3m2fn"}
 _SAFETENSORS_NAMES = {dtype: name for name, dtype in _DTYPES.items() if dtype not in _NOT_OF_TORCH}
-# One member of the header, of which there may be a million: they are read one by one, as parsed JSON takes up to
-# 25 times the memory of its text. An object has no others in it.
+# One of possibly a million members of the header: read one by one, as parsed JSON takes up to 25 times the memory
+# of its text. Objects are not nested.
 _SPACE = r"[ \t\r\n]*+"
 _STRING = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _MEMBER = re.compile(
     rf"{_SPACE}(?P<name>{_STRING}){_SPACE}:{_SPACE}"
     rf'(?P<value>null|\{{(?:[^{{}}"]++|{_STRING})*+\}}){_SPACE}(?P<end>[,}}])'
 )
-# One as all writers write it; to read a million of them as JSON takes much longer.
+# A member in the usual form; parsing a million as JSON takes much longer.
 _COUNT = r"(?:0|[1-9][0-9]{0,15})"
 _USUAL = re.compile(
     rf'{_SPACE}"([^"\\\x00-\x1f]*+)"{_SPACE}:{_SPACE}\{{{_SPACE}"dtype"{_SPACE}:{_SPACE}"([A-Z0-9_]++)"{_SPACE},'
@@ -66,7 +66,7 @@ def read_safetensors(path: Path) -> Contents:
     """Describe the tensors of a safetensors file."""
     head = read_head(path)
     if not is_safetensors(head):
-        is_linked = path.resolve() != Path.cwd() / path  # the file that it leads to is nobody's to quote
+        is_linked = path.resolve() != Path.cwd() / path  # do not quote the target of a link
         message = f"checkpoint '{path}' is not a whole safetensors file: {guess(head, quoted=not is_linked)}"
         raise CannotRunError(message, remedy(path, head))
     n_header = int.from_bytes(head[:8], "little")
@@ -93,13 +93,13 @@ def read_safetensors(path: Path) -> Contents:
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         reason = error if isinstance(error, UnsupportedError) else f"its header has {_words(error)}"
         raise damaged(path, reason) from error
-    # The file has no order of its own.
+    # The order in the file is arbitrary.
     entries = tuple(sorted(tensors.values(), key=lambda tensor: in_order(tensor.name)))
     return Contents(path, "safetensors", entries, metadata=metadata, files=(path,))
 
 
 def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
-    """Return the dtype and the shape by which the format knows such a tensor; None where it does not."""
+    """Return the dtype and shape of a tensor in this format; None if it cannot hold it."""
     if tensor.dtype in _SAFETENSORS_NAMES:
         return _SAFETENSORS_NAMES[tensor.dtype], tensor.shape
     if tensor.dtype == "float4_e2m1fn_x2" and tensor.shape:
@@ -108,7 +108,7 @@ def safetensors_form(tensor: TensorEntry) -> tuple[str, Shape] | None:
 
 
 def _members(text: str) -> Iterator[tuple[str, str | _Fields]]:
-    """Yield the name of each member of the JSON object, and the text of its value, or what that says."""
+    """Yield the name of each member of the JSON object, with the text of its value or its parsed fields."""
     begin = _BEGIN.match(text)
     if begin is None:
         raise ValueError("no readable JSON")
@@ -124,7 +124,7 @@ def _members(text: str) -> Iterator[tuple[str, str | _Fields]]:
         if member is None:
             raise ValueError("no readable JSON")
         name = json.loads(member["name"])
-        name.encode()  # a lone surrogate has no bytes, and the library refuses it
+        name.encode()  # raises for a lone surrogate, which the library refuses, too
         yield name, member["value"]
         at, is_open = member.end(), member["end"] == ","
     if not _END.match(text, at):
@@ -174,7 +174,7 @@ def _entry(path: Path, name: str, fields: _Fields, base: int) -> TensorEntry:
 
 
 def _check_layout(tensors: list[TensorEntry], base: int, n_data: int) -> None:
-    """The tensors lie one after the other and fill the file, as the format asks."""
+    """Check that the tensors are contiguous and fill the file, as the format requires."""
     storages = [tensor.storage for tensor in tensors if tensor.storage]
     storages.sort(key=attrgetter("position", "nbytes"))
     at = base

@@ -1,4 +1,4 @@
-"""Describe the tensors and storages that a pickle refers to, and what torch's functions in it would rebuild.
+"""Describe the tensors and storages in a pickle, and the results of torch's rebuild functions.
 
 Standard library.
 """
@@ -19,16 +19,16 @@ _STORAGES = {
     **{"QInt8": "qint8", "QUInt8": "quint8", "QInt32": "qint32", "Untyped": "uint8"},
     **{"QUInt4x2": "quint4x2", "QUInt2x4": "quint2x4"},
 }
-# Elements of a tensor that shows the same values again and again, as `expand` makes them.
+# Maximum elements of an expanded tensor.
 _MAX_REPEATED = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
 class StorageRef:
-    """A storage as the pickle names it; `offset` in elements is that of a view, which old files have.
+    """A storage as referenced by the pickle; `offset`, in elements, is that of a view in old files.
 
     Attributes:
-        data: its bytes, where they stand in the pickle itself.
+        data: its bytes, if in the pickle itself.
     """
 
     key: str
@@ -40,7 +40,7 @@ class StorageRef:
 
 @dataclass(frozen=True, slots=True)
 class TensorRef:
-    """A tensor as the pickle describes it: what `TensorEntry` says, before its storage is looked for."""
+    """A tensor as described by the pickle: a `TensorEntry` before its storage is located."""
 
     shape: Shape
     dtype: str
@@ -58,7 +58,7 @@ class TensorRef:
 
 
 def dtype_of(value: Any) -> str:
-    """Return the dtype that a global names."""
+    """Return the dtype named by a global."""
     name = value.name.removeprefix("torch.") if isinstance(value, Global) else ""
     if name in BITS:
         return name
@@ -68,16 +68,16 @@ def dtype_of(value: Any) -> str:
 
 
 def storage_of(value: Any) -> StorageRef:
-    """Read torch's way to name a storage: `("storage", type, key, device, elements)`."""
+    """Parse torch's reference to a storage: `("storage", type, key, device, elements)`."""
     match value:
-        case StorageRef():  # out of a pickle inside the pickle
+        case StorageRef():  # from a nested pickle
             return value
         case Persistent(id=("storage", Global(name=name), str(key), str(), int(n), *view)) if is_storage(
             name
         ):
             dtype = dtype_of_storage(Global(name))
             (n,) = checked_sizes([n])
-            bits = max(8, BITS[dtype])  # of smaller ones, torch counts the bytes
+            bits = max(8, BITS[dtype])  # for smaller dtypes torch counts bytes
             match view:
                 case [] | [None]:
                     return StorageRef(key, dtype, n * bits // 8)
@@ -89,7 +89,7 @@ def storage_of(value: Any) -> StorageRef:
 
 
 def dtype_of_storage(value: Any) -> str:
-    """Return the dtype of a class of storages."""
+    """Return the dtype of a storage class."""
     if not isinstance(value, Global) or not is_storage(value.name):
         raise ValueError("something else where a class of storages should be")
     return _STORAGES[value.name.rpartition(".")[2].removesuffix("Storage")]
@@ -102,7 +102,7 @@ def is_storage(name: str) -> bool:
 
 
 def strided(storage: Any, offset: int, size: Any, stride: Any, dtype: Any) -> TensorRef:
-    """Describe a tensor that looks at a storage; `dtype` is that of the storage where it is None."""
+    """Describe a strided tensor; `dtype` None means that of the storage."""
     ref, shape, steps = storage_of(storage), checked_shape(size), checked_sizes(stride)
     kind = ref.dtype if dtype is None else dtype_of(dtype)
     (offset,) = checked_sizes([offset])
@@ -126,15 +126,15 @@ def meta(dtype: Any, size: Any, *_: Any) -> TensorRef:
 
 
 def sparse(layout: Any, data: Any) -> TensorRef | None:
-    """`data` is the places, the values and the size; of compressed layouts, both kinds of places."""
+    """Describe a sparse tensor; `data` has the indices (two for compressed layouts), the values and the size."""
     parts = [part for part in data if isinstance(part, TensorRef)]
     sizes = [part for part in data if isinstance(part, tuple | list)]
     if not parts or not sizes:
         return None
     name = layout.args[0] if isinstance(layout, Opaque) and layout.args else layout
     kind = str(name).removeprefix("torch.sparse_").upper()
-    held = sum(part.nbytes for part in parts)
-    return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=held)
+    nbytes = sum(part.nbytes for part in parts)
+    return TensorRef(checked_shape(sizes[0]), parts[-1].dtype, special=f"sparse ({kind})", held=nbytes)
 
 
 def nested(buffer: Any, *_: Any) -> TensorRef | None:
@@ -142,15 +142,15 @@ def nested(buffer: Any, *_: Any) -> TensorRef | None:
 
 
 def jagged(parts: Any) -> TensorRef | None:
-    """A nested tensor as a class of its own, which is made of its values and where each part begins."""
+    """Describe a jagged nested tensor, made of its values and offsets."""
     held = [part for part in parts.values() if isinstance(part, TensorRef)]
     return replace(held[0], special="nested", held=sum(part.nbytes for part in held)) if held else None
 
 
 def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> TensorRef:
-    """A tensor that is made of others, of which only the code of its class makes values.
+    """Describe a tensor subclass made of other tensors; only the code of its class can compute the values.
 
-    That of a DTensor is its own part of the whole, which may be all of it.
+    A DTensor holds its local part, which may be the whole.
     """
     name = kind.name if isinstance(kind, Global) else "an unknown class"
     attributes = _attributes(state)
@@ -166,7 +166,7 @@ def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> Ten
 
 
 def _attributes(state: Any) -> dict[Any, Any]:
-    """What `__setstate__` would be given: a dict, or that of slots beside it."""
+    """Return the attributes in a state: a dict, or a pair with that of slots."""
     attributes: dict[Any, Any] = {}
     for part in state if isinstance(state, tuple) else [state]:
         attributes.update(part if isinstance(part, dict) else {})
@@ -174,7 +174,7 @@ def _attributes(state: Any) -> dict[Any, Any]:
 
 
 def _is_partial(spec: Any) -> bool:
-    """Whether the values are still to be summed over ranks; so, too, where nobody can tell."""
+    """Tell whether values must still be summed over ranks; True if unknown."""
     placements = (
         spec.state.get("placements") if isinstance(spec, Opaque) and isinstance(spec.state, dict) else None
     )
@@ -188,7 +188,7 @@ _MAX_ARGUMENTS = 20
 
 
 def is_known(name: str) -> bool:
-    """Tell what torch itself writes into every checkpoint from what a file brings along."""
+    """Tell whether torch itself writes this name into checkpoints."""
     module, _, attribute = name.rpartition(".")
     return (
         name in _CALLS or name in _HARMLESS or (module == "torch" and attribute in BITS) or is_storage(name)
@@ -196,13 +196,13 @@ def is_known(name: str) -> bool:
 
 
 def rebuild(name: str, args: Any) -> Any:
-    """Describe what the function `name` would return for `args`; None where it is not known."""
+    """Describe the result of the function `name` for `args`; None if unknown."""
     is_call = name in _REBUILT and isinstance(args, tuple) and len(args) <= _MAX_ARGUMENTS
     return _REBUILT[name](*args) if is_call else None
 
 
 def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> TensorRef:
-    """`rest`: whether it requires a gradient, its hooks, and bits: its values are the conjugate or the negative."""
+    """Describe a tensor; `rest`: `requires_grad`, hooks, and the conjugate and negative bits."""
     return _with_bits(strided(storage, offset, size, stride, None), *rest[2:3])
 
 
@@ -223,7 +223,7 @@ def _first(value: Any, *_: Any) -> Any:
 
 
 def _by_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
-    """A tensor of a class of its own, or with attributes: `function(*args)`, then given `state`."""
+    """Describe a tensor subclass or one with attributes: `function(*args)`, then `state` is set."""
     if not isinstance(function, Global) or not isinstance(args, tuple):
         return None
     if function.name == _WRAPPER:
@@ -234,7 +234,7 @@ def _by_type(function: Any, kind: Any, args: Any, state: Any) -> Any:
 
 
 def _mapping(pairs: Any = (), *_: Any) -> Any:
-    """An ordered or default dict, given its pairs or (by default dicts) a factory."""
+    """Describe an ordered or default dict made of pairs, or of a factory."""
     if isinstance(pairs, dict):
         return dict(pairs)
     is_pairs = isinstance(pairs, list) and all(isinstance(p, tuple | list) and len(p) == 2 for p in pairs)

@@ -1,7 +1,7 @@
-"""Read what `torch.save` wrote, of either format, and archives of .npz and torch.export. Standard library.
+"""Read `torch.save` files of both formats, and .npz and torch.export archives. Standard library.
 
 Before torch 1.6: five pickles (a magic number, a version, the system, the content, the keys of the storages), then
-the storages. The same format is inside plain pickles of tensors. Since then: a zip archive with `data.pkl`.
+the storages; also nested in plain pickles of tensors. Since then: a zip archive with `data.pkl`.
 """
 
 import contextlib
@@ -54,7 +54,7 @@ _MAX_NESTING = 3
 
 
 def read_legacy(path: Path, file: IO[bytes], machine: PickleMachine) -> tuple[Any, dict[str, Storage]]:
-    """Return the content and the storages by key, from behind the magic number."""
+    """Return the content and the storages by key, after the magic number was read."""
     _, system = machine.read(), machine.read()
     if isinstance(system, dict) and system.get("little_endian") is False:
         raise UnsupportedError("its bytes are not in little-endian order")
@@ -63,18 +63,18 @@ def read_legacy(path: Path, file: IO[bytes], machine: PickleMachine) -> tuple[An
 
 
 class NestedCalls:
-    """What functions in a pickle would return, those that unpickle bytes inside it among them.
+    """Describes results of functions in a pickle, including those that unpickle nested bytes.
 
-    A tensor that is pickled without `torch.save` keeps its storage so.
+    A tensor pickled without `torch.save` stores its values like this.
 
     Attributes:
-        names: every function and class that the pickles inside name.
+        names: every function and class imported by nested pickles.
     """
 
     def __init__(self, depth: int = 0) -> None:
         self.names: dict[str, None] = {}
         self._depth = depth
-        # By where the bytes are: a file may name the same ones again and again.
+        # By identity of the bytes, which a file may reuse many times.
         self._found: dict[int, tuple[object, StorageRef]] = {}
 
     def __call__(self, name: str, args: Any) -> Any:
@@ -108,10 +108,10 @@ class NestedCalls:
 
 
 def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, int]]:
-    """Yield where pickles begin and end in a member of the tar format before torch 0.4; values are between them.
+    """Yield begin and end of the pickles in a member of the tar format before torch 0.4, between the values.
 
-    Of `storages`: a number, for each storage a pickle and its values, then a pickle of views. Of `tensors`: a
-    number, and for each tensor a pickle and its sizes.
+    `storages`: a count, for each storage a pickle and its values, then a pickle of views. `tensors`: a count, and
+    for each tensor a pickle and its sizes.
     """
     file.seek(0)
     n = PickleMachine(file, rebuild).read()
@@ -134,8 +134,8 @@ def spans_of_tar(file: IO[bytes], *, is_storages: bool) -> Iterator[tuple[int, i
 
 
 def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: Any) -> dict[str, Storage]:
-    """Each storage follows the pickles as eight bytes of length, in elements, and its values."""
-    # Beside storages, the sources of pickled modules are referred to.
+    """Locate the storages after the pickles: eight bytes of length in elements, then the values, each."""
+    # References other than storages are the sources of pickled modules.
     named = [ref for ref in machine.references if isinstance(ref.id, tuple) and ref.id[:1] == ("storage",)]
     bits = {ref.key: max(8, BITS[ref.dtype]) for ref in map(storage_of, named)}
     at = file.tell()
@@ -155,7 +155,7 @@ def _storages_behind(path: Path, file: IO[bytes], machine: PickleMachine, keys: 
 
 
 _N_HEAD = 1 << 17
-# What deflate can make of one byte, at most: https://zlib.net/zlib_tech.html
+# Maximum ratio of deflate: https://zlib.net/zlib_tech.html
 _MAX_RATIO = 1032
 _MAX_CONFIG = 100_000_000
 _CONFIG = re.compile(r"(?:[^/]+/)?data/weights/(?P<model>[^/]+)_weights_config\.json")
@@ -166,7 +166,7 @@ _EXPORTED = {
     **{29: "float8_e4m3fn", 30: "float8_e5m2", 31: "float8_e4m3fnuz", 32: "float8_e5m2fnuz"},
     **{33: "float8_e8m0fnu", 34: "uint32", 35: "uint64"},
 }
-# Entries that say of which format an archive is.
+# Entries that identify the format of an archive.
 _TELLTALE = {
     "[Content_Types].xml": "an Office document",
     "META-INF/MANIFEST.MF": "a Java archive",
@@ -182,7 +182,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
         return _read_exported(path, file, entries, {match["model"]: match[0] for match in configs})
     if entries and all(name.endswith(".npy") for name in entries):
         return _read_npz(path, file, entries)
-    kind = next((what for name, what in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
+    kind = next((label for name, label in _TELLTALE.items() if any(n.endswith(name) for n in entries)), None)
     first = plain(next(iter(entries), ""))[:40]
     raise UnsupportedError(f"it is {kind}" if kind else f"it is a zip archive of other things ('{first}')")
 
@@ -203,11 +203,11 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
             tensors.append(_npy_entry(path, name, entry, info, begin, n_header))
             continue
         beside[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
-        if info.has_objects:  # they follow as a pickle
+        if info.has_objects:  # these follow as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
             machine = PickleMachine(data[n_header:], rebuild, keeps_long=True)
-            with contextlib.suppress(ValueError):  # what is wrong with it, the scan says
+            with contextlib.suppress(ValueError):  # the scan reports the error
                 machine.read()
             foreign |= machine.names
     names = tuple(name for name in foreign if not is_known(name))
@@ -231,7 +231,7 @@ def _npy_entry(
 
 
 def _inflate(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
-    """Return the first bytes of a compressed entry, from where the file stands."""
+    """Return the first bytes of a compressed entry, from the current file position."""
     try:
         return zlib.decompressobj(-zlib.MAX_WBITS).decompress(file.read(entry.nbytes), limit)
     except zlib.error as error:
@@ -241,7 +241,7 @@ def _inflate(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
 def _read_exported(
     path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry], configs: Mapping[str, str]
 ) -> Contents:
-    """The weights of each model lie as bare bytes beside a JSON that says what they are.
+    """Describe the weights of each model, which are raw bytes described by a JSON entry.
 
     The format: https://docs.pytorch.org/docs/stable/export/pt2_archive.html
     """
@@ -284,7 +284,7 @@ Locate = Callable[[StorageRef], Storage]
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What a pickle describes, every function and class it names, and the way to its storages."""
+    """The content of a pickle, its imported names, and how to locate its storages."""
 
     kind: str
     content: Any
@@ -293,7 +293,7 @@ class _Read:
 
 
 def read_torch(path: Path, key: str | None = None) -> Contents:
-    """Describe the tensors of a torch file or a pickle, and name what loading it in full would run."""
+    """Describe the tensors of a torch file or a pickle, and the names that loading it in full would run."""
     try:
         with path.open("rb") as file:
             is_zip = file.read(2) == b"PK"
@@ -311,7 +311,7 @@ def read_torch(path: Path, key: str | None = None) -> Contents:
 
 
 def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
-    """Describe the one tensor that `torch.save` wrote into a part of `path`, given as a file of its own."""
+    """Describe the single tensor written by `torch.save` into a part of `path`, opened as `file`."""
     read = _read_zip(path, file, torch_records(list(read_directory(file).values())))
     contents = Contents(path, read.kind, ())
     tensors = lay_out(read.content, is_tensor, entries_of(path, read.locate), None, contents).tensors
@@ -321,7 +321,7 @@ def read_saved_tensor(path: Path, file: IO[bytes]) -> TensorEntry:
 
 
 def is_tensor(value: Any) -> bool:
-    """Tell what a pickle describes as a tensor, of torch or of NumPy, from everything else."""
+    """Tell whether a value in a pickle is a tensor or a NumPy array."""
     if isinstance(value, PickledArray):
         info = value.info()
         return info is not None and info.dtype is not None
@@ -329,7 +329,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def entries_of(path: Path, locate: Locate) -> ToEntry:
-    """Return what describes a tensor of a pickle, whose storages `locate` finds."""
+    """Return a function that turns a pickle's tensor into an entry; `locate` finds its storage."""
     located: dict[StorageRef, Storage] = {}
 
     def to_entry(name: str, value: Any) -> TensorEntry:
@@ -400,7 +400,7 @@ def _read_pickles(path: Path, file: IO[bytes]) -> _Read:
 
 
 def _content(machine: PickleMachine) -> Any:
-    """Return what the first pickle of a file holds."""
+    """Return the content of the first pickle of a file."""
     try:
         return machine.read()
     except ValueError as error:

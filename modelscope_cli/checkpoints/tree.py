@@ -1,4 +1,4 @@
-"""Find the state dict in what a pickle describes, and summarise everything beside it. Standard library."""
+"""Find the state dict in the content of a pickle, and summarise everything else. Standard library."""
 
 import difflib
 import itertools
@@ -14,14 +14,14 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import counted, some, with_article
 
 IsTensor = Callable[[Any], bool]
-# The way to something: the way to what holds it, and its key there. To write each out would take much memory.
+# A path as (path of the container, key), which takes less memory than a full tuple.
 Path = tuple["Path", Any] | None
 
 _DEEPEST = 100
 
 
 def walk(value: Any, is_tensor: IsTensor) -> Iterator[tuple[Path, Any]]:
-    """Go through all that is not a container, each container once, with the path to it."""
+    """Yield every value that is not a container, with its path; each container is visited once."""
     visited: set[int] = set()
     waiting: list[tuple[Path, int, Any]] = [(None, 0, value)]
     while waiting:
@@ -34,19 +34,19 @@ def walk(value: Any, is_tensor: IsTensor) -> Iterator[tuple[Path, Any]]:
 
 
 def all_tensors(content: Any, is_tensor: IsTensor, names: NameJoiner) -> dict[str, Any]:
-    """Return every tensor in nested containers, under the keys that lead to it with dots between them."""
+    """Return every tensor in nested containers by its keys joined with dots."""
     tensors: dict[str, Any] = {}
     for path, value in walk(content, is_tensor):
         if is_tensor(value):
             name = _name(path, names)
-            while name in tensors:  # of 1 and "1"
+            while name in tensors:  # for 1 and "1"
                 name = names.join(name, "_")
             tensors[name] = value
     return tensors
 
 
 def first_key(path: Path) -> Any:
-    """Return the key that a path begins with."""
+    """Return the first key of a path."""
     key = None
     while path is not None:
         path, key = path
@@ -73,7 +73,7 @@ def _name(path: Path, names: NameJoiner) -> str:
     return names.join(*itertools.chain.from_iterable((".", key) for key in reversed(keys)))[1:] or "tensor"
 
 
-# Where a state dict usually stands, the likeliest first.
+# Usual keys of a state dict, the likeliest first.
 _WRAPPERS = ("state_dict", "model", "model_state_dict", "ema", "module")
 _MAX_DEPTH = 4
 _N_NAMED = 8
@@ -84,14 +84,14 @@ _MAX_NAME = 100
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was taken out of a checkpoint.
+    """The selected part of a checkpoint.
 
     Attributes:
-        path: the keys that lead to it; empty where it is the whole content.
-        content: what stands there.
-        named: the tensors that it names.
-        beside: what else the checkpoint holds, by name.
-        others: keys that hold named tensors too, as `--key` takes them.
+        path: its keys; empty for the whole content.
+        content: the value there.
+        named: its named tensors.
+        beside: the other content of the checkpoint, by name.
+        others: other keys with named tensors, as for `--key`.
     """
 
     path: tuple[str, ...]
@@ -101,12 +101,12 @@ class Taken:
     others: tuple[str, ...]
 
     def note(self) -> str | None:
-        """Say what was taken out of what; None where it is all there was."""
+        """Return a note on what was selected; None if it is everything."""
         if not self.path and not self.beside:
             return None
-        taken = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
+        subject = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
         others = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
-        text = f"took {taken}" + (
+        text = f"took {subject}" + (
             f", left {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
         )
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
@@ -114,10 +114,10 @@ class Taken:
 
 
 def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source: str = "") -> Taken:
-    """Return the named tensors inside `content`: those under `key`, or else where they usually stand.
+    """Return the named tensors inside `content`: those under `key`, else at their usual place.
 
     Args:
-        key: names joined by dots, or the beginning of the names of tensors: `model.ema`, `discriminator`.
+        key: names joined by dots, or a prefix of tensor names: `model.ema`, `discriminator`.
         source: the file, for the message.
     """
     if key is None:
@@ -141,14 +141,14 @@ def find_state(content: Any, is_tensor: IsTensor, key: str | None = None, source
 
 
 def tensors_in(content: Any, is_tensor: IsTensor) -> dict[str, Any]:
-    """Return what `content` names and is a tensor."""
+    """Return the tensors in `content` by name."""
     if not isinstance(content, Mapping):
         return {}
     return {key: value for key, value in content.items() if isinstance(key, str) and is_tensor(value)}
 
 
 def no_such_key(key: str, keys: list[str], source: str) -> UsageError:
-    """Return the error for a key that is not there; it lists those that are, the nearest first."""
+    """Return the error for a missing key, which lists the existing ones, the nearest first."""
     keys = list(dict.fromkeys(keys))[:_MAX_COMPARED]
     keys.sort(key=lambda name: -difflib.SequenceMatcher(None, key, name[:_MAX_NAME]).ratio())
     holds = f", which holds {some(map(_cut, keys), _N_NAMED)}" if keys else ""
@@ -182,7 +182,7 @@ def _cut(name: str) -> str:
 
 
 def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the keys, one inside the other, that spell `key` with dots between them."""
+    """Yield the nested keys that, joined with dots, equal `key`."""
     if not isinstance(content, Mapping):
         return
     for name, value in content.items():
@@ -194,7 +194,7 @@ def _paths(content: Any, key: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken:
-    """Take the tensors whose names begin with `key` and a dot, out of the state dict there is."""
+    """Select the tensors of the state dict whose names begin with `key` and a dot."""
     unwrapped = _unwrapped(content, is_tensor, (), _any_wrapper)
     begin = key.removeprefix(".".join((*unwrapped.path, ""))) + "."
     named = {name[len(begin) :]: value for name, value in unwrapped.named.items() if name.startswith(begin)}
@@ -208,21 +208,21 @@ def _prefixed(content: Any, is_tensor: IsTensor, key: str, source: str) -> Taken
 
 
 def _holders(content: Mapping[Any, Any], is_tensor: IsTensor) -> list[str]:
-    """Return the keys under which named tensors stand, at once or where they usually do."""
-    # Each only once: a hostile file may name one large dict under very many keys.
+    """Return the keys with named tensors, directly or at their usual place."""
+    # Each value once: a hostile file may have one large dict under very many keys.
     keys = {id(value): key for key, value in reversed(list(content.items())) if isinstance(key, str)}
     return [key for key in reversed(list(keys.values())) if _holds_tensors(content[key], is_tensor)]
 
 
 def _known_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
-    """Return the key under which a state dict usually stands, and does; None where there is none."""
+    """Return the usual key that holds a state dict here; None without one."""
     if not isinstance(content, Mapping):
         return None
     return next((key for key in _WRAPPERS if _holds_tensors(content.get(key), is_tensor)), None)
 
 
 def _any_wrapper(content: Any, is_tensor: IsTensor) -> str | None:
-    """Return the key under which the tensors are, or None where `content` holds them itself."""
+    """Return the key of the tensors; None if `content` holds them itself."""
     wrapper = _known_wrapper(content, is_tensor)
     if wrapper is not None or not isinstance(content, Mapping) or tensors_in(content, is_tensor):
         return wrapper
@@ -238,20 +238,17 @@ def _holds_tensors(content: Any, is_tensor: IsTensor, depth: int = 0) -> bool:
     )
 
 
-# What quantized modules keep their weights in.
+# Class of the packed weights of quantized modules.
 _PACKED = "torch.ScriptObject"
 
 
 def state_of_module(value: Any, names: NameJoiner) -> Any:
-    """Return the state dict of a pickled `nn.Module`, or what it is where it is not one.
-
-    What a module of it has packed up in a way of its own is in it, too, as it is.
-    """
+    """Return the state dict of a pickled `nn.Module`, with packed parameters unchanged; other values unchanged."""
     if not isinstance(value, Opaque) or not isinstance(value.state, dict) or "_modules" not in value.state:
         return value
     state_dict: dict[str, Any] = {}
     waiting: list[tuple[str, Any]] = [("", value)]
-    while waiting:  # a module that is there twice has its tensors under both names
+    while waiting:  # a shared module has its tensors under each name
         prefix, module = waiting.pop()
         if not isinstance(module, Opaque):
             continue
@@ -276,7 +273,7 @@ def _dict(state: dict[Any, Any], key: str) -> dict[Any, Any]:
 
 
 def _kept(state: dict[Any, Any]) -> dict[Any, Any]:
-    """The buffers that a state dict has: all but those that are not persistent."""
+    """Return the persistent buffers of a module's state."""
     buffers, passing = _dict(state, "_buffers"), state.get("_non_persistent_buffers_set")
     if not isinstance(passing, list) or len(passing) > len(buffers):
         return buffers
@@ -284,11 +281,11 @@ def _kept(state: dict[Any, Any]) -> dict[Any, Any]:
     return {key: item for key, item in buffers.items() if key not in left_out}
 
 
-# Describes the tensor that a name stands for.
+# Describes a named tensor.
 ToEntry = Callable[[str, Any], TensorEntry]
 
 _MAX_TEXT = 60
-# Of what stands beside the tensors: how many things are described, and how far all of them are looked into.
+# Limits for other content: values described, and values inspected in total.
 _MAX_BESIDE = 50
 _MAX_INSIDE = 1_000_000
 
@@ -296,13 +293,13 @@ _MAX_INSIDE = 1_000_000
 def lay_out(
     content: Any, is_tensor: IsTensor, to_entry: ToEntry, key: str | None, contents: Contents
 ) -> Contents:
-    """Return `contents` with the tensors under `key`, or of the state dict in it, or whatever there are."""
+    """Return `contents` with the tensors under `key`, else of the state dict, else all tensors."""
     names = NameJoiner()
     content = _with_states(content, names)
-    taken = find_state(content, is_tensor, key, str(contents.path))
-    named, note, beside = taken.named, taken.note(), [pair for pair in taken.beside if not is_tensor(pair[1])]
+    part = find_state(content, is_tensor, key, str(contents.path))
+    named, note, beside = part.named, part.note(), [pair for pair in part.beside if not is_tensor(pair[1])]
     if not named:  # no state dict
-        named, note = all_tensors(taken.content, is_tensor, names), None
+        named, note = all_tensors(part.content, is_tensor, names), None
     tensors = tuple(to_entry(name, value) for name, value in named.items())
     limit = _MAX_INSIDE // max(1, len(beside))
     words = {
@@ -310,12 +307,12 @@ def lay_out(
     }
     if len(beside) > _MAX_BESIDE:
         words["..."] = f"{len(beside) - _MAX_BESIDE:,} more"
-    inside = _inside(taken.content, taken.named, is_tensor)
+    inside = _inside(part.content, part.named, is_tensor)
     return replace(contents, tensors=tensors, beside=words, note=note, inside=inside)
 
 
 def under(contents: Contents, key: str | None) -> Contents:
-    """Return what a checkpoint without nesting holds under a key: the tensors whose names begin with it."""
+    """Return the part of a flat checkpoint under a key: the tensors whose names begin with it."""
     if key is None:
         return contents
     flat = {tensor.name: tensor for tensor in contents.tensors}
@@ -332,7 +329,7 @@ def renamed_entry(name: str, entry: TensorEntry) -> TensorEntry:
 
 
 def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
-    """Say in a few words what a value is: itself where it is short, else what is in it."""
+    """Describe a value in a few words: itself if short, else a summary of its content."""
     if isinstance(value, str):
         return repr(value if len(value) <= _MAX_TEXT else value[: _MAX_TEXT - 1] + "…")
     if isinstance(value, int) and value.bit_length() > 64:
@@ -344,12 +341,12 @@ def describe(value: Any, is_tensor: IsTensor, limit: int = _MAX_INSIDE) -> str:
     inside = itertools.islice(walk(value, is_tensor), limit)
     n = Counter("tensor" if is_tensor(item) else "number" for _, item in inside if not isinstance(item, str))
     kind = plain(value.name)[:_MAX_TEXT] if isinstance(value, Opaque) else ""
-    counts = [counted(n[what], what) for what in ("tensor", "number") if n[what]]
+    counts = [counted(n[noun], noun) for noun in ("tensor", "number") if n[noun]]
     return ", ".join(filter(None, [kind, *counts])) or with_article(type(value).__name__)
 
 
 def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[str, ...]:
-    """Return what a state dict names that is not a tensor, but holds some."""
+    """Return the names in a state dict that are not tensors but contain some."""
     if not named or not isinstance(content, dict):
         return ()
     others = {key: value for key, value in content.items() if key not in named}
@@ -358,7 +355,7 @@ def _inside(content: Any, named: dict[str, Any], is_tensor: IsTensor) -> tuple[s
 
 
 def _with_states(content: Any, names: NameJoiner) -> Any:
-    """Put what pickled modules and dicts of other classes hold in their place: the content, or what is in it."""
+    """Replace pickled modules and dict subclasses, at the top or one level down, by their content."""
     content = _attributes(_plain(content, names))
     if not isinstance(content, dict):
         return content
@@ -375,6 +372,6 @@ def _plain(value: Any, names: NameJoiner) -> Any:
 
 
 def _attributes(value: Any) -> Any:
-    """What an object of another class, a whole trainer perhaps, keeps under names."""
+    """Return the attributes of an object of another class, such as a trainer."""
     has_names = isinstance(value, Opaque) and isinstance(value.state, dict) and bool(value.state)
     return value.state if has_names else value

@@ -1,6 +1,6 @@
-"""The directory of a zip archive, read so that it cannot lie about where things are. Standard library.
+"""Read and verify the directory of a zip archive. Standard library.
 
-Only entries that are stored as they are can be read, as `torch.save` writes them, and none may overlap. The format:
+Only uncompressed entries, as `torch.save` writes them, can be read, and none may overlap. The format:
 https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT, sections 4.3.7, 4.3.12 and 4.3.14 to 4.3.16.
 """
 
@@ -24,10 +24,10 @@ _LOWER = str.maketrans(string.ascii_uppercase, string.ascii_lowercase)
 
 @dataclass(frozen=True, slots=True)
 class ZipEntry:
-    """One file of an archive: where its local header stands, how many bytes follow, and whether these are it.
+    """One file of an archive: offset of its local header, and its size.
 
     Attributes:
-        method: how it is packed: 0 not at all, 8 deflated, 12 by bzip2.
+        method: compression: 0 none, 8 deflate, 12 bzip2.
     """
 
     name: str
@@ -37,7 +37,7 @@ class ZipEntry:
     method: int = 0
 
     def check(self) -> None:
-        """Refuse what would have to be unpacked: it can become any number of bytes."""
+        """Refuse a compressed entry, which may decompress to any size."""
         if not self.is_stored:
             raise ValueError(f"'{self.name}' compressed or encrypted, as torch never writes it")
 
@@ -54,10 +54,10 @@ def read_directory(file: IO[bytes]) -> dict[str, ZipEntry]:
 
 
 def torch_records(entries: Sequence[ZipEntry]) -> dict[str, ZipEntry]:
-    """Return the entries that torch takes for its records, such as `data.pkl`, by their names in small letters.
+    """Return the entries that torch reads as its records, such as `data.pkl`, by lower-case name.
 
-    All records stand in the folder of the first entry. Names are compared without regard to case, and of several
-    that are equal then, the one is taken that a binary search meets first in a heap-sorted list: miniz.c,
+    All records are in the folder of the first entry. Names are compared case-insensitively; of several equal ones,
+    the first one met by a binary search in a heap-sorted list is used: miniz.c,
     `mz_zip_locate_file_binary_search` and `mz_zip_reader_sort_central_dir_offsets_by_filename`.
     """
     folder, slash, _ = entries[0].name.partition("/") if entries else ("", "", "")
@@ -78,12 +78,12 @@ def torch_records(entries: Sequence[ZipEntry]) -> dict[str, ZipEntry]:
 
 
 def as_torch_compares(name: str) -> str:
-    """Return the name of an entry as torch compares it."""
+    """Return the name of an entry in the form torch compares."""
     return name.translate(_LOWER)
 
 
 def _heap_sorted(names: list[str]) -> list[int]:
-    """Return places in `names` in order; of equal names in that of miniz.c."""
+    """Return the indices of `names` in sorted order; equal names in miniz.c's order."""
     order = list(range(len(names)))
 
     def sift(root: int, end: int) -> None:
@@ -104,7 +104,7 @@ def _heap_sorted(names: list[str]) -> list[int]:
 
 
 def list_entries(file: IO[bytes]) -> list[ZipEntry]:
-    """Return all entries, in the order of the directory, whatever they say."""
+    """Return all entries in the order of the directory, unchecked."""
     n_file = file.seek(0, 2)
     begin, n_directory, n_entries, _ = _find(file, n_file)
     if n_directory > MAX_DIRECTORY_BYTES or begin + n_directory > n_file:
@@ -124,7 +124,7 @@ def list_entries(file: IO[bytes]) -> list[ZipEntry]:
 
 
 def doubt_of_directory(file: IO[bytes], n_listed: int) -> str | None:
-    """Say why two readers of an archive may find different entries in it; None where they cannot.
+    """Return why two readers of an archive may find different entries in it; None if they cannot.
 
     miniz and `zipfile` differ in which offset, which count and which of the two end records they go by.
     """
@@ -148,7 +148,7 @@ def doubt_of_directory(file: IO[bytes], n_listed: int) -> str | None:
 
 
 def appended_archive(file: IO[bytes]) -> int | None:
-    """Return where an archive begins that ends a file of another kind; None where there is none."""
+    """Return the offset of an archive at the end of a file of another kind; None without one."""
     try:
         begin, n_directory, _, end = _find(file, file.seek(0, 2))
     except ValueError:
@@ -157,7 +157,7 @@ def appended_archive(file: IO[bytes]) -> int | None:
 
 
 def data_start(file: IO[bytes], header: int) -> int:
-    """Return where the bytes of an entry begin: its local header says how long its own names are."""
+    """Return the offset of an entry's bytes, after its local header of variable length."""
     file.seek(header)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
@@ -179,7 +179,7 @@ def read_entry(file: IO[bytes], entry: ZipEntry, limit: int) -> bytes:
 
 
 def _find(file: IO[bytes], n_file: int) -> tuple[int, int, int, int]:
-    """Return where the directory begins, its bytes, its entries, and where the end record begins."""
+    """Return the directory's offset, size and number of entries, and the offset of the end record."""
     n_tail = min(n_file, _END.size + _MAX_COMMENT)
     file.seek(n_file - n_tail)
     tail = file.read(n_tail)
@@ -220,7 +220,7 @@ def _entry(data: bytes, at: int) -> tuple[ZipEntry, int]:
 
 
 def _from_extra(extra: bytes, values: list[int]) -> list[int]:
-    """Take the numbers that do not fit 32 bits from where zip64 keeps them."""
+    """Return the values with those that exceed 32 bits taken from the zip64 extra field."""
     at = 0
     while at + 4 <= len(extra) and _IN_EXTRA in values:
         kind, n = struct.unpack_from("<HH", extra, at)

@@ -1,1 +1,1 @@
-"""Select layers and calls by pattern, attach hooks to them, run the model, and leave it as it was."""
+"""Select layers and calls by pattern, attach hooks, run the model, and restore it."""

@@ -1,4 +1,4 @@
-"""Apply the actions of `--hook` to one tensor. Nothing here works in place, and gradients flow through."""
+"""Apply the actions of `--hook` to one tensor, differentiably and never in place."""
 
 import math
 from collections.abc import Callable
@@ -14,12 +14,12 @@ from modelscope_cli.records.naming import dtype_name
 
 @dataclass(frozen=True, slots=True)
 class TensorPlace:
-    """What an action has to know of the tensor it is given.
+    """Context of a tensor for an action.
 
     Attributes:
-        channel_dim: where its channels are; None where it has none.
-        has_images: whether its first dimension counts images, as that of a parameter does not.
-        seed: of whatever is random; another one for every call.
+        channel_dim: its channel dimension; None without channels.
+        has_images: whether its first dimension is the batch, unlike a parameter's.
+        seed: of random actions, different for every call.
     """
 
     channel_dim: int | None
@@ -28,11 +28,11 @@ class TensorPlace:
 
 
 class LeftAloneError(Exception):
-    """The action means nothing for this tensor; the message says why."""
+    """The action does not apply to this tensor; the message says why."""
 
 
 def change(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
-    """Return what an action that changes makes of `tensor`: same shape, dtype and device."""
+    """Apply a changing action: same shape, dtype and device."""
     _refuse_unusual(tensor)
     if spec.action not in _ANY_DTYPE and not tensor.is_floating_point():
         raise LeftAloneError(f"it is of {dtype_name(tensor.dtype)}")
@@ -45,7 +45,7 @@ def change(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
 
 
 def part_of(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> Tensor:
-    """Return the channels a hook is limited to, for those actions that only look."""
+    """Return the channels a hook is limited to, for actions that change nothing."""
     _refuse_unusual(tensor)
     return tensor.index_select(*_chosen(spec, tensor, place)) if spec.channels else tensor
 
@@ -63,7 +63,7 @@ def _chosen(spec: HookSpec, tensor: Tensor, place: TensorPlace) -> tuple[int, Te
 
 
 def _zero(x: Tensor, place: TensorPlace) -> Tensor:
-    # Not zeros: the graph goes on, with a gradient of zero. Not 0 * x: that is NaN where x is infinite.
+    # Not zeros, to keep the graph with a zero gradient; not 0 * x, which is NaN where x is infinite.
     return x.masked_fill(torch.ones((), dtype=torch.bool, device=x.device), 0)
 
 
@@ -80,14 +80,14 @@ def _clamp(x: Tensor, place: TensorPlace, low: float, high: float) -> Tensor:
 
 
 def _noise(x: Tensor, place: TensorPlace, std: float) -> Tensor:
-    # On the CPU, so that every device gets the same numbers.
+    # On the CPU, for the same numbers on every device.
     drawn = torch.randn(x.shape, generator=_generator(place))
     return x + std * drawn.to(x.device, x.dtype)
 
 
 def _mean(x: Tensor, place: TensorPlace) -> Tensor:
     dims = _positions(x, place)
-    # A copy: a layer that works in place cannot write to one value that stands for many.
+    # A copy: in-place layers cannot write to an expanded tensor.
     return x.mean(dims, keepdim=True).expand_as(x).clone() if dims else x
 
 
@@ -117,7 +117,7 @@ def _nan_to_num(x: Tensor, place: TensorPlace) -> Tensor:
 
 
 def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
-    """Return the dimensions that are neither images nor channels; where there are none, all but images."""
+    """Return the dimensions other than batch and channels; if none, all but the batch."""
     images = {0} if place.has_images and x.ndim > 1 else set()
     every = set(range(x.ndim)) - images
     return tuple(sorted(every - {place.channel_dim} or every))

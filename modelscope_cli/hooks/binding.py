@@ -1,4 +1,4 @@
-"""Bind what was typed as `--hook` to the layers of a model, on forward or backward, and report what it did."""
+"""Bind each `--hook` to the layers of a model, on forward or backward, and report its effects."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,7 +27,7 @@ Inputs = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class _OnValues(HookBase):
-    """A hook on values; of a function of the user's it finds out who else reads what it wrote to in place."""
+    """A hook on values, which tracks aliases of tensors that a user's function changes in place."""
 
     def _change(
         self, value: Any, call: Call, module: nn.Module, words: str, arguments: tuple[Any, ...]
@@ -43,9 +43,9 @@ class _OnValues(HookBase):
         return self.act_on_each(value, spot, place)
 
     def _wrote_to(self, call: Call, tensor: Tensor, version: int) -> None:
-        own = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {name_of_call(call)}"
+        where = f"{'the input' if self.spec.kind == 'pre' else 'the output'} of {name_of_call(call)}"
         for words in self.current.values.others(name_of_call(call), tensor, version):
-            if words != own:
+            if words != where:
                 self.counted.moved[words] = None
 
 
@@ -57,15 +57,15 @@ class PreHook(_OnValues):
     ) -> Inputs:
         if not self.target.means(call):
             return args, kwargs
-        if self.target.function is not None:  # PyTorch's own signature knows no keywords
+        if self.target.function is not None:  # PyTorch's hook signature has no keyword arguments
             return self._change(args, call, module, "the input of", (module, args)), kwargs
-        named = {**{str(n): one for n, one in enumerate(args)}, **kwargs}
+        named = {**{str(n): value for n, value in enumerate(args)}, **kwargs}
         changed = self._change(named, call, module, "the input of", ())
         return tuple(changed[str(n)] for n in range(len(args))), {name: changed[name] for name in kwargs}
 
 
 class ForwardHook(_OnValues):
-    """`forward`: changes what a layer gives."""
+    """`forward`: changes the output of a layer."""
 
     def change_output(self, call: Call, module: nn.Module, inputs: Inputs, output: Any) -> Any:
         if not self.target.means(call):
@@ -77,24 +77,24 @@ Nodes = frozenset[Node]
 
 
 class _OnGradients(HookBase):
-    def _wrote_to(self, own: Nodes, tensor: Tensor, version: int) -> None:
-        for words in self.current.gradients.others(tensor, own):
+    def _wrote_to(self, nodes: Nodes, tensor: Tensor, version: int) -> None:
+        for words in self.current.gradients.others(tensor, nodes):
             self.counted.moved[words] = None
 
     def _arrive(
-        self, spot: HookSpot, at: Sequence[tuple[str, int]], place: TensorPlace, own: Nodes, grad: Tensor
+        self, spot: HookSpot, at: Sequence[tuple[str, int]], place: TensorPlace, nodes: Nodes, grad: Tensor
     ) -> Tensor | None:
-        """A tensor hook: PyTorch calls it with the gradient and takes what it returns instead."""
+        """Handle a gradient as a tensor hook, whose result PyTorch uses instead."""
         self.counted.fire(*at)
         if self.target.function is not None:
-            changed = self.call_function((grad,), grad, spot, partial(self._wrote_to, own))
+            changed = self.call_function((grad,), grad, spot, partial(self._wrote_to, nodes))
         else:
             changed = self.act(grad, place, spot)
         return None if changed is grad else changed
 
 
 class GradHook(_OnGradients):
-    """`grad`: changes the gradient that arrives at a layer's outputs, by a tensor hook on each."""
+    """`grad`: changes the gradient at a layer's outputs, by a tensor hook on each."""
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
@@ -103,7 +103,7 @@ class GradHook(_OnGradients):
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if call.depth == 0:  # of earlier passes, those that can still go backward stay
+        if call.depth == 0:  # keep earlier passes that can still run backward
             self._handles = [handle for handle in self._handles if handle.hooks_dict_ref() is not None]
         return args, kwargs
 
@@ -119,8 +119,8 @@ class GradHook(_OnGradients):
             n = next(numbers, 0)
             if self.spec.index not in (None, n) or not tensor.requires_grad:
                 return tensor
-            # A layer that hands on its input has no output of its own, and others read that input, too.
-            mine = tensor.view_as(tensor) if any(tensor is one for one in inputs_given) else tensor
+            # A layer that returns its input shares that tensor with other readers.
+            mine = tensor.view_as(tensor) if any(tensor is other for other in inputs_given) else tensor
             spot = HookSpot("the gradient at the output of", name_of_call(call), path)
             place = self.current.place(module, mine, self.target.number, spot.key)
             arrive = partial(self._arrive, spot, [(call.name, call.index)], place, _nodes(mine))
@@ -140,7 +140,7 @@ class ParamGradHook(_OnGradients):
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
-        self._owners: dict[nn.Parameter, list[str]] = {}  # a block and the layer inside may both be meant
+        self._owners: dict[nn.Parameter, list[str]] = {}  # a block and a layer inside it may both be selected
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
         return list(self._attach(name, module)) if name in self.target.names else ()
@@ -166,7 +166,7 @@ class ParamGradHook(_OnGradients):
 
 
 class FullBackwardHook(_OnGradients):
-    """`full-backward`: changes the gradients a layer hands on to its inputs, by PyTorch's own module hook."""
+    """`full-backward`: changes the gradients of a layer's inputs, by PyTorch's module hook."""
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
         super().__init__(target, current)
@@ -194,16 +194,15 @@ class FullBackwardHook(_OnGradients):
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
         if call.name in self.target.names:
-            own = self._entered.get((call.name, call.index), frozenset()) | _nodes(output)
-            self._calls.setdefault(call.name, deque()).append((call, own))
+            nodes = self._entered.get((call.name, call.index), frozenset()) | _nodes(output)
+            self._calls.setdefault(call.name, deque()).append((call, nodes))
         return output
 
     def _fire(self, name: str, module: nn.Module, grad_input: Any, grad_output: Any) -> Any:
-        if name not in self._calls:  # PyTorch calls it also after the session, for a forward made in it
+        if name not in self._calls:  # PyTorch also calls it after the session, for a forward made in it
             return None
-        # The calls of a layer are left in the reverse of the order they were made in; also in a second backward
-        # pass through the same graph.
-        call, own = self._calls[name][-1]
+        # Calls of a layer run backward in reverse order, also in a second backward pass through the same graph.
+        call, nodes = self._calls[name][-1]
         self._calls[name].rotate()
         if not self.target.means(call):
             return None
@@ -213,7 +212,7 @@ class FullBackwardHook(_OnGradients):
             self.counted.left_alone = f"{spot}: its inputs do not take gradients"
         if self.target.function is not None:
             arguments = (module, grad_input, grad_output)
-            moved = partial(self._wrote_to_input, own, spot, grad_input)
+            moved = partial(self._wrote_to_input, nodes, spot, grad_input)
             changed = self.call_function(arguments, grad_input, spot, moved)
         else:
 
@@ -224,11 +223,11 @@ class FullBackwardHook(_OnGradients):
         return None if changed is grad_input else changed
 
     def _wrote_to_input(
-        self, own: Nodes, spot: HookSpot, grad_input: Any, tensor: Tensor, version: int
+        self, nodes: Nodes, spot: HookSpot, grad_input: Any, tensor: Tensor, version: int
     ) -> None:
-        self._wrote_to(own, tensor, version)
-        twins = [path for path, one in tensors_in(grad_input) if memory_of(one) == memory_of(tensor)]
-        for path in twins[1:]:  # an addition hands one gradient to both of its inputs
+        self._wrote_to(nodes, tensor, version)
+        twins = [path for path, other in tensors_in(grad_input) if memory_of(other) == memory_of(tensor)]
+        for path in twins[1:]:  # an addition passes one gradient to both of its inputs
             self.counted.moved[str(replace(spot, path=path))] = None
 
     def _forget(self) -> None:
@@ -238,7 +237,7 @@ class FullBackwardHook(_OnGradients):
     def detach(self) -> None:
         self._forget()
         for module, handle, written in self._attached:
-            if not handle.hooks_dict_ref():  # PyTorch notes that a layer has such hooks, not that it has none
+            if not handle.hooks_dict_ref():  # PyTorch does not reset its flag when the last hook is removed
                 vars(module).update(written)
         self._attached.clear()
 
@@ -257,7 +256,7 @@ _KINDS: dict[str, type[HookBase]] = {
 
 
 class ParametersKept(Intervention):
-    """Puts back what a function of the user's writes to the parameters of the layer it is handed."""
+    """Restores parameters of a layer that a user's function has written to."""
 
     def __init__(self, hooks: Sequence[HookBase]) -> None:
         self._hooks = [hook for hook in hooks if hook.target.function is not None]
@@ -286,7 +285,7 @@ class BoundHooks:
 
     Attributes:
         interventions: for `HookSession`, in order; empty where there are no hooks.
-        notes: how a pattern was understood where it could mean two things.
+        notes: how ambiguous patterns were read.
     """
 
     interventions: tuple[Intervention, ...] = ()
@@ -294,11 +293,11 @@ class BoundHooks:
     notes: tuple[str, ...] = ()
 
     def reports(self) -> tuple[HookReport, ...]:
-        """Return what each hook did, in the order they were typed."""
+        """Return the effects of each hook, in the order typed."""
         return tuple(_report(hook) for hook in self.hooks)
 
     def saved(self) -> dict[str, dict[str, Tensor]]:
-        """Return what `save` collected: tensors by label, by file."""
+        """Return the tensors collected by `save`: by file, then by label."""
         return {
             str(hook.spec.arguments[0]): hook.tally.saved for hook in self.hooks if hook.spec.action == "save"
         }
@@ -312,12 +311,12 @@ def bind_hooks(
     seed: int = 0,
     say: Callable[[str], None],
 ) -> BoundHooks:
-    """Find the layers every hook means.
+    """Bind every hook to its layers.
 
     Args:
-        typed: the hooks in order; those that are a `call` with the user's function.
-        args: what the model will be called with; its shapes decide the order of calls.
-        say: is given the lines of `print`.
+        typed: the hooks in order, with the user's function for `call`.
+        args: arguments of the model, whose shapes decide the order of calls.
+        say: callback for the lines of `print`.
     """
     if not typed:
         return BoundHooks()
@@ -337,7 +336,7 @@ def bind_hooks(
 def _meant(
     model: nn.Module, pattern: str, args: Arguments
 ) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...] | None]:
-    """Return the layers a pattern means and, where it speaks of calls, those; both in the order of the model."""
+    """Return the layers a pattern selects and, if it selects calls, these; in the order of the model."""
     order = [layer.name for layer, _ in list_layers(model)]
     if not parse_pattern(pattern).is_positional:
         names = names_of(model, [pattern], ())
@@ -351,7 +350,7 @@ def _report(hook: HookBase) -> HookReport:
     spec, tally, target = hook.spec, hook.tally, hook.target
     fired = {label(*call) for call in tally.fired_at}
     layers = tuple(label(*call) for call in target.calls or ())
-    if target.calls is None or spec.kind == "param-grad":  # a parameter is a layer's, not a call's
+    if target.calls is None or spec.kind == "param-grad":  # parameters belong to layers, not to calls
         fired, layers = {name for name, _ in tally.fired_at}, target.names
     return HookReport(
         spec=str(spec),

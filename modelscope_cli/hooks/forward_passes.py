@@ -1,4 +1,4 @@
-"""Run forward passes of a special kind: differentiable in the images, with masked weights, output by output."""
+"""Run special forward passes: differentiable in the images, with masked weights, or output by output."""
 
 import itertools
 import threading
@@ -29,13 +29,12 @@ def opened(
     interventions: Sequence[Intervention] = (),
     observers: Sequence[Observer] = (),
 ) -> Iterator[Run]:
-    """Give the model as a function of images, in eval mode, whatever the caller has switched off; it is left as it
-    was found.
+    """Yield the model as a function of images, in eval mode with gradients enabled; restore it afterwards.
 
-    No parameter asks for a gradient while this is open, so that a graph begins where something else does.
+    No parameter requires a gradient while this is open, so the graph begins at other tensors that do.
 
     Args:
-        arrange: makes the arguments of one forward of images.
+        arrange: turns images into the arguments of one forward.
         interventions: change every pass alike, and count the first.
     """
     with (
@@ -61,15 +60,14 @@ Masks = Mapping[nn.Parameter, Tensor]
 
 
 class WeightMasks(Intervention):
-    """Runs the model with `mask * weight` in the place of every masked parameter.
+    """Runs the model with `mask * weight` instead of every masked parameter.
 
-    The hooks are those of the model itself, around its whole forward: a weight that a layer above reads by
-    itself, such as the `out_proj` of an attention, is masked like any other, and so is a weight that two layers
-    share. The parameters are never written to; others stand in for them, under the same names, and only while
-    the forward runs.
+    The hooks are on the model itself, around its whole forward, so weights read by a parent layer, such as the
+    `out_proj` of an attention, and shared weights are masked, too. Parameters are never written to, but replaced
+    under the same names while the forward runs.
 
     Attributes:
-        masks: what the next forward runs with: for each parameter ones and zeros of its shape, on its device.
+        masks: for the next forward, by parameter: ones and zeros of its shape, on its device.
     """
 
     def __init__(self, masks: Masks | None = None) -> None:
@@ -85,7 +83,7 @@ class WeightMasks(Intervention):
         )
 
     def detach(self) -> None:
-        self._take_out()  # Ctrl-C is no Exception: no hook is called for it
+        self._take_out()  # no hook is called after Ctrl-C, which is not an Exception
 
     def _put_in(self, model: nn.Module) -> None:
         self._take_out()
@@ -103,19 +101,19 @@ class WeightMasks(Intervention):
 
 
 def masked_weight(weight: Tensor, mask: Tensor) -> nn.Parameter:
-    """Return what stands in for a weight: the product that `torch.nn.utils.prune` makes."""
+    """Return the masked weight, computed as by `torch.nn.utils.prune`."""
     with torch.no_grad():
         product = mask.to(weight.dtype) * weight
     return nn.Parameter(product, requires_grad=weight.requires_grad)
 
 
-# After Ctrl-C a layer may still be busy for a while. Its thread runs out by itself, with no hook left on it.
+# After Ctrl-C a layer may run on for a while; its thread then ends with no hook left on it.
 _PATIENCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class StreamedOutput:
-    """One tensor of one call's output. The model has not gone on: `tensor` still has the value it was given."""
+    """One tensor of one call's output. The forward is paused, so `tensor` is still unchanged."""
 
     call: Call
     path: str
@@ -123,25 +121,25 @@ class StreamedOutput:
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """The same in another model: layer name, call, path."""
+        """Layer name, call and path, equal in other models."""
         return self.call.name, self.call.index, self.path
 
     def copied(self) -> "StreamedOutput":
-        """Return one that outlives the pass."""
+        """Return a copy that outlives the pass."""
         return StreamedOutput(self.call, self.path, self.tensor.detach().clone())
 
 
 class _AbandonedError(Exception):
-    """Raised inside the forward when nobody wants the rest."""
+    """Raised inside the forward when the rest is not needed."""
 
 
 class OutputStream(Observer):
-    """The observer that hands over one output at a time, and waits until the next is asked for.
+    """Observer that yields one output at a time and pauses the forward until the next is requested.
 
     Args:
-        model: whose devices' random numbers it draws.
-        seed: of the random numbers of the passes. They are this stream's own: while it waits, others may draw.
-        blocks: names of those handed over although other layers ran inside; None for all.
+        model: its devices' random states are used.
+        seed: of the passes' random numbers, independent of those drawn by others while this waits.
+        blocks: names of layers with inner calls whose outputs are yielded, too; None for all.
     """
 
     def __init__(self, model: nn.Module, *, seed: int, blocks: Set[str] | None) -> None:
@@ -163,11 +161,11 @@ class OutputStream(Observer):
             self._random.restore()
 
     def follow(self, run: Callable[[], object]) -> Generator[StreamedOutput]:
-        """Yield the outputs of a pass of the session this observes; `run` makes it.
+        """Yield the outputs of a pass made by `run` in the observed session.
 
-        Only one side runs at any time: the pass, or whoever holds the output. Closing the generator ends the pass.
+        Either the pass or the consumer runs at any time. Closing the generator ends the pass.
         """
-        # What an earlier pass left means nothing.
+        # Discard what an earlier pass left.
         self._handed, self._may_go_on = SimpleQueue(), SimpleQueue()
         thread = threading.Thread(target=self._work, args=(run,), name="modelscope forward", daemon=True)
         thread.start()
@@ -176,7 +174,7 @@ class OutputStream(Observer):
                 if isinstance(handed, BaseException):
                     raise handed
                 yield handed
-                del handed  # or an activation would live until the next one is there
+                del handed  # else each activation would be kept until the next one
                 self._may_go_on.put(True)
         finally:
             self._may_go_on.put(False)

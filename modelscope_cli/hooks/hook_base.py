@@ -1,4 +1,4 @@
-"""Share among hooks of all kinds: which calls they mean, what they do to a tensor, and the count of that."""
+"""Common base of all hooks: the calls they select, their action on a tensor, and its counts."""
 
 import inspect
 import zlib
@@ -20,7 +20,7 @@ from modelscope_cli.records.naming import dtype_name, with_article
 
 
 def differs(before: Tensor, after: Tensor) -> Tensor:
-    """Return which values differ; NaN equals NaN."""
+    """Return a mask of the values that differ; NaN equals NaN."""
     is_new = before != after
     if before.is_floating_point() or before.is_complex():
         is_new &= ~(before.isnan() & after.isnan())
@@ -33,8 +33,8 @@ class HookCounts:
 
     Attributes:
         fired_at: the calls it fired at, as `(layer name, call index)`.
-        left_alone: why a tensor was passed on as it was.
-        moved: what else changed because the user's function worked in place, each once, in order.
+        left_alone: why tensors were passed on unchanged.
+        moved: other values changed by the user's function working in place, each once, in order.
         saved: copies by label, still on their device.
     """
 
@@ -48,13 +48,13 @@ class HookCounts:
     _largest: dict[torch.device, Tensor] = field(default_factory=dict)
 
     def fire(self, *at: tuple[str, int]) -> None:
-        """Count one firing, at a call; a parameter's gradient belongs to every layer around it that is meant."""
+        """Count one firing, at a call, or for a parameter's gradient at every selected layer around it."""
         self.fired += 1
         self.fired_at.update(at)
 
     @torch.no_grad()
     def compare(self, before: Tensor, after: Tensor) -> None:
-        """Count what became of a tensor; NaN that stays NaN did not change."""
+        """Count the changes of a tensor; NaN that stays NaN is unchanged."""
         self.numel += before.numel()
         if before is after or not before.numel() or before.layout is not torch.strided:
             return
@@ -93,12 +93,12 @@ def call_function(
     tally: HookCounts,
     moved: Moved,
 ) -> Any:
-    """Return what the function makes of `given`: its answer, or `given` itself where it answers None.
+    """Return the function's result, or `given` if that is None.
 
     Args:
-        arguments: what PyTorch calls a hook of this kind with; `given` is one of them.
+        arguments: PyTorch's arguments for a hook of this kind, `given` among them.
         where: the call in words, for messages.
-        moved: is told of every tensor among the arguments whose values the function changed.
+        moved: called for every tensor argument whose values the function changed.
     """
     before = [
         (tensor, version_of(tensor), tensor.detach().clone()) for _, tensor in tensors_in(list(arguments))
@@ -171,11 +171,11 @@ def refuse_nan(spec: HookSpec, tensor: Tensor, where: str) -> None:
 
 
 class HookPass(Intervention):
-    """Changes nothing, and stands before the hooks: it knows what they need to know of the pass they are in.
+    """First intervention, which changes nothing and holds the state of the pass for the hooks.
 
     Args:
-        seed: of noise and shuffling, which are the same at the same call of the same pass of every session.
-        is_watching: some function of the user's may work in place; then find out who else reads what.
+        seed: of noise and shuffling, equal for the same call of the same pass in every session.
+        is_watching: whether to track aliases, as a user's function may work in place.
     """
 
     def __init__(self, model: nn.Module, seed: int, is_watching: bool) -> None:
@@ -188,7 +188,7 @@ class HookPass(Intervention):
 
     def begin(self, *, is_again: bool) -> None:
         if is_again:
-            self.number -= 1  # noise and shuffling are drawn by the number of the pass
+            self.number -= 1  # the number of the pass seeds noise and shuffling
 
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,7 +227,7 @@ class HookPass(Intervention):
 
 
 def name_of_call(call: Call) -> str:
-    """Return the name a pattern understands, the type for the model itself."""
+    """Return the layer name as in patterns, or the type for the model itself."""
     return call.label or call.type
 
 
@@ -236,9 +236,9 @@ class HookSpot:
     """Where a hook fires.
 
     Attributes:
-        words: `the output of`, what stands before the label.
+        words: text before the label: `the output of`.
         label: of a call, or the name of a parameter.
-        path: which tensor of several; empty for a lone one.
+        path: which tensor of several; empty for a single one.
     """
 
     words: str
@@ -256,14 +256,14 @@ class HookSpot:
 
 @dataclass(frozen=True, slots=True)
 class BoundHook:
-    """What one `--hook` was bound to.
+    """One `--hook` bound to a model.
 
     Attributes:
         number: its place on the command line, from 0.
-        names: the layers it means, in the order of the model.
-        calls: the exact calls in the same order, where its pattern speaks of calls; else None.
-        function: the user's own, for `call`.
-        say: is given the lines of `print`.
+        names: the selected layers, in the order of the model.
+        calls: the exact calls in the same order if its pattern selects calls; else None.
+        function: the user's function, for `call`.
+        say: callback for the lines of `print`.
     """
 
     spec: HookSpec
@@ -280,10 +280,10 @@ class BoundHook:
 
 
 class HookBase(Intervention):
-    """One `--hook` at work; a subclass for each kind says when.
+    """One active `--hook`; a subclass per kind.
 
     Attributes:
-        tally: what it did in the first session.
+        tally: counts of the first session.
     """
 
     def __init__(self, target: BoundHook, current: HookPass) -> None:
@@ -299,7 +299,7 @@ class HookBase(Intervention):
         self.counted = HookCounts()
 
     def act_on_each(self, value: Any, spot: HookSpot, place: Callable[[Tensor, int], TensorPlace]) -> Any:
-        """Return `value`, an input or output, with the action done to each tensor that is meant."""
+        """Return `value`, an input or output, with the action applied to each selected tensor."""
         tensors = tensors_in(value)
         self.check_index(len(tensors), spot)
         numbers = iter(range(len(tensors)))
@@ -313,7 +313,7 @@ class HookBase(Intervention):
         return map_tensors(value, act)
 
     def act(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> Tensor:
-        """Do the action to one tensor and count what it did."""
+        """Apply the action to one tensor and count its effect."""
         self._check_channels(tensor, place, spot)
         try:
             if self.spec.is_looking:
@@ -330,7 +330,7 @@ class HookBase(Intervention):
         if self.spec.action == "raise-on-nan":
             refuse_nan(self.spec, tensor, str(spot))
         elif self.counted is not self.tally:
-            return  # said and saved in the first session
+            return  # printed and saved in the first session
         elif self.spec.action == "print":
             self.target.say(f"{self.spec.head} {spot.key}: {describe(tensor)}")
         else:
@@ -340,14 +340,14 @@ class HookBase(Intervention):
             )
 
     def call_function(self, arguments: tuple[Any, ...], given: Any, spot: HookSpot, moved: Moved) -> Any:
-        """Return what the user's function makes of `given`, one of its `arguments`."""
+        """Return the user's function applied to `given`, one of its `arguments`."""
         assert self.target.function is not None
         return call_function(
             self.spec, self.target.function, arguments, given, str(spot), self.counted, moved
         )
 
     def check_index(self, n: int, spot: HookSpot) -> None:
-        """Refuse an `(INDEX)` that is not there."""
+        """Refuse an `(INDEX)` out of range."""
         index = self.spec.index
         if index is not None and index >= n:
             self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
@@ -358,6 +358,6 @@ class HookBase(Intervention):
             n = tensor.shape[place.channel_dim]
             self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
 
-    def _refuse(self, what: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
+    def _refuse(self, text: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
         there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"
-        raise UsageError(f"--hook '{self.spec}': there is no {what} at {spot}, {there}", f"--hook '{better}'")
+        raise UsageError(f"--hook '{self.spec}': there is no {text} at {spot}, {there}", f"--hook '{better}'")

@@ -1,7 +1,7 @@
-"""Tell who else reads a tensor that a user's function has changed in place.
+"""Find aliases of tensors that a user's function has changed in place.
 
-The classic trap: `Identity`, `Flatten` or dropout in eval mode hand on their input, and both branches of an
-addition get the very same gradient. What is written to one is written to the other.
+`Identity`, `Flatten` and dropout in eval mode return their input, and both branches of an addition get the same
+gradient tensor, so in-place changes affect other readers.
 """
 
 import weakref
@@ -28,7 +28,7 @@ class _Sight:
 
 
 class SharedValues:
-    """Remembers where tensors were seen in a pass, by the memory they lie in, and keeps none of them alive."""
+    """Records where tensors were seen in a pass, by their memory, without keeping them alive."""
 
     def __init__(self) -> None:
         self._seen: dict[int, list[_Sight]] = {}
@@ -37,17 +37,16 @@ class SharedValues:
         self._seen.clear()
 
     def see(self, layer: str, words: str, value: Any) -> None:
-        """Remember the tensors in `value`, which is `words` (an input, an output) of a layer."""
+        """Record the tensors in `value`, which is `words` (an input, an output) of a layer."""
         for _, tensor in tensors_in(value):
             if memory := memory_of(tensor):
                 sight = _Sight(layer, f"{words} of {layer}", weakref.ref(tensor), version_of(tensor))
                 self._seen.setdefault(memory, []).append(sight)
 
     def others(self, layer: str, tensor: Tensor, version: int) -> Iterable[str]:
-        """Name what shares the memory of a tensor that was changed at `layer` when it was at `version`.
+        """Yield what shares the memory of a tensor changed at `layer` when it was at `version`.
 
-        Left out: what an operation of the model had overwritten before, what nobody holds any more, and what lies
-        inside the layer, whose output is its own.
+        Except tensors overwritten by the model before, tensors already freed, and those inside the layer.
         """
         for sight in self._seen.get(memory_of(tensor), ()):
             other = sight.tensor()
@@ -59,10 +58,9 @@ class SharedValues:
 
 
 class SharedGradients:
-    """Follows the gradients of a backward pass from operation to operation, and knows which of them are handed
-    to several.
+    """Follows the gradients of a backward pass through its operations, and records those with several users.
 
-    A gradient is kept only while somebody who was given it has yet to use it.
+    A gradient is kept only until all of its users have run.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -79,26 +77,26 @@ class SharedGradients:
         self._waiting.clear()
 
     def see(self, layer: str, words: str, value: Any) -> None:
-        """Remember which operations gave the tensors in `value`; the first name wins, that of an output."""
+        """Record which operations produced the tensors in `value`; the first name, that of an output, wins."""
         for _, tensor in tensors_in(value):
             node = node_of(tensor)
             if node is not None:
                 self._nodes.setdefault(node, f"{words} of {layer}")
 
     def follow(self, output: Any) -> None:
-        """Attach to every operation that led to a model's output."""
+        """Attach to every operation in the graph of a model's output."""
         todo = [node for _, tensor in tensors_in(output) if (node := node_of(tensor)) is not None]
-        found: set[Node] = set()
+        visited: set[Node] = set()
         while todo:
             node = todo.pop()
-            if node not in found:
-                found.add(node)
+            if node not in visited:
+                visited.add(node)
                 todo += [before for before, _ in node.next_functions if before is not None]
-        for node in found:
+        for node in visited:
             self._handles.append(node.register_hook(partial(self._pass_on, node)))
 
     def _pass_on(self, node: Node, given: tuple[Tensor | None, ...], arrived: object) -> None:
-        """Note that an operation has used the gradient that arrived, and hands on `given`."""
+        """Record that an operation has used the incoming gradient and passes on `given`."""
         for memory in list(self._waiting):
             _, nodes = self._waiting[memory]
             nodes.pop(node, None)
@@ -110,7 +108,7 @@ class SharedGradients:
                 nodes[target] = None
 
     def others(self, grad: Tensor, own: frozenset[Node]) -> Iterable[str]:
-        """Name who waits for a gradient that was changed, besides the operations `own`."""
+        """Yield the pending users of a changed gradient, except the operations `own`."""
         _, nodes = self._waiting.get(memory_of(grad), (grad, {}))
         for node in nodes:
             if node not in own and "BackwardHookFunction" not in node.name():
@@ -124,10 +122,10 @@ class SharedGradients:
 
 
 def node_of(tensor: Tensor) -> Node | None:
-    """Return the operation that takes the gradient of a tensor, None where it has none."""
+    """Return the operation that receives the gradient of a tensor; None without one."""
     return get_gradient_edge(tensor).node if tensor.requires_grad else None
 
 
 def memory_of(tensor: Tensor) -> int:
-    """Return where a tensor's values lie; 0 where it has none that another could share."""
+    """Return the address of a tensor's storage; 0 if it has none to share."""
     return tensor.untyped_storage().data_ptr() if tensor.layout is torch.strided else 0

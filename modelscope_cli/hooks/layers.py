@@ -21,11 +21,11 @@ from modelscope_cli.hooks.torch_private import children_of, is_compiled
 def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Layer, nn.Module]]:
     """Return every distinct module with its first name, parents before children; the model itself first.
 
-    What `torch.nn.utils.parametrize` puts into a layer to compute its weight is a part of that layer, not one more.
-    So is what is inside TorchScript, where no hook reaches. `with_parts`: list these as well.
+    Modules that `torch.nn.utils.parametrize` adds to a layer, and those inside TorchScript, which hooks cannot
+    reach, are parts of that layer, listed only `with_parts`.
     """
     names: dict[nn.Module, list[str]] = {}
-    hidden = set() if with_parts else {id(one) for module in model.modules() for one in _parts(module)}
+    hidden = set() if with_parts else {id(part) for module in model.modules() for part in _parts(module)}
     in_attention = {
         id(child)
         for module in model.modules()
@@ -43,7 +43,7 @@ def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Lay
                 is_leaf=_is_leaf(module),
                 depth=first.count(".") + 1 if first else 0,
                 aliases=tuple(others),
-                # The layer in an attention is a place for its weight, and no one's linear layer.
+                # The linear layer in an attention only holds its weight.
                 bases=() if id(module) in in_attention else _bases(module),
             ),
             module,
@@ -53,14 +53,14 @@ def list_layers(model: nn.Module, *, with_parts: bool = False) -> list[tuple[Lay
 
 
 def type_of(module: nn.Module) -> str:
-    """Return the name of a layer's class: the one it had before it was parametrized, or scripted."""
+    """Return the name of a layer's class before it was parametrized or scripted."""
     if isinstance(module, torch.jit.ScriptModule):
         return str(getattr(module, "original_name", type(module).__name__))
     return parametrize.type_before_parametrizations(module).__name__
 
 
 def set_training(model: nn.Module, is_training: bool) -> None:
-    """Switch a model to train or eval mode; an exported program only has the mode it was exported in."""
+    """Switch a model to train or eval mode; exported programs keep theirs."""
     try:
         model.train(is_training)
     except NotImplementedError as error:
@@ -75,16 +75,16 @@ _QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized", "torch
 
 
 def without_gradient(model: nn.Module) -> str | None:
-    """Say which layer of a model is quantized, if one is; None for any other model."""
+    """Return a message that names a quantized layer of a model; None without one."""
     for layer, module in list_layers(model):
-        is_float = layer.type == "FloatFunctional"  # stands in while a model waits to be quantized
+        is_float = layer.type == "FloatFunctional"  # placeholder in a model prepared for quantization
         if type(module).__module__.startswith(_QUANTIZED) and not is_float:
             return f"layer '{layer.name}' ({layer.type}) is quantized: integers have no gradient"
     return None
 
 
 def refuse_layouts(model: nn.Module, *, is_sparse_known: bool = True, has_buffers: bool = False) -> None:
-    """Refuse parameters of a layout that cannot be reduced: nested, and sparse where these are not known."""
+    """Refuse parameters of a layout that cannot be reduced: nested, and sparse unless `is_sparse_known`."""
     for name, parameter in (*model.named_parameters(), *(model.named_buffers() if has_buffers else ())):
         if is_lazy(parameter) or (parameter.layout == torch.strided and not parameter.is_nested):
             continue
@@ -95,7 +95,7 @@ def refuse_layouts(model: nn.Module, *, is_sparse_known: bool = True, has_buffer
 
 
 def not_looked_into(model: nn.Module) -> Iterator[str]:
-    """Say of parts of a model, in a sentence each, what is not seen of them."""
+    """Yield one sentence for each part of a model that cannot be observed."""
     for layer, module in list_layers(model):
         name = layer.name or "the model"
         if isinstance(module, torch.jit.ScriptModule):
@@ -112,7 +112,7 @@ def _bases(module: nn.Module) -> tuple[str, ...]:
 
 
 def _parts(module: nn.Module) -> Iterator[nn.Module]:
-    """Give the modules inside one that are not layers of their own."""
+    """Yield the modules inside a layer that do not count as layers."""
     if isinstance(module, torch.jit.ScriptModule):
         yield from list(module.modules())[1:]
     elif isinstance(module, torch.fx.GraphModule):
@@ -122,7 +122,7 @@ def _parts(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def _is_leaf(module: nn.Module) -> bool:
-    # MultiheadAttention's only child holds a weight that the attention uses by itself; it never runs.
+    # MultiheadAttention's only child holds a weight for the attention and never runs.
     if isinstance(module, nn.MultiheadAttention | torch.jit.ScriptModule):
         return True
     parts = {"parametrizations"} if parametrize.is_parametrized(module) else set()
@@ -132,15 +132,15 @@ def _is_leaf(module: nn.Module) -> bool:
 def tensors_in(value: Any) -> list[tuple[str, torch.Tensor]]:
     """Flatten a layer's output (or its arguments) into `(path, tensor)` pairs.
 
-    The path is empty for a lone tensor, `0` or `out` for an entry, `0.boxes` for a nested one. Tuples, lists,
-    dicts, named tuples, dataclasses and nested tensors are entered; anything else that is not a tensor is left out.
+    The path is empty for a single tensor, `0` or `out` for an entry, `0.boxes` for a nested one. Tuples, lists,
+    dicts, named tuples, dataclasses and nested tensors are flattened; other values are skipped.
     """
     return list(_walk(value, ""))
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        if value.is_nested:  # its parts have shapes, it has none
+        if value.is_nested:  # only its parts have shapes
             yield from _walk(value.unbind(), path)
         else:
             yield path, value
@@ -156,8 +156,8 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
 def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor], path: str = "") -> Any:
     """Return `value` with every tensor in it replaced by `change(path, tensor)`, in the order of `tensors_in`.
 
-    Tuples, lists, dicts, named tuples and dataclasses stay what they were, and where nothing is replaced the very
-    same object comes back. A nested tensor is handed over whole.
+    Tuples, lists, dicts, named tuples and dataclasses keep their types; if nothing is replaced, `value` itself is
+    returned. A nested tensor is passed whole.
     """
     if isinstance(value, torch.Tensor):
         return change(path, value)
@@ -169,13 +169,13 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
         ]
         if all(new is old for new, old in zip(changed, fields, strict=True)):
             return value
-        made = copy.copy(value)
+        copied = copy.copy(value)
         for name, new in zip(names, changed, strict=True):
             try:
-                setattr(made, name, new)  # some dataclasses are dicts as well, and keep both alike here
+                setattr(copied, name, new)  # for dataclasses that are dicts, too, update both
             except dataclasses.FrozenInstanceError:
-                object.__setattr__(made, name, new)
-        return made
+                object.__setattr__(copied, name, new)
+        return copied
     container = children_of(value)
     if container is None:
         return value
@@ -187,7 +187,7 @@ def map_tensors(value: Any, change: Callable[[str, torch.Tensor], torch.Tensor],
 
 
 def cloned(value: Any) -> Any:
-    """Return `value` with a copy of every tensor in it: a model may write into what it is given."""
+    """Return `value` with a copy of every tensor, as a model may write into its inputs."""
     return map_tensors(value, lambda _, tensor: tensor.clone())
 
 
@@ -210,18 +210,17 @@ _CHANNELS_LAST = (nn.Linear, nn.MultiheadAttention, nn.Embedding)
 
 
 class ChannelFinder:
-    """Say which dimension of an output holds the channels.
+    """Finds the channel dimension of an output.
 
-    Layers that know nothing of channels (activations, dropout, blocks) inherit the answer from the last layer
-    that gave an output of the same shape; failing that, `(N, L, C)` is read as tokens, anything else as
-    channels second.
+    Layers without channels (activations, dropout, blocks) inherit it from the last layer with an output of the same
+    shape; else `(N, L, C)` is read as tokens, anything else as channels second.
     """
 
     def __init__(self) -> None:
         self._last: dict[tuple[int, ...], int] = {}
 
     def see(self, module: nn.Module, output: Any) -> None:
-        """Remember where a layer's channels are, for the layers behind it."""
+        """Record a layer's channel dimension, for the following layers."""
         for _, tensor in tensors_in(output):
             self.find(module, tensor)
 
@@ -229,7 +228,7 @@ class ChannelFinder:
         """Return the channel dimension of `output`, None for scalars and flat vectors.
 
         Args:
-            module: the layer that gave it; None for a function, which is like a layer that knows nothing.
+            module: the layer that produced it; None for a function, treated as a layer without channels.
         """
         if output.ndim < 2:
             return None
@@ -238,7 +237,7 @@ class ChannelFinder:
             dim = 1
         elif isinstance(module, _CHANNELS_LAST):
             dim = output.ndim - 1
-        elif type(module).__name__ == "Permute":  # torchvision's, which turns one convention into the other
+        elif type(module).__name__ == "Permute":  # torchvision's, which converts between the conventions
             dims: Any = getattr(module, "dims")  # noqa: B009  # of a class that need not be imported
             dim = _of_permute([dim % output.ndim for dim in dims])
         elif isinstance(module, nn.LayerNorm):
@@ -254,8 +253,8 @@ def _of_permute(dims: list[int]) -> int:
 
 
 def _of_layer_norm(module: nn.LayerNorm, output: Tensor) -> int:
-    """Channels last, except where a norm over several dimensions begins with them, or where a subclass such
-    as ConvNeXt's LayerNorm2d permutes inside: its forward is its own, and dimension 1 has its length."""
+    """Return the last dimension, except for a norm over several dimensions, which begins with the channels, or a
+    subclass with its own forward such as ConvNeXt's LayerNorm2d, where dimension 1 has its length."""
     if output.ndim < 4:
         return output.ndim - 1
     is_plain = type(module).forward is nn.LayerNorm.forward

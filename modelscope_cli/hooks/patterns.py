@@ -1,14 +1,14 @@
-"""Layer patterns: how a person picks layers on the command line. Pure text work, standard library only.
+"""Layer patterns of the command line. Text only, standard library.
 
 layer1.0.conv1          exactly that layer; layer1.0.relu#1 only its second call
 layer1.*  *.bn?         glob over the qualified name
 conv  relu  linear      leaf layers of a class whose name starts with the word, any case, or of one derived from it
-norm  pool              a word that no class name starts with: those that have it inside
+norm  pool              a word that no class name starts with: classes that contain it
 layer3                  a bare word that is a layer's name means that layer
 type:Conv2d  type:*Norm class name, exact or glob, leaf or not
 re:^layer[12]\\.         regular expression, searched in the qualified name
-conv@16  conv@-1  @2..4 of what stands before it, the 16th call in execution order (1-based), the last, a range;
-                        where nothing stands before it, of all leaf layers
+conv@16  conv@-1  @2..4 of the layers before `@`, the 16th call in execution order (1-based), the last, a range;
+                        with nothing before `@`, of all leaf layers
 """
 
 import re
@@ -25,15 +25,15 @@ from modelscope_cli.records.naming import counted, some
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A named module of a model, as patterns see it.
+    """A named module of a model, for matching patterns.
 
     Attributes:
         name: qualified name; empty for the model itself.
         type: class name.
-        is_leaf: has no layers of its own that run (attention counts as a leaf: its child is used as a weight).
+        is_leaf: has no inner layers that run (attention counts as a leaf: its child only holds a weight).
         depth: 0 for the model itself, 1 for its children.
-        aliases: further qualified names under which the same module is registered.
-        bases: names of the classes that its class is derived from.
+        aliases: other qualified names of the same module.
+        bases: names of its base classes.
     """
 
     name: str
@@ -53,9 +53,9 @@ class Pattern:
     """One parsed pattern; `str()` gives back what was typed.
 
     Attributes:
-        body: what names the layers, without `#` and `@` parts; empty for all leaf layers.
-        call: 0-based call a `#` asked for, else None.
-        first, last: 1-based positions an `@` asked for (negative from the end), else None.
+        body: the layer part, without `#` and `@`; empty for all leaf layers.
+        call: 0-based call of `#`, else None.
+        first, last: 1-based positions of `@` (negative from the end), else None.
     """
 
     text: str
@@ -69,11 +69,11 @@ class Pattern:
 
     @property
     def is_positional(self) -> bool:
-        """Whether the pattern speaks of calls, so that the order of calls has to be known."""
+        """Whether the pattern selects by call order."""
         return self.call is not None or self.first is not None
 
     def matches(self, layer: Layer, bodies_are_names: bool) -> bool:
-        """Tell whether `layer` is meant; `bodies_are_names`: some layer has exactly this name."""
+        """Tell whether `layer` matches; `bodies_are_names`: some layer has exactly this name."""
         if bodies_are_names:
             return self.body in layer.names
         if not self.body:
@@ -89,7 +89,7 @@ class Pattern:
         return layer.is_leaf and any(kind.lower().startswith(self.body.lower()) for kind in kinds)
 
     def is_inside_type_of(self, layer: Layer) -> bool:
-        """Tell whether the pattern is a word that stands somewhere in the class name of a leaf layer."""
+        """Tell whether the pattern is a word in the class name of a leaf layer."""
         is_word = len(self.body) >= _LEAST_WORD and self.body.isidentifier()
         return is_word and layer.is_leaf and self.body.lower() in layer.type.lower()
 
@@ -108,9 +108,9 @@ def _is_glob(text: str) -> bool:
 @lru_cache(maxsize=256)
 def parse_pattern(text: str) -> Pattern:
     """Parse one `--layer` value."""
-    found = _SUFFIXES.match(text)
-    assert found is not None  # the body takes whatever the suffixes leave
-    body, call, first, last = found.group("body", "call", "first", "last")
+    match = _SUFFIXES.match(text)
+    assert match is not None  # the body takes whatever the suffixes leave
+    body, call, first, last = match.group("body", "call", "first", "last")
     if (not body and not first) or body in ("type:", "re:"):
         raise UsageError(
             f"layer pattern '{text}' does not name a layer", "modelscope summary ...   lists the layers"
@@ -123,7 +123,7 @@ def parse_pattern(text: str) -> Pattern:
     if body.startswith("re:"):
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of what Python may read differently one day
+                warnings.simplefilter("ignore")  # about regular expressions with a future meaning
                 re.compile(body[3:])
         except (re.error, OverflowError, RecursionError) as error:
             raise UsageError(
@@ -137,7 +137,7 @@ def parse_pattern(text: str) -> Pattern:
 
 
 def _each_position(body: str, places: str) -> str | None:
-    """Return what `conv@1,16` means, a pattern a position; None where it is something else."""
+    """Expand `conv@1,16` to one pattern per position; None for anything else."""
     parts = places.split(",")
     if len(parts) < 2 or not all(
         re.fullmatch(r"-?[1-9]\d{0,8}(\.\.-?[1-9]\d{0,8})?", part) for part in parts
@@ -150,13 +150,13 @@ EVERY_LAYER = Pattern("re:", "re:")
 
 
 def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
-    """Say how a bare word was understood that is the name of a layer and begins a type as well, or does neither."""
+    """Return a note on a bare word that is both a layer name and a type prefix, or neither; else None."""
     if not any(pattern.body in layer.names for layer in layers):
         if any(pattern.matches(layer, False) for layer in layers):
             return None
         types = sorted({layer.type for layer in layers if pattern.is_inside_type_of(layer)})
-        taken = f"the types that contain it are used: {some(types)}"
-        return f"layer '{pattern.body}' is not the beginning of a layer type; {taken}" if types else None
+        reading = f"the types that contain it are used: {some(types)}"
+        return f"layer '{pattern.body}' is not the beginning of a layer type; {reading}" if types else None
     if not pattern.body:
         return None
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
@@ -167,8 +167,8 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
-    """Return the layers a pattern means, in the order given, before `#` and `@` narrow their calls."""
-    # A name wins over every other reading, so that odd names ("0", "conv") stay reachable.
+    """Return the layers a pattern matches, in the given order, before `#` and `@` narrow their calls."""
+    # A name wins over other readings, so that unusual names ("0", "conv") stay reachable.
     is_name = bool(pattern.body) and any(pattern.body in layer.names for layer in layers)
     matched = [layer for layer in layers if pattern.matches(layer, is_name)]
     matched = matched or [layer for layer in layers if pattern.is_inside_type_of(layer)]
@@ -200,10 +200,7 @@ def _means_something(text: str, layers: Sequence[Layer]) -> bool:
 def pick_calls(
     pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]
 ) -> list[tuple[str, int]]:
-    """Return the `(layer name, call index)` pairs a pattern means, out of `calls` in execution order.
-
-    Of a range that reaches beyond the calls, those that are there.
-    """
+    """Return the `(layer name, call index)` pairs a pattern matches in `calls`, which are in execution order."""
     names = {layer.name for layer in match_layers(pattern, layers)}
     candidates = [(name, index) for name, index in calls if name in names]
     if pattern.call is not None:
@@ -232,7 +229,7 @@ def pick_calls(
 
 
 def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]) -> str | None:
-    """Say of a range that reaches beyond the calls how many of them there are."""
+    """Return a note with the number of calls if a range reaches beyond them; else None."""
     if pattern.first is None or pattern.first == pattern.last:
         return None
     every = replace(pattern, first=None, last=None)

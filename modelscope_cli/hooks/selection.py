@@ -1,4 +1,4 @@
-"""Turn layer patterns into the exact calls they mean; parameters used without a call count as a use."""
+"""Resolve layer patterns to exact calls; parameters used without a call count as a use."""
 
 import copy
 import shlex
@@ -30,9 +30,9 @@ from modelscope_cli.records.run import Arguments
 
 
 def storages_in(value: Any) -> list[UntypedStorage]:
-    """Return where the tensors that an operator takes or gives keep their values: it knows no containers but lists.
+    """Return the storages of the tensors that an operator takes or returns, alone or in lists.
 
-    They are told apart by identity: on meta all lie at address 0.
+    They are compared by identity, as all meta storages have address 0.
     """
     if isinstance(value, Tensor):
         return _storage_of(value)
@@ -46,15 +46,15 @@ def _storage_of(tensor: Tensor) -> list[UntypedStorage]:
         return []
     try:
         return [tensor.untyped_storage()]
-    except (RuntimeError, NotImplementedError):  # a class of somebody's own, which may have none
+    except (RuntimeError, NotImplementedError):  # a tensor subclass without storage
         return []
 
 
 class TensorUse:
-    """Notes whose tensors an operator is given.
+    """Records which layers' tensors are used by operators.
 
     Attributes:
-        layers: names of the layers of whose own parameters and buffers one was used, tied ones included.
+        layers: names of the layers with a used parameter or buffer of their own, tied ones included.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -65,11 +65,11 @@ class TensorUse:
             *model.named_buffers(remove_duplicate=False),
         )
         for name, tensor in named:
-            for storage in storages_in(tensor):  # held, so that no other gets its number
+            for storage in storages_in(tensor):  # kept alive, so that its id is not reused
                 self._owners.setdefault(id(storage), (storage, set()))[1].add(layer_of(name))
 
     def see(self, given: list[UntypedStorage]) -> None:
-        """Look at what an operator is given."""
+        """Record the arguments of an operator."""
         for storage in given:
             if id(storage) in self._owners:
                 self.layers |= self._owners[id(storage)][1]
@@ -80,14 +80,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to look at.
+    """The selected layers and calls.
 
     Attributes:
-        names: the layers that are meant; None for all of them.
-        wanted: the exact calls, where they are known before the pass; the forward can stop after the last.
-        is_innermost_only: nobody asked for particular layers, so blocks, whose output is that of a layer
-            inside them, are left out.
-        notes: how a pattern was understood where it could mean two things.
+        names: the selected layers; None for all.
+        wanted: the exact calls, if known before the pass; the forward can stop after the last.
+        is_innermost_only: whether to skip blocks, whose output is that of an inner layer.
+        notes: how ambiguous patterns were read.
     """
 
     names: frozenset[str] | None = None
@@ -96,7 +95,7 @@ class Selection:
     notes: tuple[str, ...] = ()
 
     def means(self, name: str, index: int, is_innermost: bool) -> bool:
-        """Tell whether a call is meant: the layer's name, which of its calls, and whether none is inside it."""
+        """Tell whether a call is selected: by layer name, call index and whether no other call is inside it."""
         if self.is_innermost_only and not is_innermost:
             return False
         if self.wanted is not None:
@@ -115,9 +114,9 @@ def select(
     """Resolve `--layer` (a union; none means every layer) less `--exclude`.
 
     Args:
-        args: what the model will be called with; its shapes decide the order of calls.
+        args: arguments of the model, whose shapes decide the order of calls.
         is_feedforward: every layer that has parameters of its own runs at most once, as in torchvision's
-            classifiers. Then a selection of such layers needs no trial run to know when to stop.
+            classifiers. Then such a selection needs no trial run to know when to stop.
     """
     if not layers and not exclude:
         return Selection(is_innermost_only=True)
@@ -125,40 +124,40 @@ def select(
     every = [layer for layer, _ in present]
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
-    left = _names(leave, every)
+    excluded = _names(leave, every)
     names = _names(take, every) - (
-        left if not any(pattern.is_positional for pattern in leave) else frozenset()
+        excluded if not any(pattern.is_positional for pattern in leave) else frozenset()
     )
     if not names:
         raise _nothing_left(exclude)
     notes = tuple(filter(None, (explain(pattern, every) for pattern in take)))
-    known = Selection(names, None, not layers, notes)
+    by_name = Selection(names, None, not layers, notes)
 
     is_positional = any(pattern.is_positional for pattern in (*take, *leave))
     modules = {layer.name: module for layer, module in present}
     if not is_positional:
         if not layers:
-            return known
+            return by_name
         if is_feedforward and all(_has_own_parameters(modules[name]) for name in names):
-            return replace(known, wanted=frozenset((name, 0) for name in names))
+            return replace(by_name, wanted=frozenset((name, 0) for name in names))
     calls = trace_calls(model, args, may_run=is_positional)
     if calls is None:
-        return known
+        return by_name
     order = [(call.name, call.index) for call in calls]
     wanted = {pair for pattern in take for pair in pick_calls(pattern, every, order)}
     short = tuple(filter(None, (falls_short(pattern, every, order) for pattern in take)))
-    known = replace(known, notes=(*notes, *short))
+    by_name = replace(by_name, notes=(*notes, *short))
     wanted -= {pair for pattern in leave for pair in pick_calls(pattern, every, order)}
     if not wanted and leave:
         raise _nothing_left(exclude)
-    if not wanted:  # nothing but layers that do not run: it still has to run to the end to show that
-        return known
-    # Layers that run, but not at a place that is meant, are not meant. One that does not run has no place.
-    meant = {name for name, _ in wanted}
+    if not wanted:  # only layers that do not run, which takes a full pass to show
+        return by_name
+    # Drop layers that run, but not at a selected position; layers that do not run have none.
+    names_at_positions = {name for name, _ in wanted}
     idle = _names([pattern for pattern in take if not pattern.is_positional], every) - {
         name for name, _ in order
     }
-    return replace(known, wanted=frozenset(wanted), names=names & (meant | idle))
+    return replace(by_name, wanted=frozenset(wanted), names=names & (names_at_positions | idle))
 
 
 def _nothing_left(exclude: Sequence[str]) -> UsageError:
@@ -166,12 +165,12 @@ def _nothing_left(exclude: Sequence[str]) -> UsageError:
 
 
 def names_of(model: nn.Module, layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
-    """Return the names of the layers that patterns without positions mean; no `layers` means all."""
+    """Return the names of the layers matched by patterns without positions; no `layers` means all."""
     return names_among([layer for layer, _ in list_layers(model)], layers, exclude)
 
 
 def names_among(every: Sequence[Layer], layers: Sequence[str], exclude: Sequence[str]) -> frozenset[str]:
-    """Return the same out of `every`, which may be the layers of several models."""
+    """Return the matching names among `every`, which may be the layers of several models."""
     take = [parse_pattern(text) for text in layers] or [EVERY_LAYER]
     leave = [parse_pattern(text) for text in exclude]
     for pattern in (*take, *leave):
@@ -192,10 +191,10 @@ def _has_own_parameters(module: nn.Module) -> bool:
 def uncalled(
     model: nn.Module, selection: Selection, called_names: Iterable[str], args: Arguments
 ) -> tuple[str, ...]:
-    """Return the names of the layers that were meant and are not among `seen`.
+    """Return the names of the selected layers that are not among `called_names`.
 
-    Where nobody asked for particular layers, of all leaf layers that take no part in a forward with `args`:
-    a query whose `.weight` is used is not called, but nobody misses it.
+    If no layers were requested, of all leaf layers unused in a forward with `args`: a layer whose `.weight` is used
+    without calling it is not reported.
     """
     called = set(called_names)
     missing = {
@@ -216,8 +215,8 @@ def _has_own_tensors(module: nn.Module) -> bool:
 
 
 def _used_directly(model: nn.Module, args: Arguments) -> set[str]:
-    """Return the layers of whose own tensors a forward uses one; none where it cannot be run another time."""
-    with suppress(Exception):  # what a forward raises has been told already
+    """Return the layers whose own tensors a forward uses; empty if it cannot be run again."""
+    with suppress(Exception):  # errors of the forward were already reported
         return _on_twin(model, args, _watch_use)
     with suppress(Exception):
         return _watch_use(model, args)
@@ -246,15 +245,15 @@ class _CallRecorder(Observer):
 def trace_calls(model: nn.Module, args: Arguments, *, may_run: bool = True) -> list[Call] | None:
     """Return the calls of one pass in the order they begin.
 
-    Tried first on a copy of the model whose tensors hold no data (the meta device), so that nothing of the
-    model is touched and little is computed; where the forward needs real values, the model itself is run.
+    Tried first on a meta copy of the model, which is cheap and leaves the model untouched; if the forward needs
+    real values, the model itself is run.
 
     Returns:
-        None where the copy does not run and `may_run` is False.
+        None if the copy does not run and `may_run` is False.
     """
     try:
         return _on_twin(model, args, _watch_calls)
-    except Exception:  # copying runs whatever code the model's attributes bring
+    except Exception:  # copying may run any code of the model's attributes
         return _watch_calls(model, args) if may_run else None
 
 
@@ -270,7 +269,7 @@ def _on_twin(model: nn.Module, args: Arguments, watch: Callable[[nn.Module, Argu
 
 
 def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
-    """Tell whether a forward with `args` gets through a layer, on a copy whose tensors hold no data."""
+    """Tell whether a forward with `args` gets through a layer, on a meta copy."""
 
     class ThroughError(Exception):
         pass
@@ -288,12 +287,12 @@ def gets_through(model: nn.Module, args: Arguments, layer: str) -> bool:
         return _on_twin(model, args, run)
     except ThroughError:
         return True
-    except Exception:  # whatever the forward does with an input it was not made for
+    except Exception:  # the forward may raise anything for unsuitable inputs
         return False
 
 
 def _meta_twin(model: nn.Module) -> nn.Module:
-    """Copy the modules but none of the data: deepcopy takes what `memo` already holds instead of copying."""
+    """Copy the modules but not their data, which is pre-filled in deepcopy's `memo`."""
     memo: dict[int, Any] = {}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(torch.empty_like(parameter, device="meta"), requires_grad=False)

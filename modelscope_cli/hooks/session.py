@@ -1,4 +1,4 @@
-"""Attach to the layers of a model, run it, observe every call, and leave it as it was found."""
+"""Attach to the layers of a model, run it, observe every call, and restore it."""
 
 import inspect
 import sys
@@ -25,21 +25,21 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Arguments, Shape
 
-# So many are taken of what a model gives by and by.
+# Maximum outputs taken from a generator that a model returns.
 _MOST_OUTPUTS = 1000
 _MOST_CHARACTERS = 300  # of an error of the model's
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One execution of a layer's forward.
+    """One call of a layer's forward.
 
     Attributes:
         name: the layer's qualified name; empty for the model itself.
         type: its class name.
         order: 1-based position among all calls of the pass, in the order they begin.
         index: 0 for the layer's first call in the pass, 1 for its second.
-        depth: how many calls were open around it.
+        depth: number of enclosing open calls.
     """
 
     name: str
@@ -50,20 +50,20 @@ class Call:
 
     @property
     def label(self) -> str:
-        """The name a pattern understands: `relu`, and `relu#1` for its second call."""
+        """Its name in patterns: `relu`, or `relu#1` for its second call."""
         return label(self.name, self.index)
 
 
 class Observer:
-    """Looks at calls. What is needed of a tensor is reduced or copied at once: a later in-place operation
-    rewrites it. Nothing here may synchronise an accelerator."""
+    """Base of observers of calls. Reduce or copy tensors at once, as in-place operations may overwrite them, and
+    never synchronise an accelerator."""
 
     def attach(self, name: str, module: nn.Module) -> Iterable[RemovableHandle]:
-        """Attach hooks of one's own to a layer as the session opens, and return them for it to remove."""
+        """Attach further hooks to a layer as the session opens; it removes the returned handles."""
         return ()
 
     def detach(self) -> None:
-        """Remove what was attached since; called as the session closes."""
+        """Remove hooks attached later; called as the session closes."""
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Called before the layer's forward."""
@@ -72,39 +72,38 @@ class Observer:
         """Called after it. `inputs` is `(args, kwargs)`; `is_innermost`: no other layer was called inside."""
 
     def pass_by(self, module: nn.Module, output: Any) -> None:
-        """Called after the forward of a call that was not asked for: what it shows may explain a later one."""
+        """Called after the forward of a call that is not selected, as it may matter for a later one."""
 
 
 class Intervention(Observer):
-    """Changes what flows, before any observer sees it. It decides itself which calls it means."""
+    """Base of hooks that change values before any observer sees them; they select their own calls."""
 
     def change_inputs(
         self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return what the layer is called with instead."""
+        """Return the new arguments of the layer."""
         return args, kwargs
 
     def change_output(
         self, call: Call, module: nn.Module, inputs: tuple[tuple[Any, ...], dict[str, Any]], output: Any
     ) -> Any:
-        """Return what the layer gives instead."""
+        """Return the new output of the layer."""
         return output
 
     def begin(self, *, is_again: bool) -> None:
-        """Called before a pass by who runs an input several times. `is_again`: over the input of the pass before;
-        then change everything as before, but count and collect nothing."""
+        """Called before each of several passes. `is_again`: with the input of the previous pass; then change
+        everything as before, but count and collect nothing."""
 
     def repeat(self) -> None:
-        """Called before another session over the same inputs: change everything as there, but count and collect
-        nothing."""
+        """Called before another session over the same inputs: change everything again, count nothing."""
 
 
 class ForwardError(CannotRunError):
     """The model's own forward raised.
 
     Attributes:
-        call: the innermost layer that was running, None where it happened outside of any.
-        input_shapes: shapes of the tensors that layer was given.
+        call: the innermost running layer; None outside any.
+        input_shapes: shapes of that layer's input tensors.
     """
 
     def __init__(self, error: Exception, call: Call | None, input_shapes: tuple[Shape, ...]) -> None:
@@ -113,24 +112,24 @@ class ForwardError(CannotRunError):
         reason = in_one_line(error, _MOST_CHARACTERS) or "no message"
         where = f"{call.label or 'the model itself'} ({call.type})" if call else "the model"
         shapes = " and ".join(str(list(shape)) for shape in input_shapes)
-        given = f", given {shapes}" if shapes else ""
+        inputs_note = f", given {shapes}" if shapes else ""
         hint = "modelscope summary --help   shows how to give another input (--input, --input-shape, --batch)"
         if is_out_of_memory(error):
             reason, hint = OUT_OF_MEMORY, LESS_MEMORY
         elif reason.startswith("Expected more than 1 value per channel when training"):
             hint = "--mode eval   or two images, or --batch 2 of noise: "
             hint += "batch norm in train mode needs more than one value per channel"
-        super().__init__(f"forward raised in {where}{given}: {type(error).__name__}: {reason}", hint)
+        super().__init__(f"forward raised in {where}{inputs_note}: {type(error).__name__}: {reason}", hint)
 
 
 # Not an Exception: a model's own `except Exception` must not swallow it.
 class _StopForward(BaseException):
-    """Raised inside the forward when nothing further is needed, or from an error of an observer."""
+    """Raised inside the forward to cut it short, or from an error of an observer."""
 
 
 @contextmanager
 def _uncaught() -> Iterator[None]:
-    """Carry what an observer raises past every `except` of the model."""
+    """Carry an observer's exception past every `except` of the model."""
     try:
         yield
     except Exception as error:
@@ -149,28 +148,27 @@ class _RunningCall:
     call: Call
     module: nn.Module
     inputs: tuple[tuple[Any, ...], dict[str, Any]]
-    handling: BaseException | None  # what the model's own `except` was dealing with when the call began
+    handling: BaseException | None  # exception handled by the model's own `except` when the call began
     is_innermost: bool = True
 
 
 class HookSession:
-    """A context manager that owns every hook and puts the model back, whatever happens inside it.
+    """Context manager that owns all hooks and always restores the model.
 
     Args:
-        model: left as found: hooks, training flags, attributes, buffers, `requires_grad`, fast-path flag, RNG.
+        model: restored: hooks, training flags, attributes, buffers, `requires_grad`, fast-path flag, RNG.
         observers: see every wanted call.
-        interventions: change every call they mean, in this order; then no forward is cut short.
+        interventions: change the calls they select, in this order; then no forward is cut short.
         wanted: the `(layer name, call index)` pairs that matter, or None for all. Once the last one is done the
             forward is cut short.
-        names: only these layers are shown to the observers, every call of them; None for all.
-        is_restoring: switch to the mode asked for and the fused attention path off, so that the layers inside
-            show, and put everything back at the end. Otherwise the model is the caller's, who runs it himself,
-            and only the hooks are ours.
+        names: layers shown to the observers, with every call; None for all.
+        is_restoring: switch to the requested mode, disable the fused attention path, which hides inner layers, and
+            restore everything at the end. If False the caller runs the model, and only the hooks are removed.
         is_training: run in train mode instead of eval mode.
         with_gradients: build the graph for a backward pass. Then no forward is cut short: a loss needs its end.
 
-    A call that is not inside another begins a new pass, in which counting starts again. What activation
-    checkpointing runs once more inside a backward pass does not count.
+    An outermost call begins a new pass, in which counting restarts. Calls repeated by activation checkpointing
+    inside a backward pass are not counted.
 
     Attributes:
         first_calls: the first call of every layer in the latest pass, wanted or not.
@@ -203,7 +201,7 @@ class HookSession:
 
     @property
     def running(self) -> tuple[tuple[Call, nn.Module], ...]:
-        """The calls that are open at this moment, the outermost first."""
+        """The open calls, outermost first."""
         return tuple((frame.call, frame.module) for frame in self._open)
 
     def _begin_pass(self) -> None:
@@ -239,7 +237,7 @@ class HookSession:
     ) -> None:
         self._close()
         if isinstance(error, _StopForward) and error.__cause__ is not None:
-            raise error.__cause__  # of an observer, in a forward that the caller ran himself
+            raise error.__cause__  # of an observer, in a forward run by the caller
 
     def _close(self) -> None:
         for handle in self._handles:
@@ -263,16 +261,15 @@ class HookSession:
         def leave(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
             return self._leave(module, output)
 
-        # Behind the user's own hooks, which may change what flows. Also called for a forward that raises, as
-        # the model may catch that and go on.
+        # After the user's own hooks, which may change values. Also called if the forward raises, as the model may
+        # catch that and continue.
         self._handles.append(module.register_forward_pre_hook(enter, with_kwargs=True))
         self._handles.append(module.register_forward_hook(leave, with_kwargs=True, always_call=True))
         for observer in (*self._interventions, *self._observers):
             self._handles.extend(observer.attach(name, module))
 
     def _attach_to_scripts(self, layers: Iterable[tuple[Layer, nn.Module]]) -> None:
-        """Attach to TorchScript that Python calls: hooks on every module there is are called for it, its own are
-        not. Not shown: keyword arguments."""
+        """Attach to TorchScript modules called from Python, which run only global hooks, without keywords."""
         scripts: dict[nn.Module, Layer] = {
             module: layer for layer, module in layers if isinstance(module, torch.jit.ScriptModule)
         }
@@ -281,8 +278,8 @@ class HookSession:
 
         def enter(module: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
             layer = scripts.get(module)
-            found = self._enter(layer.name, layer.type, module, args, {}) if layer else None
-            return found[0] if found else None
+            result = self._enter(layer.name, layer.type, module, args, {}) if layer else None
+            return result[0] if result else None
 
         def leave(module: nn.Module, *rest: Any) -> Any:
             return self._leave(module, rest[-1]) if module in scripts else None
@@ -313,11 +310,11 @@ class HookSession:
 
     def _leave(self, module: nn.Module, output: Any) -> Any:
         if not self._open or self._open[-1].module is not module:
-            return None  # a pre-hook of the user's own raised before ours was called
+            return None  # a pre-hook of the user raised before this session's
         if self._is_restoring and len(self._open) == 1 and isinstance(output, GeneratorType):
-            given = tuple(islice(output, _MOST_OUTPUTS))  # its layers run as it is gone through
-            changed = self._leave(module, given)
-            return given if changed is None else changed
+            outputs = tuple(islice(output, _MOST_OUTPUTS))  # its layers run during iteration
+            changed = self._leave(module, outputs)
+            return outputs if changed is None else changed
         frame = self._open.pop()
         error = sys.exception()
         if error is not None and error is not frame.handling:
@@ -347,7 +344,7 @@ class HookSession:
         return self._names is None or call.name in self._names
 
     def run(self, args: Arguments) -> Any:
-        """Run one forward pass, arguments in order or by name; return the output, None where it was cut short."""
+        """Run one forward pass with positional or named arguments; return the output, None if cut short."""
         observer_error = None
         try:
             with torch.set_grad_enabled(self._with_gradients):

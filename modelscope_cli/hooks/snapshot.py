@@ -1,4 +1,4 @@
-"""Remember everything a forward pass may change about a model, and put it back."""
+"""Save and restore everything a forward pass may change in a model."""
 
 import operator
 from collections import OrderedDict
@@ -7,32 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Hooks, parameters, buffers and submodules stand in dicts; a user's caches and histories in any of these.
-# An OrderedDict first: its order is not in the dict that it is, too.
+# Hooks, parameters, buffers and submodules are in dicts, a user's caches in any of these. OrderedDict first, as
+# its order is not that of the underlying dict.
 _CONTAINERS = (OrderedDict, dict, list, set)
 
 
 class Snapshot:
-    """The state of a model and of torch at one moment; `restore` brings both back.
+    """A saved state of a model and of torch, for `restore`.
 
-    Kept: every attribute of every module (training flags among them) and the entries of those that are dicts,
-    lists and sets (hooks, parameters, buffers, submodules among them), the values of buffers, `requires_grad`
-    and `grad` of every parameter, the attention fast-path flag, and the random state of the CPU and of the
-    devices in use.
-    Parameter values are not copied: nothing in the tool writes to them.
+    Saved: every attribute of every module (with training flags) and the entries of dicts, lists and sets (with
+    hooks, parameters, buffers, submodules), the values of buffers, `requires_grad` and `grad` of every parameter,
+    the attention fast-path flag, and the random state of the CPU and of the devices in use. Parameter values are
+    not copied, as nothing in the tool writes to them.
     """
 
     def __init__(self, model: nn.Module) -> None:
         self._attributes = [(module, dict(module.__dict__)) for module in model.modules()]
         self._contents = [
-            (held, _entries(held))
+            (container, _entries(container))
             for _, attributes in self._attributes
-            for held in attributes.values()
-            if isinstance(held, _CONTAINERS)
+            for container in attributes.values()
+            if isinstance(container, _CONTAINERS)
         ]
-        # TorchScript keeps its training flags where `__dict__` does not show them.
+        # TorchScript's training flags are not in `__dict__`.
         self._training = [(module, module.training) for module in model.modules() if _is_script(module)]
-        # Meta tensors have no values, and those of inference mode cannot be written to.
+        # Meta tensors have no values, inference tensors cannot be written to.
         self._buffers = [
             (buffer, value)
             for buffer in model.buffers()
@@ -46,8 +45,8 @@ class Snapshot:
         for module, attributes in self._attributes:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-        for held, entries in self._contents:
-            _put_back(held, entries)
+        for container, entries in self._contents:
+            _put_back(container, entries)
         for script, is_training in self._training:
             script.train(is_training)
         for parameter, requires_grad, grad in self._parameters:
@@ -55,40 +54,40 @@ class Snapshot:
             parameter.grad = grad
         torch.backends.mha.set_fastpath_enabled(self._has_fastpath)
         self._rng.restore()
-        # Batch norm writes to its statistics without counting up `_version`, so only the values can tell. What
-        # did not change is not written to: a graph that saved it can still go backward.
+        # Batch norm updates its statistics without changing `_version`, so compare values. Unchanged buffers are
+        # not written to, so that graphs that saved them can still run backward.
         with torch.no_grad():
             for buffer, value in self._buffers:
                 if not _has_values(buffer, value):
                     _write(buffer, value)
 
 
-def _kind(held: Any) -> Any:
-    """Return the built-in class of a container: the methods of a subclass may refuse, or do something else."""
-    return next(kind for kind in _CONTAINERS if isinstance(held, kind))
+def _kind(container: Any) -> Any:
+    """Return the built-in class of a container, as a subclass may override its methods."""
+    return next(kind for kind in _CONTAINERS if isinstance(container, kind))
 
 
-def _entries(held: Any) -> list[Any]:
-    """Return what a container holds: pairs of a dict."""
-    kind = _kind(held)
-    return list(kind.items(held) if issubclass(kind, dict) else kind.__iter__(held))
+def _entries(container: Any) -> list[Any]:
+    """Return the entries of a container, pairs for a dict."""
+    kind = _kind(container)
+    return list(kind.items(container) if issubclass(kind, dict) else kind.__iter__(container))
 
 
-def _put_back(held: Any, entries: list[Any]) -> None:
-    """Give a container the entries that it had; one that has them still is not written to."""
-    kind = _kind(held)
-    if _are_same(_entries(held), entries):
+def _put_back(container: Any, entries: list[Any]) -> None:
+    """Restore the entries of a container, unless unchanged."""
+    kind = _kind(container)
+    if _are_same(_entries(container), entries):
         return
-    kind.clear(held)
+    kind.clear(container)
     if issubclass(kind, dict):
         for key, value in entries:
-            kind.__setitem__(held, key, value)
+            kind.__setitem__(container, key, value)
     else:
-        (kind.extend if kind is list else kind.update)(held, entries)
+        (kind.extend if kind is list else kind.update)(container, entries)
 
 
 def _are_same(now: list[Any], before: list[Any]) -> bool:
-    """Tell whether these are the very same objects in the same order, or pairs of them."""
+    """Tell whether these are the same objects, or pairs of objects, in the same order."""
     return len(now) == len(before) and all(
         a is b or (type(a) is tuple is type(b) and len(a) == len(b) and all(map(operator.is_, a, b)))
         for a, b in zip(now, before, strict=True)
@@ -96,7 +95,7 @@ def _are_same(now: list[Any], before: list[Any]) -> bool:
 
 
 def _copied(tensor: Tensor) -> Tensor | None:
-    """Copy a tensor; None for the few kinds of which torch makes no copy, and which nothing writes to either."""
+    """Copy a tensor; None for the few kinds that torch cannot copy, which nothing writes to."""
     try:
         return tensor.detach().clone()
     except (RuntimeError, NotImplementedError):
@@ -104,7 +103,7 @@ def _copied(tensor: Tensor) -> Tensor | None:
 
 
 def _write(tensor: Tensor, value: Tensor) -> None:
-    """Copy values into a tensor of any layout; into the repetitions of `expand` once."""
+    """Copy values into a tensor of any layout, expanded or not."""
     if tensor.layout == torch.strided and not tensor.is_nested:
         where = tuple(slice(0, 1) if stride == 0 else slice(None) for stride in tensor.stride())
         tensor, value = tensor[where], value[where]
@@ -112,7 +111,7 @@ def _write(tensor: Tensor, value: Tensor) -> None:
 
 
 def _has_values(tensor: Tensor, value: Tensor) -> bool:
-    """Tell whether a tensor of any layout holds the values of its copy; NaN is NaN."""
+    """Tell whether a tensor of any layout equals its copy; NaN equals NaN."""
     now, before = _parts(tensor), _parts(value)
     if len(now) != 1 or now[0] is not tensor:
         return len(now) == len(before) and all(map(_has_values, now, before))
@@ -132,7 +131,7 @@ _OF_LAYOUT = {
 
 
 def _parts(tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the dense tensors that one of another layout is made of."""
+    """Return the dense component tensors of a tensor of another layout."""
     if tensor.is_nested:
         return tensor.unbind()
     if tensor.is_mkldnn:
@@ -155,7 +154,7 @@ class RandomState:
         self._states = {d: torch.get_device_module(d).get_rng_state(d) for d in devices}
 
     def has_moved(self) -> bool:
-        """Tell whether random numbers were drawn since."""
+        """Tell whether random numbers were drawn since it was saved."""
         now = {device: torch.get_device_module(device).get_rng_state(device) for device in self._states}
         is_cpu_same = torch.equal(torch.random.get_rng_state(), self._cpu)
         return not is_cpu_same or any(not torch.equal(now[d], state) for d, state in self._states.items())

@@ -1,11 +1,11 @@
-"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Pure text work, standard library only.
+"""The grammar of `--hook`: `[KIND:]ACTION[=ARGS][CHANNELS](INDEX)@PATTERN`. Text only, standard library.
 
 zero@layer3                   the outputs of layer3 become 0
 pre:add=10@linear             10 is added to the inputs of every linear layer
 zero[3,7]@conv1  [0..15]      only these channels
 pre:add=2(0)@fuse             only the first of several inputs
-grad:clamp=-1,1@conv          the gradients that arrive at convolutions are clamped
-call=path/to/hooks.py:fn@fc   a function of one's own, with PyTorch's signature for that kind
+grad:clamp=-1,1@conv          the gradients at the outputs of convolutions are clamped
+call=path/to/hooks.py:fn@fc   a user's function, with PyTorch's signature for that kind
 
 Everything after the first `@` is a layer pattern.
 """
@@ -63,11 +63,11 @@ def _function(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """What an action takes.
+    """The arguments of an action.
 
     Attributes:
-        example: how it is written.
-        reads: one reader an argument; raises ValueError with what the text is, `not a number`.
+        example: its syntax.
+        reads: one parser per argument; raises ValueError with the reason, `not a number`.
     """
 
     example: str
@@ -97,18 +97,18 @@ _RANGE = re.compile(r"(\d{1,9})(?:\.\.(\d{1,9}))?\Z", re.ASCII)
 
 
 def parse_range(part: str) -> Range:
-    """Return the first and the last channel of `7` or `10..20`."""
-    found = _RANGE.match(part)
-    if not found:
+    """Parse `7` or `10..20` to the first and last channel."""
+    match = _RANGE.match(part)
+    if not match:
         raise ValueError("is not a channel such as 3 or 0..15", "")
-    first, last = int(found[1]), int(found[2] or found[1])
+    first, last = int(match[1]), int(match[2] or match[1])
     if first > last:
         raise ValueError("counts backwards", f"{last}..{first}")
     return first, last
 
 
 def channels_of(text: str) -> tuple[Range, ...]:
-    """Return the ranges of `3,7,10..20`, in this order."""
+    """Parse `3,7,10..20` to ranges, in order."""
     ranges = []
     for part in text.split(","):
         try:
@@ -120,12 +120,12 @@ def channels_of(text: str) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class HookSpec:
-    """One parsed `--hook`; `str()` gives text that parses to the same again.
+    """One parsed `--hook`; `str()` gives text that parses to an equal one.
 
     Attributes:
         channels: `(first, last)` ranges, both included; empty for all channels.
         index: which tensor of several, counted from 0; None for all of them.
-        pattern: which layers, as in `--layer`.
+        pattern: layer pattern, as in `--layer`.
     """
 
     kind: str
@@ -140,7 +140,7 @@ class HookSpec:
 
     @property
     def head(self) -> str:
-        """What stands before the `@`."""
+        """The text before the `@`."""
         kind = "" if self.kind == "forward" else f"{self.kind}:"
         arguments = f"={','.join(map(_as_text, self.arguments))}" if self.arguments else ""
         ranges = (f"{first}" if first == last else f"{first}..{last}" for first, last in self.channels)
@@ -155,7 +155,7 @@ class HookSpec:
 
     @property
     def is_looking(self) -> bool:
-        """Whether it only looks and changes nothing."""
+        """Whether its action changes nothing."""
         return self.action in LOOKING
 
 
@@ -169,7 +169,7 @@ def parse_hook(text: str) -> HookSpec:
 
 
 def function_hook(kind: str, pattern: str, name: str) -> HookSpec:
-    """Return the hook that calls a function handed over in Python, under the name it goes by in messages."""
+    """Return the hook that calls a Python function, with its name in messages."""
     if kind not in KINDS:
         near = nearest(kind, KINDS)
         message = f"'{kind}' is not a kind of hook" + (f": {near}" if near else "")
@@ -184,7 +184,7 @@ _SUFFIXES = re.compile(rf"(?:{_SUFFIX.pattern})*\Z")
 
 
 class _Parser:
-    """Reads from left to right; places are counted from 0 here and from 1 in messages."""
+    """Parser from left to right; positions count from 0 here and from 1 in messages."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -192,12 +192,12 @@ class _Parser:
     def parse(self) -> HookSpec:
         head, at, pattern = self._text.partition("@")
         if not at or not pattern:
-            what = "no layer after '@'" if at else "no '@LAYER'"
-            self._fail(what, len(self._text), self._example(head if head in ACTIONS else "zero"))
+            problem = "no layer after '@'" if at else "no '@LAYER'"
+            self._fail(problem, len(self._text), self._example(head if head in ACTIONS else "zero"))
         start, kind = self._kind(head)
-        found = _NAME.match(head, start)
-        assert found is not None  # it may be empty
-        action, end = found.group(), found.end()
+        match = _NAME.match(head, start)
+        assert match is not None  # it may be empty
+        action, end = match.group(), match.end()
         if action not in ACTIONS:
             self._unknown("action", action, start, ACTIONS)
         suffixes = _suffixes_start(head, end)
@@ -216,29 +216,29 @@ class _Parser:
 
     @property
     def _layer(self) -> str:
-        """The layer that was typed, or what stands for one."""
+        """Return the typed layer, or a placeholder."""
         return self._text.partition("@")[2] or "LAYER"
 
     def _example(self, action: str) -> str:
         return f"{ACTIONS[action].example}@{self._layer}"
 
-    def _fail(self, what: str, place: int, example: str, near: str = "") -> NoReturn:
+    def _fail(self, problem: str, place: int, example: str, near: str = "") -> NoReturn:
         where = f"at character {place + 1}" if place < len(self._text) else "at the end"
         near = f": {near}" if near else ""
-        raise UsageError(f"--hook '{self._text}': {what} {where}{near}", f"--hook '{example}'")
+        raise UsageError(f"--hook '{self._text}': {problem} {where}{near}", f"--hook '{example}'")
 
-    def _unknown(self, what: str, word: str, place: int, words: Iterable[str]) -> NoReturn:
+    def _unknown(self, noun: str, word: str, place: int, words: Iterable[str]) -> NoReturn:
         near = nearest(word, words, n=1)
         if not near:
             self._fail(
-                f"unknown {what} '{word}'", place, self._example("zero"), f"there are {', '.join(words)}"
+                f"unknown {noun} '{word}'", place, self._example("zero"), f"there are {', '.join(words)}"
             )
-        meant = near.rpartition(" ")[2]
-        corrected = self._text[:place] + meant + self._text[place + len(word) :]
-        self._fail(f"unknown {what} '{word}'", place, corrected, near)
+        best = near.rpartition(" ")[2]
+        corrected = self._text[:place] + best + self._text[place + len(word) :]
+        self._fail(f"unknown {noun} '{word}'", place, corrected, near)
 
     def _kind(self, head: str) -> tuple[int, str]:
-        """Return where the action begins, and the kind; `call=file.py:fn` has its colon behind the `=`."""
+        """Return the start of the action, and the kind; in `call=file.py:fn` the colon follows the `=`."""
         kind, colon, _ = head.partition("=")[0].partition(":")
         if not colon:
             return 0, "forward"
@@ -247,19 +247,19 @@ class _Parser:
         return len(kind) + 1, kind
 
     def _bad_suffix(self, head: str, place: int, action: str) -> NoReturn:
-        found = _SUFFIX.match(head, place)
-        if found and head.startswith("=", found.end()):
-            moved = f"{head[:place]}{head[found.end() :]}{found.group()}{self._text[len(head) :]}"
-            self._fail(f"the argument of {action} comes before '{found.group()}'", found.end(), moved)
-        if found:
-            what = f"'{head[found.end() :]}' is neither [channels] nor (index)"
-            self._fail(what, found.end(), f"{head[: found.end()]}@{self._layer}")
+        match = _SUFFIX.match(head, place)
+        if match and head.startswith("=", match.end()):
+            moved = f"{head[:place]}{head[match.end() :]}{match.group()}{self._text[len(head) :]}"
+            self._fail(f"the argument of {action} comes before '{match.group()}'", match.end(), moved)
+        if match:
+            problem = f"'{head[match.end() :]}' is neither [channels] nor (index)"
+            self._fail(problem, match.end(), f"{head[: match.end()]}@{self._layer}")
         self._fail(f"'{head[place]}' is not closed", place, f"{head[:place]}@{self._layer}")
 
     def _arguments(self, action: str, head: str, start: int, end: int) -> tuple[Argument, ...]:
         parts = _split(head, start + 1, end) if start < end else []
         read = ACTIONS[action].reads
-        if action in ("call", "save"):  # a path may hold commas
+        if action in ("call", "save"):  # a path may contain commas
             parts = [(head[start + 1 : end], start + 1)] if start < end else []
         if len(parts) != len(read):
             takes = f"{len(read) or 'no'} argument" + ("s" if len(read) != 1 else "")
@@ -282,14 +282,14 @@ class _Parser:
     def _suffixes(self, head: str, start: int) -> tuple[tuple[tuple[int, int], ...], int | None]:
         channels: tuple[tuple[int, int], ...] = ()
         index = None
-        for found in _SUFFIX.finditer(head, start):
-            place, inside = found.start() + 1, found.group()[1:-1]
-            is_channels = found.group()[0] == "["
+        for match in _SUFFIX.finditer(head, start):
+            place, inside = match.start() + 1, match.group()[1:-1]
+            is_channels = match.group()[0] == "["
             if channels if is_channels else index is not None:
-                without = self._text[: found.start()] + self._text[found.end() :]
-                self._fail(f"a second '{found.group()}'", found.start(), without)
+                without = self._text[: match.start()] + self._text[match.end() :]
+                self._fail(f"a second '{match.group()}'", match.start(), without)
             if is_channels:
-                channels = tuple(self._range(*part) for part in _split(head, place, found.end() - 1))
+                channels = tuple(self._range(*part) for part in _split(head, place, match.end() - 1))
             elif not (inside.isascii() and inside.isdecimal() and len(inside) < 10):
                 first = f"{self._text[:place]}0{self._text[place + len(inside) :]}"
                 self._fail(f"'{inside}' is not a number of an input or output", place, first)
@@ -301,9 +301,9 @@ class _Parser:
         try:
             return parse_range(part)
         except ValueError as error:
-            said, meant = error.args
-            better = f"{self._text[:place]}{meant or '0'}{self._text[place + len(part) :]}"
-            self._fail(f"'{part}' {said}", place, better)
+            problem, suggestion = error.args
+            better = f"{self._text[:place]}{suggestion or '0'}{self._text[place + len(part) :]}"
+            self._fail(f"'{part}' {problem}", place, better)
 
     def _check_pattern(self, pattern: str, place: int) -> None:
         try:
@@ -313,17 +313,17 @@ class _Parser:
 
 
 def about_pattern(text: str, error: UsageError, place: int | None = None) -> UsageError:
-    """Say of what is wrong with the layer pattern of a hook that it is the hook's."""
+    """Return the error of a hook's layer pattern as an error of the hook."""
     where = f" at character {place + 1}" if place is not None else ""
     hint = (error.hint or "").replace("--layer '", f"--hook '{text.partition('@')[0]}@")
     return UsageError(f"--hook '{text}'{where}: {error.message}", hint)
 
 
 def _suffixes_start(head: str, start: int) -> int:
-    """Return where the brackets at the end begin. Those inside a path are part of the path."""
-    found = _SUFFIXES.search(head, start)
-    assert found is not None  # it may be empty, at the end
-    return found.start()
+    """Return the start of the brackets at the end; those inside a path belong to the path."""
+    match = _SUFFIXES.search(head, start)
+    assert match is not None  # it may be empty, at the end
+    return match.start()
 
 
 def _split(text: str, start: int, end: int) -> list[tuple[str, int]]:

@@ -1,4 +1,4 @@
-"""Call the private functions of torch, each in one place that does without where torch has dropped it."""
+"""Wrappers of private torch functions, each with a fallback for versions without it."""
 
 import contextlib
 import copy
@@ -22,20 +22,20 @@ with contextlib.suppress(ImportError):
 
 Function = TypeVar("Function", bound=Any)
 
-# One level of a container: its children by name, and what makes a container of the same kind of others.
+# One level of a container: its children by name, and a function that rebuilds it from other children.
 Children = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
 
 
 def left_alone_by_compiler(function: Function, *, with_callees: bool = True) -> Function:
-    """Keep torch.compile from compiling a function that runs beside what it compiles, as behind a graph break.
+    """Keep torch.compile from compiling a function called outside compiled code, as after a graph break.
 
-    What is compiled is not another graph by that: where the function is called inside of one, nothing changes.
+    Compiled graphs do not change: inside one, the function is unaffected.
 
     Args:
-        with_callees: nor what the function calls; False where that is code of others.
+        with_callees: also exclude the functions it calls; False if these are not ours.
     """
     doors = getattr(getattr(torch._C, "_dynamo", None), "eval_frame", None)
-    with contextlib.suppress(AttributeError):  # a torch without these doors compiles what it comes across
+    with contextlib.suppress(AttributeError):  # versions of torch without these functions compile it
         skip, default = doors._FrameAction.SKIP, doors._FrameAction.DEFAULT  # type: ignore[union-attr]
         strategy = doors._FrameExecStrategy(skip, skip if with_callees else default)  # type: ignore[union-attr]
         doors.set_code_exec_strategy(function.__code__, strategy)  # type: ignore[union-attr]
@@ -44,7 +44,7 @@ def left_alone_by_compiler(function: Function, *, with_callees: bool = True) -> 
 
 @left_alone_by_compiler
 def in_backward() -> bool:
-    """Tell whether a backward pass is running around the caller, as when checkpointing runs a layer once more."""
+    """Tell whether a backward pass is running, as when checkpointing runs a layer again."""
     current = getattr(torch._C, "_current_graph_task_id", None)
     return current() != -1 if current is not None else _is_called_by_autograd()
 
@@ -56,7 +56,7 @@ def _is_called_by_autograd() -> bool:
         if module in ("torch.autograd", "torch.autograd.graph"):
             return True
         if module == "torch.utils.checkpoint" and function in ("backward", "unpack_hook"):
-            return True  # on an accelerator the backward pass has a thread of its own, which begins here
+            return True  # on an accelerator the backward pass runs in its own thread
         frame = frame.f_back
     return False
 
@@ -69,17 +69,17 @@ def is_transformed() -> bool:
 
 
 def has_compiled() -> bool:
-    """Tell whether anything in this process was given to `torch.compile`; True where that cannot be known."""
+    """Tell whether `torch.compile` was used in this process; True if unknown."""
     dynamo = sys.modules.get("torch._dynamo.eval_frame")
     if dynamo is None:
         return False
     backends = getattr(dynamo, "cached_backends", None)
-    # What is kept from being compiled stands there as well, with None.
+    # Functions excluded from compilation are listed there, too, with None.
     return backends is None or any(backend is not None for backend in backends.values())
 
 
 def run_uncompiled() -> AbstractContextManager[Any]:
-    """While open, what was given to `torch.compile` runs as it was written."""
+    """Run `torch.compile`d code eagerly while open."""
     stance = getattr(torch.compiler, "set_stance", None)
     if stance is None or "torch._dynamo.eval_frame" not in sys.modules:
         return nullcontext()
@@ -88,8 +88,8 @@ def run_uncompiled() -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def without_checkpointing() -> Iterator[None]:
-    """While open, `torch.utils.checkpoint` keeps all activations: what it runs once more in a backward pass cannot
-    be followed, and `torch.autograd.grad` refuses its reentrant kind."""
+    """Make `torch.utils.checkpoint` keep all activations while open: recomputation in a backward pass cannot be
+    followed, and `torch.autograd.grad` refuses the reentrant kind."""
     from torch.utils import checkpoint
 
     class _Direct:
@@ -98,7 +98,7 @@ def without_checkpointing() -> Iterator[None]:
             return function(*args)
 
     def once(*args: Any, **kwargs: Any) -> Iterator[None]:
-        yield  # around the call of the function
+        yield  # while the function runs
 
     name = "_checkpoint_without_reentrant_generator"
     doors = {"CheckpointFunction": _Direct, name: once, f"{name}_impl": once}
@@ -113,13 +113,13 @@ def without_checkpointing() -> Iterator[None]:
 
 
 def is_compiled(module: nn.Module) -> bool:
-    """Tell what `torch.compile(module)` made, and what `module.compile()` was called on."""
+    """Tell whether a module was made by `torch.compile(module)` or compiled by `module.compile()`."""
     has_inner = any(name == "_orig_mod" for name, _ in module.named_children())
     return has_inner or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def unseen_by_modes() -> AbstractContextManager[Any]:
-    """While open, no function mode of anybody's sees what is computed in this thread."""
+    """Hide this thread's computations from all function modes while open."""
     return getattr(torch._C, "DisableTorchFunction", nullcontext)()
 
 
@@ -129,29 +129,28 @@ def can_move_modes() -> bool:
 
 
 def insert_mode(mode: TorchFunctionMode, n_above: int) -> None:
-    """Switch a function mode on in this thread, below the `n_above` that were entered last."""
+    """Enable a function mode in this thread, below the last `n_above` that were entered."""
     above = [overrides._pop_mode() for _ in range(n_above)]
-    for one in (mode, *reversed(above)):
-        overrides._push_mode(one)
+    for entered in (mode, *reversed(above)):
+        overrides._push_mode(entered)
 
 
 def remove_mode(mode: TorchFunctionMode) -> int:
-    """Switch a function mode off, wherever it stands, and return how many were entered after it."""
+    """Disable a function mode anywhere on the stack, and return how many were entered after it."""
     above: list[TorchFunctionMode] = []
-    with contextlib.suppress(RuntimeError):  # nothing is left to take off: somebody else did
+    with contextlib.suppress(RuntimeError):  # the stack is empty: other code removed it
         while (top := overrides._pop_mode()) is not mode:
             above.append(top)
-    for one in reversed(above):
-        overrides._push_mode(one)
+    for entered in reversed(above):
+        overrides._push_mode(entered)
     return len(above)
 
 
 def operators_shown_to(
     see: Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None],
 ) -> AbstractContextManager[Any]:
-    """While open, every operator that runs in this thread is shown to `see(operator, args, kwargs, result)`, below
-    autograd, where functions and modules have become the few kinds of operators they are made of. What `see`
-    computes itself is not shown. Where torch has no such door, nothing is."""
+    """Call `see(operator, args, kwargs, result)` for every operator that runs in this thread while open, below
+    autograd, where only basic operators remain, except those run by `see`; for none if torch lacks support."""
     dispatch = getattr(torch.utils, "_python_dispatch", None)
     if dispatch is None:
         return nullcontext()
@@ -160,7 +159,7 @@ def operators_shown_to(
         def __torch_dispatch__(
             self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
         ) -> Any:
-            if torch.is_inference_mode_enabled():  # where functions come as they are
+            if torch.is_inference_mode_enabled():  # composite functions are not decomposed there
                 with self:
                     result = operator.decompose(*args, **(kwargs or {}))
                 if result is not NotImplemented:
@@ -173,27 +172,27 @@ def operators_shown_to(
 
 
 def arguments_of(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of an operator by name; empty where it does not tell."""
-    known = getattr(getattr(operator, "_schema", None), "arguments", ())
-    return {**{one.name: value for one, value in zip(known, args, strict=False)}, **kwargs}
+    """Return the arguments of an operator by name; empty if unknown."""
+    parameters = getattr(getattr(operator, "_schema", None), "arguments", ())
+    return {**{parameter.name: value for parameter, value in zip(parameters, args, strict=False)}, **kwargs}
 
 
 def base_of(tensor: Tensor) -> Tensor | None:
-    """Return the tensor that this one is a view of; None where it is not one, or torch does not tell."""
+    """Return the tensor that this one is a view of; None if it is not a view, or unknown."""
     base = getattr(tensor, "_base", None)
     return base if isinstance(base, Tensor) else None
 
 
 def norms_at_once(tensors: list[Tensor]) -> list[Tensor]:
-    """Return the norm of each of some tensors of a floating-point type."""
+    """Return the norm of each floating-point tensor."""
     together = getattr(torch, "_foreach_norm", None) if tensors else None
     return list(together(tensors)) if together else [torch.linalg.vector_norm(x) for x in tensors]
 
 
 def version_of(tensor: Tensor) -> int:
-    """Return a number that is another one after the tensor was written to in place; 0 in inference mode.
+    """Return a number that changes when the tensor is written to in place; 0 in inference mode.
 
-    It is torch's own count, which leaves out what batch norm writes; without it, a checksum of the values.
+    It is torch's version counter, which ignores writes by batch norm; without it, a checksum of the values.
     """
     if tensor.is_inference():
         return 0
@@ -211,16 +210,16 @@ def _checksum(tensor: Tensor) -> int:
 
 
 def output_shape_of(node: Any) -> tuple[int, ...] | None:
-    """Return the shape of what a node of the graph gave; None where it does not tell."""
-    known = getattr(node, "_input_metadata", None)
-    if not known:
+    """Return the output shape of a graph node; None if unknown."""
+    metadata = getattr(node, "_input_metadata", None)
+    if not metadata:
         return None
-    shape = getattr(known[0], "shape", None)
+    shape = getattr(metadata[0], "shape", None)
     return tuple(int(size) for size in shape) if shape is not None else None
 
 
 def factor_of(node: Any) -> float | None:
-    """Return the number that a node of the graph multiplies or divides by; None where that is not a lone number."""
+    """Return the scalar that a graph node multiplies or divides by; None if it is not a scalar."""
     factor = getattr(node, "_saved_other", None)
     if isinstance(factor, Tensor):
         return float(factor) if factor.numel() == 1 else None
@@ -228,7 +227,7 @@ def factor_of(node: Any) -> float | None:
 
 
 def children_of(value: Any) -> Children | None:
-    """Return what a tuple, list, dict or other known container holds, one level deep; None for anything else."""
+    """Return the children of a tuple, list, dict or other registered container; None for anything else."""
     pytree = getattr(torch.utils, "_pytree", None)
     if pytree is None:
         return _plain_children(value)
@@ -239,7 +238,7 @@ def children_of(value: Any) -> Children | None:
     try:
         with_paths, tree = pytree.tree_flatten_with_path(value, is_leaf=is_inside)
         children = [(".".join(map(_key, keys)), child) for keys, child in with_paths]
-    except ValueError:  # a kind of container that was registered without names for what it holds
+    except ValueError:  # a container type registered without names for its children
         leaves, tree = pytree.tree_flatten(value, is_leaf=is_inside)
         children = [(str(n), child) for n, child in enumerate(leaves)]
     if any(child is value for _, child in children):
@@ -259,9 +258,9 @@ def _plain_children(value: Any) -> Children | None:
     if kind in (dict, OrderedDict, defaultdict):
 
         def refilled(others: list[Any]) -> Any:
-            made = copy.copy(value)
-            made.update(zip(value, others, strict=True))
-            return made
+            copied = copy.copy(value)
+            copied.update(zip(value, others, strict=True))
+            return copied
 
         return [(str(key), child) for key, child in value.items()], refilled
     if kind in (tuple, list, deque):
@@ -273,13 +272,13 @@ def _plain_children(value: Any) -> Children | None:
 
 
 def leaves_of(value: Any) -> list[Any]:
-    """Return everything in nested containers that is not one itself, in order."""
+    """Return the leaves of nested containers, in order."""
     children = children_of(value)
     return [value] if children is None else [leaf for _, child in children[0] for leaf in leaves_of(child)]
 
 
 def map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return nested containers with `change(leaf)` in the place of every leaf, called in order."""
+    """Return nested containers with every leaf replaced by `change(leaf)`, called in order."""
     children = children_of(value)
     if children is None:
         return change(value)

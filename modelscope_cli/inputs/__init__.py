@@ -1,1 +1,1 @@
-"""Turn images, tensor files, shapes of noise and Python objects into the batches that a model is run on."""
+"""Turn images, tensor files, noise shapes and Python objects into batches for a model."""

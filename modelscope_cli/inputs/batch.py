@@ -1,4 +1,4 @@
-"""Hold one batch, and all batches of an input, with the device and dtype they go to."""
+"""One batch, all batches of an input, and the model's device and dtype."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,17 +18,16 @@ from modelscope_cli.records.run import Arguments, InputInfo, Notice, Shape
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The arguments of one forward: `model(*args)`, or `model(**args)` where they are a dict.
+    """The arguments of one forward: `model(*args)`, or `model(**args)` for a dict.
 
     Attributes:
         args: on the device; floats in the model's dtype, integers as they are.
-        n_images: how many images, clips or pairs. 0 where all of a block are broken: there are no arguments then.
+        n_images: number of images, clips or pairs; 0 without arguments if every image of a block is broken.
         names: the file of each (the first of a clip or pair). Empty for noise and tensors.
-        numbers: that of each in `Inputs.files`. Empty for noise and tensors.
-        prepared: the arguments for the same images, prepared in each of several other ways; none of them is kept.
-            None where there are no images to prepare.
-        block: its number among the batches of `Inputs.make_blocks`; the same images whoever asks for it.
-        broken: images of the block that could not be decoded, and are not in the batch.
+        numbers: index of each in `Inputs.files`. Empty for noise and tensors.
+        prepared: the arguments under other preprocessings, computed on demand; None without images.
+        block: index among the batches of `Inputs.make_blocks`; always the same images.
+        broken: images of the block that could not be decoded, left out of the batch.
     """
 
     args: Arguments
@@ -44,30 +43,26 @@ class Batch:
 
     @property
     def pictures(self) -> tuple[Tensor, ...]:
-        """What the model sees of each of `names`, before normalisation: `(3, H, W)` uint8 on the CPU.
-
-        Computed when asked for, as most commands never do.
-        """
+        """The image of each of `names` before normalisation: `(3, H, W)` uint8 on the CPU; computed on demand."""
         return self.make_pictures()
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """Batches that can be gone through several times, always the same; made on the way, never kept.
+    """Batches that can be iterated several times with the same result; made on demand, never kept.
 
     Attributes:
-        opened: for the record, as known before the batches were gone through; see `info`.
-        n_listed: images in all batches together, those that are broken too.
-        n_batches: those without an image, too.
-        notes: what was decided for the person, one line each.
-        preprocessing: how the images were prepared; None for noise and tensors.
-        make_blocks: gives the batches with these numbers, 0 to `n_batches - 1`, in the order asked for, those
-            without an image too; None where the inputs are not image files, which alone can be shared out among
-            processes.
+        opened: for the record, as known before iterating; see `info`.
+        n_listed: images in all batches, including broken ones.
+        n_batches: including those without an image.
+        notes: choices made automatically, one line each.
+        preprocessing: of the images; None for noise and tensors.
+        make_blocks: yields the batches with the given numbers, 0 to `n_batches - 1`, in that order, including those
+            without an image; None if not image files, as only these can be shared among processes.
         files: the images by number; empty for noise and tensors.
-        feed: what was noticed of the images so far.
-        times: how often all of it is gone through.
-        block_size: images in each of these batches, but for the last; 0 of noise and tensors.
+        feed: counts and timings of decoding so far.
+        times: number of passes over all batches.
+        block_size: images per batch, except the last; 0 for noise and tensors.
     """
 
     opened: InputInfo
@@ -84,36 +79,36 @@ class Inputs:
     times: int = 1
 
     def __iter__(self) -> Iterator[Batch]:
-        """Give the batches that have images."""
+        """Yield the batches that have images."""
         return (batch for batch in self.make_batches() if batch.n_images)
 
     @property
     def n_images(self) -> int:
-        """How many images the model has seen or will see: those found broken so far are left out."""
+        """Number of images for the model, without those found broken so far."""
         return self.n_listed - len(self.feed.broken) * self.times
 
     @property
     def info(self) -> InputInfo:
-        """For the record: what was opened, and what has been noticed of it since."""
+        """The record of what was opened, with broken images and timings so far."""
         return replace(self.opened, broken=self.feed.broken.kinds(), feeding=self.feed.times())
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSide:
-    """The model's side: the family decides the arguments, the device and dtype where they go."""
+    """The model's family, which decides the arguments, and their device and dtype."""
 
     family: str
     device: torch.device
     dtype: torch.dtype
 
     def arrange(self, tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Turn batched tensors into arguments: detection takes one list, its batches split into images."""
+        """Turn batched tensors into arguments; for detection one list of images."""
         if self.family != "detection":
             return tuple(tensors)
         return ([image for tensor in tensors for image in (tensor if tensor.ndim == 4 else [tensor])],)
 
     def place(self, args: Arguments) -> Any:
-        """Move the tensors in arguments to the device; floats in the model's dtype."""
+        """Move the tensors in arguments to the device, floats to the model's dtype."""
         return map_tensors(args, self._move)
 
     def _move(self, path: str, tensor: Tensor) -> Tensor:
@@ -121,19 +116,19 @@ class ModelSide:
 
 
 def map_arguments(args: Arguments, change: Callable[[Any], Any]) -> Arguments:
-    """Return every argument changed, also those that a forward takes as one dict."""
+    """Apply `change` to every argument, including those inside a single dict argument."""
     if isinstance(args, dict):
         return {name: change(value) for name, value in args.items()}
     return tuple(map_arguments(arg, change) if isinstance(arg, dict) else change(arg) for arg in args)
 
 
 def shapes_of(args: Arguments) -> tuple[Shape, ...]:
-    """Return one shape an argument, one an image where the argument is a list."""
+    """Return the shape of each argument, or of each image in a list."""
     return tuple(tuple(tensor.shape) for _, tensor in tensors_in(args))
 
 
 def names_of(args: Arguments) -> tuple[str, ...]:
-    """Return the name of each of those shapes; empty where the arguments are given in order."""
+    """Return the name of each of those shapes; empty for positional arguments."""
     named = args[0] if isinstance(args, tuple) else args
     return tuple(path for path, _ in tensors_in(named)) if isinstance(named, dict) else ()
 
@@ -141,7 +136,7 @@ def names_of(args: Arguments) -> tuple[str, ...]:
 def count_images(args: Arguments) -> int:
     """Return the length of the batch, or of the list of images.
 
-    Of named inputs, it is the length that most of them have, and of a tie that of the first.
+    For named inputs, the most common length; the first one's in a tie.
     """
     named = args[0] if isinstance(args, tuple) else args
     if not isinstance(named, dict):
@@ -151,5 +146,5 @@ def count_images(args: Arguments) -> int:
 
 
 def lengths_of(value: Any) -> list[int]:
-    """Return the first dimension of every tensor in a value; of a list, how long it is."""
+    """Return the first dimension of every tensor in a value, or the length of a list."""
     return [len(value)] if isinstance(value, list) else [len(t) for _, t in tensors_in(value) if t.ndim]

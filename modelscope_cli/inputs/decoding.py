@@ -1,9 +1,8 @@
-"""Decode blocks of images, here or in other processes ahead of the model, and collate them by model family.
+"""Decode blocks of images, here or in worker processes ahead of the model, and collate them by model family.
 
-Processes are forked, so that nothing has to be pickled and the list of files is shared; that is safe on Linux
-alone. A fork is quick there, and the child, which runs no parallel region and never touches an accelerator, needs
-none of the threads it loses. Images come back through memory shared since the fork, and all else through a pipe. A
-worker whose pipe closes ends: no process is left behind however this one ends.
+Workers are forked (Linux only), so that nothing is pickled and the file list is shared. This is safe as they run no
+parallel region and use no accelerator. Images return through shared memory, everything else through a pipe. A
+worker ends when its pipe closes, so none outlives this process.
 """
 
 import mmap
@@ -39,7 +38,7 @@ from modelscope_cli.inputs.model_config import CLIP_FRAMES
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.run import Feeding, Notice
 
-# Images per forward where `--batch` is not given.
+# Images per forward without `--batch`.
 _FIXED_SIZE_BATCH, _OWN_SIZE_BATCH = 8, 1
 Group = Sequence[ListedImage]
 
@@ -47,13 +46,13 @@ Group = Sequence[ListedImage]
 def group_images(
     family: str, files: Group, batch: int | None, is_fixed_size: bool
 ) -> tuple[Sequence[Group], list[str]]:
-    """Return which images go into each forward, and notes on what was decided.
+    """Return the images of each forward, and notes on automatic choices.
 
-    Video: all files are the frames of one clip. Optical flow: two files are one pair.
+    Video: all files are the frames of one clip. Optical flow: two files form a pair.
     """
     if family in {"video", "optical_flow"} and batch not in {None, 1}:
-        one = "one clip" if family == "video" else "one pair"
-        raise UsageError(f"'--batch {batch}' does not fit: the images are {one}", "--batch 1")
+        group_name = "one clip" if family == "video" else "one pair"
+        raise UsageError(f"'--batch {batch}' does not fit: the images are {group_name}", "--batch 1")
     if family == "optical_flow":
         if len(files) != 2:
             raise UsageError(
@@ -63,11 +62,11 @@ def group_images(
             )
         return [files], []
     if family == "video":
-        # Evenly spaced, first and last included; fewer files than frames repeat.
+        # Evenly spaced, with the first and last file; with fewer files than frames some repeat.
         last = len(files) - 1
         frames = [files[round(i * last / (CLIP_FRAMES - 1))] for i in range(CLIP_FRAMES)]
-        what = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
-        return [frames], [f"clip: {CLIP_FRAMES} frames of {what}"]
+        description = "one image held still" if last == 0 else f"{len(files)} images in order, evenly sampled"
+        return [frames], [f"clip: {CLIP_FRAMES} frames of {description}"]
     size = batch or (_FIXED_SIZE_BATCH if is_fixed_size else _OWN_SIZE_BATCH)
     return FileGroups(files, size), []
 
@@ -75,7 +74,7 @@ def group_images(
 def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     """Return the arguments of one forward from prepared `(C, H, W)` images.
 
-    `(N, C, H, W)`; video one `(1, C, T, H, W)`; optical flow two `(1, C, H, W)`; detection a list.
+    `(N, C, H, W)`; video: one `(1, C, T, H, W)`; optical flow: two `(1, C, H, W)`; detection: a list.
     """
     if family == "detection":
         return (list(tensors),)
@@ -98,10 +97,10 @@ class Decoded:
     """A block of images.
 
     Attributes:
-        numbers: in the list of images, of those that could be decoded.
-        tensors: what the model receives of each, `(C, H, W)` float32.
-        broken: those that could not.
-        seconds: that it took.
+        numbers: indices in the list of images, of the decoded ones.
+        tensors: the prepared images, `(C, H, W)` float32.
+        broken: the images that could not be decoded.
+        seconds: time taken.
     """
 
     numbers: tuple[int, ...]
@@ -116,7 +115,7 @@ class BlockDecoder:
 
     Attributes:
         groups: the files of each block.
-        size: images in a block but the last: image `n` of block `b` is number `b * size + n` of the list.
+        size: images per block except the last: image `n` of block `b` is number `b * size + n` of the list.
         is_strict: whether a broken image is an error.
     """
 
@@ -126,7 +125,7 @@ class BlockDecoder:
     is_strict: bool
 
     def decode(self, block: int) -> Decoded:
-        """Decode and prepare the images of a block; one that comes several times once."""
+        """Decode and prepare the images of a block, repeated ones once."""
         started = time.perf_counter()
         ready: dict[ListedImage, Tensor | UnreadableImageError] = {}
         numbers: list[int] = []
@@ -135,12 +134,12 @@ class BlockDecoder:
         for number, file in enumerate(self.groups[block], block * self.size):
             if file not in ready:
                 ready[file] = self._prepare(file)
-            made = ready[file]
-            if isinstance(made, UnreadableImageError):
-                broken.append(UnreadableImage(number, file.name, made.kind))
+            prepared = ready[file]
+            if isinstance(prepared, UnreadableImageError):
+                broken.append(UnreadableImage(number, file.name, prepared.kind))
             else:
                 numbers.append(number)
-                tensors.append(made)
+                tensors.append(prepared)
         seconds = time.perf_counter() - started
         return Decoded(tuple(numbers), tuple(tensors), tuple(broken), seconds)
 
@@ -158,16 +157,16 @@ class BlockDecoder:
             return error
 
 
-MANY = 32  # images from which on times are told, and other processes decode
+MANY = 32  # minimum number of images to report times and to start workers
 
 
 class DecodeTiming:
-    """Counts over all passes through the same images.
+    """Counts and times over all passes through the same images.
 
     Attributes:
         broken: the images that could not be decoded.
-        workers: how many processes decode beside the model; 0 where they take turns.
-        has_lost_worker: whether one of those processes ended before its work did.
+        workers: number of decoding processes; 0 if this process decodes.
+        has_lost_worker: whether a worker ended too early.
     """
 
     def __init__(self) -> None:
@@ -178,7 +177,7 @@ class DecodeTiming:
         self._n_decoded = 0
 
     def watch(self, blocks: Iterable[tuple[int, Decoded]]) -> Iterator[tuple[int, Decoded]]:
-        """Pass blocks on; the time until the next is asked for is the model's."""
+        """Yield the blocks; the time until the next request counts as the model's."""
         before = time.perf_counter()
         for block, decoded in blocks:
             arrived = time.perf_counter()
@@ -191,14 +190,14 @@ class DecodeTiming:
             self._model_s += before - arrived
 
     def times(self) -> Feeding | None:
-        """Return how long everything took; None for a few images, which is meaningless."""
+        """Return the timings; None for too few images."""
         if self._n_decoded < MANY:
             return None
         decode, model, wait = (round(1000 * s, 1) for s in (self._decode_s, self._model_s, self._wait_s))
         return Feeding(self.workers, decode, model, wait)
 
     def notes(self) -> list[str]:
-        """Say who waited for whom, where there were images in number."""
+        """Return notes on whether the model or decoding was the bottleneck, if there were enough images."""
         if (times := self.times()) is None:
             return []
         decode, model, wait = (
@@ -210,7 +209,7 @@ class DecodeTiming:
         return [f"decoding {decode} {where}, model {model}: the model waited {wait} for images"]
 
     def warnings(self, n_listed: int) -> tuple[Notice, ...]:
-        """Say which images were broken, and whether a decoding process was lost."""
+        """Return warnings about broken images and a lost worker."""
         lost: tuple[Notice, ...] = ()
         if self.has_lost_worker:
             message = "a process that decoded images was lost; this one decoded them from there on"
@@ -218,14 +217,14 @@ class DecodeTiming:
         return (*self.broken.warnings(n_listed), *lost)
 
 
-_AHEAD = 2  # blocks a worker
+_AHEAD = 2  # blocks per worker
 _MOST_BY_DEFAULT = 4
 
 
 def choose_workers(asked: int | None) -> int:
-    """Return how many processes decode: what was asked for, else by the cores this process may use.
+    """Return the number of workers: as requested, else by the available cores.
 
-    One core is the model's. Of several processes on one machine each has its share of the cores.
+    One core is left to the model; ranks on one machine share the cores.
     """
     can_fork = sys.platform == "linux" and not multiprocessing.current_process().daemon
     if asked is not None:
@@ -240,20 +239,20 @@ def choose_workers(asked: int | None) -> int:
 
 
 class WorkerLostError(Exception):
-    """A worker ended before its work did: it was killed, or something in it crashed."""
+    """A worker ended too early: it was killed or crashed."""
 
 
 class Workers:
-    """Processes that decode blocks; a context that ends them.
+    """Context manager of processes that decode blocks.
 
-    `torch.utils.data.DataLoader` with the same decoder takes 1.3 to 1.4 times the CPU time for 8 photos a block.
+    `torch.utils.data.DataLoader` with the same decoder takes 1.3 to 1.4 times the CPU time at 8 photos per block.
     """
 
     def __init__(self, decoder: BlockDecoder, n: int, n_bytes: int) -> None:
         """Fork them.
 
         Args:
-            n_bytes: memory to share for a block; one that needs more goes by pipe.
+            n_bytes: shared memory per block; larger blocks are sent through the pipe.
         """
         self.taken: deque[int] = deque()
         self._slot = max(n_bytes, 4)
@@ -268,7 +267,7 @@ class Workers:
                 arguments = (decoder, theirs, tuple(self._pipes), self._memory, worker * _AHEAD, self._slot)
                 process = context.Process(target=_serve, args=arguments, daemon=True)
                 with warnings.catch_warnings():
-                    # Python warns of threads that a child does not have; see above why it needs none.
+                    # Python warns that forked children lose threads; they need none, see above.
                     warnings.simplefilter("ignore", DeprecationWarning)
                     process.start()
                 theirs.close()
@@ -282,16 +281,16 @@ class Workers:
 
     def __exit__(self, *error: object) -> None:
         for process in self._processes:
-            process.kill()  # it holds nothing that would have to be cleaned up
+            process.kill()  # it has nothing to clean up
             process.join()
             process.close()
         for pipe in self._pipes:
             pipe.close()
 
     def decode(self, blocks: Iterable[int], decoder: BlockDecoder) -> Iterator[tuple[int, Decoded]]:
-        """Give the blocks in the order asked; numbers are taken `_AHEAD` blocks a worker in advance.
+        """Yield the blocks in the given order, taking `_AHEAD` numbers per worker in advance.
 
-        What fails in a worker is done once more here, where it raises as it would have.
+        A block that fails in a worker is decoded again here, to raise the same error.
         """
         numbers = iter(blocks)
         turns: deque[int] = deque()
@@ -315,7 +314,7 @@ class Workers:
             return
         self.taken.append(block)
         turns.append(worker)
-        with suppress(OSError):  # who has gone is noticed when the answer is missing
+        with suppress(OSError):  # a dead worker is noticed when its answer is missing
             self._pipes[worker].send(block)
 
     def _receive(self, worker: int, turn: int) -> Decoded | None:
@@ -343,10 +342,10 @@ def _serve(
     first: int,
     slot: int,
 ) -> None:
-    """Decode the blocks whose numbers come in, until the pipe closes; the life of a worker."""
-    for other in others:  # else the pipe would never close, as this process held its other end
+    """Run a worker: decode the requested blocks until the pipe closes."""
+    for other in others:  # else this process would keep the other workers' pipes open
         other.close()
-    # Ctrl-C reaches the whole group; who asked answers it, and closes the pipe.
+    # Ctrl-C reaches the whole process group; the parent handles it and closes the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     torch.set_num_threads(1)
@@ -356,7 +355,7 @@ def _serve(
             block = pipe.recv()
             try:
                 decoded: Decoded | None = decoder.decode(block)
-            except Exception:  # whatever it is, it is raised where it can be answered
+            except Exception:  # the parent decodes again and raises it
                 decoded = None
             start = (first + turn % _AHEAD) * slot
             turn += 1
@@ -366,12 +365,14 @@ def _serve(
 def _put(
     decoded: Decoded | None, memory: mmap.mmap, start: int, slot: int
 ) -> tuple[Decoded | None, list[tuple[int, ...]] | None]:
-    """Lay the tensors into the shared memory; return the rest and their shapes. What does not fit goes with it."""
+    """Copy the tensors into shared memory; return the rest and their shapes, or everything if too large."""
     if decoded is None:
         return None, None
     tensors = decoded.tensors
     if any(t.dtype != torch.float32 for t in tensors) or sum(t.nbytes for t in tensors) > slot:
-        arrays: Any = tuple(tensor.numpy() for tensor in tensors)  # of a tensor torch sends a file descriptor
+        arrays: Any = tuple(
+            tensor.numpy() for tensor in tensors
+        )  # for a tensor torch would send a file descriptor
         return replace(decoded, tensors=arrays), None
     shapes = [tuple(tensor.shape) for tensor in tensors]
     for place, tensor in zip(_laid_out(memory, start, shapes), tensors, strict=True):
@@ -380,7 +381,7 @@ def _put(
 
 
 def _laid_out(memory: mmap.mmap, start: int, shapes: Iterable[tuple[int, ...]]) -> Iterator[Tensor]:
-    """Give float32 tensors of these shapes that lie one after the other in shared memory."""
+    """Yield float32 tensors of these shapes, contiguous in shared memory."""
     for shape in shapes:
         count = torch.Size(shape).numel()
         yield torch.frombuffer(memory, dtype=torch.float32, count=count, offset=start).reshape(shape)
@@ -388,20 +389,20 @@ def _laid_out(memory: mmap.mmap, start: int, shapes: Iterable[tuple[int, ...]]) 
 
 
 class BlockSource:
-    """Gives blocks by number, as often as asked."""
+    """Decoded blocks by number, any number of times."""
 
     def __init__(self, decoder: BlockDecoder, feed: DecodeTiming, workers: int, n_files: int) -> None:
         """Args:
-        workers: processes that decode where there are images in number; 0 for none.
+        workers: processes that decode if there are enough images; 0 for none.
         """
         self._decoder, self._feed = decoder, feed
         self._workers = workers if n_files >= MANY else 0
         self._ready: dict[int, Decoded] = {}
-        self._n_bytes = 0  # of a block, as far as is known
+        self._n_bytes = 0  # of the largest block so far
         feed.workers = self._workers
 
     def find_first(self) -> tuple[int, Decoded]:
-        """Decode the first block with an image; it is kept until it is asked for."""
+        """Decode the first block with an image, and cache it until it is requested."""
         broken = UnreadableImages()
         for block in range(len(self._decoder.groups)):
             decoded = self._decoder.decode(block)
@@ -417,11 +418,11 @@ class BlockSource:
         )
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
-        """Give blocks in the order of their numbers, which are taken ahead while the model runs."""
+        """Yield the blocks with these numbers, decoded ahead while the model runs."""
         return self._feed.watch(self._decoded(iter(numbers)))
 
     def _decoded(self, numbers: Iterator[int]) -> Iterator[tuple[int, Decoded]]:
-        # Whoever wants but one block should not have to wait until processes are there.
+        # A single block should not have to wait for workers to start.
         for block in numbers:
             is_ready = block in self._ready
             yield block, self._ready.pop(block) if is_ready else self._decoder.decode(block)
@@ -432,17 +433,17 @@ class BlockSource:
             yield from self._here(numbers)
             return
         numbers = chain([second], numbers)
-        taken: list[int] = []
+        requested: list[int] = []
         try:
             with Workers(self._decoder, self._workers, self._n_bytes) as workers:
                 try:
                     yield from workers.decode(numbers, self._decoder)
                 finally:
-                    taken = list(workers.taken)
+                    requested = list(workers.taken)
         except WorkerLostError:
             self._feed.has_lost_worker = True
             self._workers = 0
-            yield from self._here(chain(taken, numbers))
+            yield from self._here(chain(requested, numbers))
 
     def _here(self, numbers: Iterable[int]) -> Iterator[tuple[int, Decoded]]:
         for block in numbers:

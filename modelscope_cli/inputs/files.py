@@ -28,17 +28,17 @@ _UNPACK = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ\0": "unxz", b"\x
 
 
 def is_shard(name: str) -> bool:
-    """Whether a file has the name of a shard."""
+    """Tell whether a file is named like a shard."""
     return name.lower().endswith(SHARD_SUFFIX)
 
 
 def is_packed(name: str) -> bool:
-    """Whether a file has the name of a compressed shard."""
+    """Tell whether a file is named like a compressed shard."""
     return name.lower().endswith(_PACKED)
 
 
 def refuse_packed(path: str) -> None:
-    """Refuse a compressed shard: to reach one image all before it would have to be unpacked."""
+    """Refuse a compressed shard, which has no random access to its images."""
     with open(path, "rb") as file:
         first = file.read(8)
     tool = next((tool for magic, tool in _UNPACK.items() if first.startswith(magic)), None)
@@ -51,11 +51,11 @@ def refuse_packed(path: str) -> None:
 
 
 class ShardReader:
-    """Lists the images of shards, and remembers what there was beside them.
+    """Lists the images of shards and counts their other members.
 
     Attributes:
-        skipped: how many other members there were, of each kind.
-        cut: of each shard that ends in the middle, how many images it has.
+        skipped: number of other members by kind.
+        cut: number of images in each truncated shard.
     """
 
     def __init__(self, suffixes: frozenset[str]) -> None:
@@ -65,7 +65,7 @@ class ShardReader:
         self.n_shards = 0
 
     def read(self, path: str) -> Iterator[ListedImage]:
-        """List the images of one shard in their order; only the headers are read."""
+        """List the images of one shard in order, reading only the headers."""
         refuse_packed(path)
         self.n_shards += 1
         n_images = 0
@@ -84,8 +84,8 @@ class ShardReader:
         except tarfile.ReadError as error:
             if not n_images and "unexpected end" not in str(error):
                 is_empty = os.path.getsize(path) == 0
-                what = "is empty" if is_empty else "is not a tar archive, despite its name"
-                raise CannotRunError(f"'{path}' {what}", f"file {shlex.quote(path)}") from error
+                problem = "is empty" if is_empty else "is not a tar archive, despite its name"
+                raise CannotRunError(f"'{path}' {problem}", f"file {shlex.quote(path)}") from error
             self.cut[path] = n_images
 
     def _is_image(self, info: tarfile.TarInfo) -> bool:
@@ -93,27 +93,26 @@ class ShardReader:
         if info.isreg() and not info.issparse() and is_named_so:
             return True
         if not info.isdir():
-            # A link leads to another member or out of the archive; devices, which have no end, are rare enough to
-            # be counted with them.
+            # Links lead to other members or out of the archive; the rare devices are counted as links.
             self.skipped["other file" if info.isreg() and not is_named_so else "link"] += 1
         return False
 
     def notes(self, word: str, n_images: int) -> list[str]:
-        """Say what was found in the shards that a word names."""
+        """Return notes on the content of the shards that a word names."""
         skipped = [counted(n, kind) for kind, n in sorted(self.skipped.items(), reverse=True)]
         rest = f", {' and '.join(skipped)} skipped" if skipped else ""
         return [f"'{word}': {counted(n_images, 'image')} in {counted(self.n_shards, 'shard')}{rest}"]
 
 
 def _is_cut(path: str, end: int) -> bool:
-    """Tell whether something else than the end of an archive stands where its last header was read."""
+    """Tell whether a shard lacks the end-of-archive marker after its last header."""
     with open(path, "rb") as file:
         file.seek(end)
         return any(file.read(tarfile.BLOCKSIZE))
 
 
 def find_member(word: str, suffixes: frozenset[str]) -> ListedImage | None:
-    """Return the image of a shard that is called as in a result, `shard.tar/cat/1.jpg`; None if there is none."""
+    """Return the image in a shard by its name in results, `shard.tar/cat/1.jpg`; None if missing."""
     at = word.lower().find(SHARD_SUFFIX + "/")
     path = word[: at + len(SHARD_SUFFIX)]
     if at < 0 or not os.path.isfile(path):
@@ -122,18 +121,18 @@ def find_member(word: str, suffixes: frozenset[str]) -> ListedImage | None:
 
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff"})
-# Named, because Pillow also opens formats that start another program (EPS).
+# Listed, because Pillow also opens formats that start another program (EPS).
 IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _MOST_WALKED = 1000  # folders, for a hint
 
 
 @dataclass(frozen=True, slots=True)
 class FoundImages:
-    """The images that words name, in the order typed; sorted by the bytes of their names inside a folder or glob.
+    """The images that words name, in the order typed; sorted by name bytes inside a folder or glob.
 
     Attributes:
-        notes: what was skipped, and where it was looked.
-        warnings: of shards that end in the middle.
+        notes: skipped files and searched subfolders.
+        warnings: about truncated shards.
     """
 
     files: FileList
@@ -150,9 +149,8 @@ class _Messages:
 def find_images(typed: Iterable[str]) -> FoundImages:
     """Return the images that words name.
 
-    A folder is not searched further down, but for one without images of its own: it may be a data set, with a
-    folder for each class, or hold shards. A glob may say `**`. `@FILE` is a list, one
-    path a line, from the working folder.
+    Shards in a folder and its subfolders (one level) are searched only if it has no images of its own. A glob may
+    contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
     """
     messages = _Messages()
     return FoundImages(
@@ -161,7 +159,7 @@ def find_images(typed: Iterable[str]) -> FoundImages:
 
 
 def check_pictures(typed: Iterable[str]) -> None:
-    """Raise what `find_images` would of words that are wrong, without going through all that they name."""
+    """Raise the errors of `find_images` for invalid words, without listing all images."""
     for word in typed:
         next(_find(word, _Messages()), None)
 
@@ -171,7 +169,7 @@ def _find(word: str, messages: _Messages) -> Iterator[ListedImage]:
         yield _standard_input()
         return
     with _opened(word):
-        # Unlike Path's, these answer False for an empty name and for one that is too long.
+        # Unlike Path's, these return False for an empty or overlong name.
         if os.path.isdir(word):
             yield from _in_folder(word, messages)
         elif os.path.exists(word):
@@ -208,11 +206,11 @@ def _matching(word: str, messages: _Messages) -> Iterator[ListedImage]:
 
 
 def _in_folder(word: str, messages: _Messages) -> Iterator[ListedImage]:
-    """Give what is in a folder, or in its folders where it holds neither images nor shards of its own."""
+    """Yield the images of a folder, or of its subfolders if it has neither images nor shards."""
     folder = str(Path(word))
     files, folders = _inside(folder)
     if not any(map(_is_usable, files)):
-        below = [path for one in folders for path in _inside(one)[0]]
+        below = [path for subfolder in folders for path in _inside(subfolder)[0]]
         if any(map(_is_usable, below)):
             messages.notes.append(f"'{word}': the images in its {counted(len(folders), 'folder')}")
             files = below
@@ -221,7 +219,7 @@ def _in_folder(word: str, messages: _Messages) -> Iterator[ListedImage]:
 
 
 def _hint_inside(folder: str) -> str:
-    """Return what shows the images of a folder that are further down than it is searched, else what is in it."""
+    """Return a hint with a glob for deeper images in a folder, else one that lists its content."""
     for below, _, names in islice(os.walk(folder), _MOST_WALKED):
         if any(_is_picture(name) and os.path.isfile(os.path.join(below, name)) for name in names):
             return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes the images further down"
@@ -229,7 +227,7 @@ def _hint_inside(folder: str) -> str:
 
 
 def _inside(folder: str) -> tuple[list[str], list[str]]:
-    """Return the paths of the files in a folder, and of its folders that are not hidden."""
+    """Return the paths of the files and of the non-hidden subfolders in a folder."""
     files, folders = [], []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -242,7 +240,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
 
 
 def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages) -> Iterator[ListedImage]:
-    """Give the images among files, or where there are none those in the shards among them."""
+    """Yield the images among files; without any, those in shards among them."""
     files = sorted(paths, key=by_bytes)
     images = [path for path in files if _is_picture(path)]
     if images:
@@ -261,7 +259,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages)
 
 def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[ListedImage]:
     for path in shards:
-        refuse_packed(path)  # before any is read: half of the shards would be half of the data
+        refuse_packed(path)  # before reading any: skipping some shards would skip data
     reader, n_images = ShardReader(IMAGE_SUFFIXES), 0
     for path in shards:
         for file in reader.read(path):
@@ -277,7 +275,7 @@ def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[Li
 
 
 def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
-    """Give the files of a list in its order."""
+    """Yield the files of a list in order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
         raise CannotRunError(f"list of images '{path}' does not exist", hint)
@@ -289,7 +287,9 @@ def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
             if not name.strip():
                 continue
             n_files += 1
-            if os.path.isfile(name) and not _is_shard(name):  # of millions of lines only this is asked
+            if os.path.isfile(name) and not _is_shard(
+                name
+            ):  # the only check per line, as lists may have millions
                 yield ListedImage(name)
             else:
                 yield from _of_line(name, f"line {number} of '{path}'", messages)
@@ -309,12 +309,12 @@ def _of_line(name: str, where: str, messages: _Messages) -> Iterator[ListedImage
 
 
 def _is_picture(path: str) -> bool:
-    """Whether it has the name of an image."""
+    """Tell whether a file is named like an image."""
     return os.path.splitext(path)[1].lower() in IMAGE_SUFFIXES
 
 
 def _is_shard(path: str) -> bool:
-    """Whether it has the name of a shard, or of one that is compressed, which is refused."""
+    """Tell whether a file is named like a shard, compressed (refused later) or not."""
     return is_shard(path) or is_packed(path)
 
 
@@ -326,7 +326,7 @@ def _is_usable(path: str) -> bool:
 def _opened(word: str) -> Iterator[None]:
     try:
         yield
-    except OSError as error:  # a folder that may not be listed, a list or shard that may not be read
+    except OSError as error:  # an unreadable folder, list or shard
         folder = shlex.quote(str(Path(word).parent))
         raise CannotRunError(f"'{word}' cannot be opened: {error.strerror}", f"ls -ld {folder}") from error
 
@@ -339,7 +339,7 @@ def _standard_input() -> ListedImage:
 
 
 def _nearest_name(path: Path) -> str:
-    """Return "did you mean" and the paths beside this one that may be images, nearest first; empty for none."""
+    """Return "did you mean" and the nearest image paths in the same folder; empty if none."""
     if not path.parent.is_dir():
         return ""
     beside = (other.name for other in path.parent.iterdir() if other.is_dir() or _is_usable(other.name))

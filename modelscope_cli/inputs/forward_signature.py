@@ -1,4 +1,4 @@
-"""Read from its signature how a forward is called: in order, by name, or with one dict; targets for training."""
+"""How a forward is called, by its signature: positional, by name, or with one dict; targets for training."""
 
 import inspect
 import re
@@ -20,15 +20,13 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
 
 _VARIADIC = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-# What all models of transformers call them; they have a default even where no forward does without.
+# Names in all transformers models; they have defaults even where a forward requires them.
 _TEXT, _IMAGE = "input_ids", "pixel_values"
 Parameters = dict[str, Parameter]
 
 
 def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Arguments:
-    """Return named inputs as what the forward takes: keywords, or the dict itself as the only argument of one that
-    takes a single one of another name.
-    """
+    """Return named inputs as keywords, or as one dict for a forward with a single argument of another name."""
     values = dict(named)
     parameters = _parameters(module)
     if parameters is None:
@@ -42,20 +40,20 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
         near = nearest(strange, names, n=1)
         message = f"the forward of {type(module).__name__} has no argument '{strange}'"
         message += f" ({near})" if near else ""
-        meant = {near.removeprefix("did you mean "): values[strange]} if near else {}
-        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | meant))
+        renamed = {near.removeprefix("did you mean "): values[strange]} if near else {}
+        raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
     _refuse_missing(module, parameters, values, suggestion(module, specs=values))
     return values
 
 
 def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> None:
-    """Refuse arguments in order that cannot be meant for this forward, before it raises a TypeError of Python's.
+    """Refuse positional arguments that do not suit this forward, before it raises a TypeError.
 
     Args:
-        file: the image that they were made from, for the hint.
+        file: the image they were made from, for the hint.
     """
     parameters = _parameters(module)
-    # A hook that runs before may bring what is missing.
+    # A pre-forward hook may add missing arguments.
     if isinstance(args, dict) or parameters is None or module._forward_pre_hooks:
         return
     ordered = _ordered(parameters)
@@ -71,7 +69,7 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
 
 
 def needed_beside_an_image(module: nn.Module) -> list[str]:
-    """Return what a forward cannot do without that is not its first argument, or is text."""
+    """Return the required arguments of a forward other than the first, and text."""
     parameters = _parameters(module) or {}
     first = next(iter(_ordered(parameters)), None)
     return [first] if first == _TEXT else [name for name in _required(parameters) if name != first]
@@ -80,11 +78,11 @@ def needed_beside_an_image(module: nn.Module) -> list[str]:
 def suggestion(
     module: nn.Module | None, file: str | None = None, specs: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a line of `--input` that this forward takes.
+    """Return `--input` options that this forward takes.
 
     Args:
-        file: an image, for the first argument that is not text.
-        specs: what was given to a name, where it was typed.
+        file: an image, for the first non-text argument.
+        specs: the typed specs by name.
     """
     parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
@@ -92,8 +90,8 @@ def suggestion(
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
     words = []
     for name in names or [*parameters, "NAME"][:1]:
-        typed = (specs or {}).get(name)
-        spec = typed[0] if isinstance(typed, list) and typed else typed
+        value = (specs or {}).get(name)
+        spec = value[0] if isinstance(value, list) and value else value
         if not isinstance(spec, str):
             spec = "int64:1,16" if name in parameters and _is_text(parameters[name]) else file or shape
             file = None if spec == file else file
@@ -102,9 +100,9 @@ def suggestion(
 
 
 def _typed_shape(specs: Mapping[str, Any]) -> str | None:
-    """Return a shape that was given to another name, which what is missing may well have, too."""
-    typed = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
-    return next((one for one in typed if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
+    """Return a shape typed for another name, which may also suit the missing one."""
+    all_specs = [one for value in specs.values() for one in (value if isinstance(value, list) else [value])]
+    return next((one for one in all_specs if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
 
 
 def _refuse_missing(
@@ -117,7 +115,7 @@ def _refuse_missing(
 
 
 def _parameters(module: nn.Module | None) -> Parameters | None:
-    """Return the parameters of the forward; None where they cannot be known."""
+    """Return the parameters of the forward; None if unknown."""
     try:
         return None if module is None else dict(inspect.signature(module.forward).parameters)
     except (TypeError, ValueError):  # compiled or written in C
@@ -125,7 +123,7 @@ def _parameters(module: nn.Module | None) -> Parameters | None:
 
 
 def _ordered(parameters: Parameters) -> list[str]:
-    """Return the arguments that can be given in order."""
+    """Return the positional parameters."""
     return [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.KEYWORD_ONLY)]
 
 
@@ -134,7 +132,7 @@ def _required(parameters: Parameters) -> list[str]:
 
 
 def _known(parameters: Parameters) -> list[str] | None:
-    """Return every name that may be given; None where any may."""
+    """Return the accepted keyword names; None if any is accepted."""
     names = [n for n, p in parameters.items() if p.kind not in (*_VARIADIC, Parameter.POSITIONAL_ONLY)]
     for parameter in parameters.values():
         if parameter.kind is Parameter.VAR_KEYWORD:
@@ -146,7 +144,7 @@ def _known(parameters: Parameters) -> list[str] | None:
 
 
 def _takes_a_dict(parameters: Parameters, names: Iterable[str]) -> bool:
-    """Tell a forward that takes one argument, which is not called like any of the inputs and is not a tensor."""
+    """Tell whether a forward takes one argument, not a tensor, whose name is none of the inputs."""
     ordered = _ordered(parameters)
     only = [name for name in _required(parameters) if name in ordered] or ordered
     if len(only) != 1 or any(name in parameters for name in names):
@@ -169,10 +167,10 @@ IN_WORDS = "one object in every image, its box the middle half"
 
 
 def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1) -> Arguments:
-    """Return the arguments of a forward in train mode: for detection, the images and a synthetic target each.
+    """Return the arguments of a forward in train mode: for detection, with a synthetic target per image.
 
-    A target has one box over the middle half of each side, with `label`; the mask fills it, and the keypoints
-    lie on its diagonal, all visible. Other families need nothing more than in eval mode.
+    A target has one box over the middle half of each side with `label`, filled by its mask, with all keypoints
+    visible on its diagonal. Other families take the same arguments as in eval mode.
     """
     if family != "detection" or len(args) != 1:
         return args

@@ -45,7 +45,7 @@ from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, read_t
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
-_MOST_NAMED = 1000  # files, in the record and for the number of their frames
+_MOST_NAMED = 1000  # files in the record, and files checked for several frames
 
 
 def open_images(
@@ -55,10 +55,9 @@ def open_images(
     module: nn.Module | None,
     images: Sequence[ListedImage] = (),
 ) -> Inputs:
-    """Open image files, or `images`. Nothing is decoded beforehand but the first batch that has an image.
+    """Open image files, or `images`, decoding only the first batch that has an image.
 
-    A broken image is left out of its batch, and counted; it is an error where it is the only one or a frame of a
-    clip, or `is_strict` is asked for.
+    Broken images are left out and counted; they are errors with `is_strict`, in a clip, or if all are broken.
     """
     listed = FoundImages(FileList(images), [], []) if images else find_images(request.files)
     files = listed.files
@@ -76,15 +75,15 @@ def open_images(
         if not group:
             return Batch((), n_images=0, block=block, broken=decoded.broken)
         args = collate(target.family, [file.name for file in group], decoded.tensors)
-        seen = group[:1] if is_one_sample else group
+        sample = group[:1] if is_one_sample else group
         return Batch(
             target.place(args),
-            n_images=len(seen),
-            names=tuple(file.name for file in seen),
-            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(seen)])),
+            n_images=len(sample),
+            names=tuple(file.name for file in sample),
+            make_pictures=lambda: tuple(map(plan.picture, decoded.tensors[: len(sample)])),
             prepared=lambda plans: _prepared_again(group, target, plans),
             block=block,
-            numbers=decoded.numbers[: len(seen)],
+            numbers=decoded.numbers[: len(sample)],
             broken=decoded.broken,
         )
 
@@ -92,7 +91,7 @@ def open_images(
         for block, decoded in source.blocks(numbers):
             yield build(block, decoded)
 
-    # The first batch is made now, for its shape and so that bad images are told before the model runs.
+    # The first batch is made now for its shape, and to report bad images before the model runs.
     first = build(*source.find_first())
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
@@ -115,7 +114,7 @@ def open_images(
 def _prepared_again(
     group: Group, target: ModelSide, plans: Iterable[Preprocessing]
 ) -> Iterator[tuple[Any, ...]]:
-    """Yield the arguments that each plan makes of the same images, which are decoded once for all of them."""
+    """Yield the arguments under each preprocessing of the same images, decoded once."""
     images: dict[tuple[ListedImage, bool], Image.Image] = {}
     for plan in plans:
         tensors = []
@@ -128,12 +127,12 @@ def _prepared_again(
 
 
 def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
-    """Return what the model receives of every image, `(C, H, W)` float32 on the CPU; a repeated one once."""
+    """Return each distinct image as the model receives it, `(C, H, W)` float32 on the CPU."""
     return {file: plan.apply(decode(file, plan.mode), file.name) for file in dict.fromkeys(files)}
 
 
 def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
-    """Say how images are prepared, where the weights of torchvision do not go without saying."""
+    """Return notes on the preprocessing, unless it is that of torchvision's weights."""
     if transforms is None:
         return [f"images: {plan.brief}; this is the usual one, as the model states none (-v shows more)"]
     return (
@@ -144,8 +143,8 @@ def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
 
 
 def _several(files: Sequence[ListedImage]) -> list[str]:
-    """Say which files hold more than one image, an animation or pages, of which the first is taken."""
-    # An animated PNG is as rare among many as it would be slow to open them all beforehand.
+    """Return a note on files with several frames or pages, of which the first is used."""
+    # PNG files are not opened: animated ones are rare, and opening all would be slow.
     some = files[:_MOST_NAMED]
     may_be = [file for file in some if len(files) == 1 or Path(file.name).suffix.lower() in OF_SEVERAL]
     frames = {file.name: count for file in may_be if (count := count_frames(file)) > 1}
@@ -158,7 +157,7 @@ def _several(files: Sequence[ListedImage]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class _ImageFiles:
-    """The image files that one name is given."""
+    """The image files given to one name."""
 
     files: tuple[ListedImage, ...]
 
@@ -170,13 +169,13 @@ def open_named(
     transforms: Any | None,
     module: nn.Module | None,
 ) -> Inputs:
-    """Open named inputs as one forward, or with `--batch` as as many as their first dimension needs.
+    """Open named inputs as one forward, or with `--batch` as several along their first dimension.
 
     Args:
-        named: what each name is given: a spec as of `--input`, images, a tensor, or anything else, which goes to
-            the forward as it is. Several images are stacked.
+        named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value,
+            which is passed on unchanged.
     """
-    outlined = arrange_named(module, named)  # wrong names are told before anything is read
+    outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
     files = {name: value.files for name, value in read.items() if isinstance(value, _ImageFiles)}
     plan = plan_preprocessing(request, target.family, transforms, module) if files else None
@@ -192,12 +191,12 @@ def open_named(
         for number in range(request.repeat):
             whole = content.draw((request.seed + number) % 2**64, target.device)
             for cut in cuts:
-                part, shown = _cut(whole, cut), content.shown[cut]
+                part, shown_images = _cut(whole, cut), content.shown[cut]
                 yield Batch(
                     target.place(arrange_named(module, part)),
                     n_images=content.count(part),
-                    names=tuple(file.name for file, _ in shown),
-                    make_pictures=_pictures(plan, shown),
+                    names=tuple(file.name for file, _ in shown_images),
+                    make_pictures=_pictures(plan, shown_images),
                     numbers=tuple(range(len(content.shown))[cut]),
                 )
 
@@ -219,12 +218,12 @@ def open_named(
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
-    shown = FileList(file for file, _ in content.shown)
-    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown)
+    shown_files = FileList(file for file, _ in content.shown)
+    return Inputs(info, n_images, n_batches, batches, tuple(notes), preprocessing=plan, files=shown_files)
 
 
 def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.Module | None) -> None:
-    """Refuse what is given by position or as a shape beside named inputs."""
+    """Refuse files and shapes in addition to named inputs."""
     other = f"'{request.files[0]}'" if request.files else None
     if request.shapes:
         other = f"'--input-shape {request.shapes[0]}'"
@@ -240,11 +239,11 @@ def is_shape(name: str, value: Any) -> bool:
 
 
 class _Content:
-    """What every name is given.
+    """The value of every name.
 
     Attributes:
-        values: a `ShapeSpec` for noise, the stacked images, and otherwise the value itself.
-        shown: the images of the first name that has any, and what the model receives of each.
+        values: a `ShapeSpec` for noise, stacked images, or the value itself.
+        shown: the images of the first name that has any, with their prepared tensors.
     """
 
     def __init__(self, read: Mapping[str, Any], target: ModelSide, n_codes: int) -> None:
@@ -257,11 +256,11 @@ class _Content:
 
     @property
     def is_picture(self) -> bool:
-        """Whether noise is to be as images are, in 0..1."""
+        """Whether noise is drawn like images, in 0..1."""
         return self.target.family == "detection"
 
     def take_pictures(self, name: str, files: Group, plan: Preprocessing | None) -> None:
-        """Prepare the images of one name and stack them as the model's family has them."""
+        """Prepare the images of one name and stack them as the model's family requires."""
         assert plan is not None  # there are images
         family = self.target.family
         group = files
@@ -270,18 +269,18 @@ class _Content:
             group = groups[0]
             self.notes += notes
         prepared = prepare(plan, group)
-        stacking = "custom" if family == "optical_flow" else family  # which has one frame a name
+        stacking = "custom" if family == "optical_flow" else family  # which takes one frame per name
         (self.values[name],) = collate(stacking, [f.name for f in group], [prepared[f] for f in group])
         if self._counted is None:
             self._counted = name
             self.shown = [(file, prepared[file]) for file in (group[:1] if family == "video" else group)]
 
     def count(self, values: Mapping[str, Any]) -> int:
-        """Return how many images there are among drawn values; without any, see `count_images`."""
+        """Return the number of images among drawn values; without any, see `count_images`."""
         return count_images(dict(values)) if self._counted is None else len(values[self._counted])
 
     def cuts(self, outline: Mapping[str, Any], batch: int | None) -> list[slice]:
-        """Return which images go into each forward."""
+        """Return the slice of images for each forward."""
         if not tensors_in(outline):
             raise UsageError("no tensor is among the named inputs", "give {'name of the argument': tensor}")
         n_images = self.count(outline)
@@ -295,22 +294,22 @@ class _Content:
         return [slice(start, start + batch) for start in range(0, n_images, batch)]
 
     def draw(self, seed: int, device: torch.device) -> dict[str, Any]:
-        """Return all values under their names; noise of this seed on `device`, and tensors nobody else holds."""
+        """Return all values by name: noise of this seed on `device`, and copies of tensors."""
         specs = {name: value for name, value in self.values.items() if isinstance(value, ShapeSpec)}
         noise = make_noise(
             list(specs.values()), seed, self.target.dtype, device, self.n_codes, self.is_picture
         )
         drawn = dict(zip(specs, noise, strict=True))
-        # A model may write into its input; the next time round it must be the same.
+        # A model may write into its input, which must be the same in the next pass.
         return {name: drawn[name] if name in drawn else cloned(value) for name, value in self.values.items()}
 
 
-def _files(read: Any, given: Any) -> list[str]:
-    """Return the files that were read for one name."""
+def _files(read: Any, specs_given: Any) -> list[str]:
+    """Return the files read for one name."""
     if isinstance(read, _ImageFiles):
         return [file.name for file in read.files]
-    specs = given if isinstance(given, list) else [given]
-    return [fspath(one) for one in specs if isinstance(read, Tensor) and isinstance(one, str | PathLike)]
+    specs = specs_given if isinstance(specs_given, list) else [specs_given]
+    return [fspath(spec) for spec in specs if isinstance(read, Tensor) and isinstance(spec, str | PathLike)]
 
 
 def _words(value: Any, content: _Content) -> str:
@@ -325,12 +324,12 @@ def _words(value: Any, content: _Content) -> str:
 def _read(name: str, value: Any) -> Any:
     """Return a `ShapeSpec`, images, or the value for the forward."""
     several = list(value) if isinstance(value, list | tuple) else [value]
-    if several and all(isinstance(one, Image.Image) for one in several):
+    if several and all(isinstance(item, Image.Image) for item in several):
         return _ImageFiles(
             tuple(ListedImage(f"{name} {n}", image=image) for n, image in enumerate(several, 1))
         )
-    if several and all(isinstance(one, str | PathLike) for one in several):
-        return _read_specs(name, [fspath(one) for one in several])
+    if several and all(isinstance(item, str | PathLike) for item in several):
+        return _read_specs(name, [fspath(item) for item in several])
     return torch.as_tensor(value) if is_array(value) else value
 
 

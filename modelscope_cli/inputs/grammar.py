@@ -1,4 +1,4 @@
-"""The small languages of the input options: shapes, sizes and channel values. Pure, standard library only."""
+"""Parse the input options: shapes, sizes and channel values. Standard library only."""
 
 import math
 import os
@@ -14,21 +14,21 @@ from modelscope_cli.records.run import Shape
 FLOATS = ("float64", "float32", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int16", "int8", "uint8", "bool")
 MAX_ELEMENTS = 2**33
-# A float32 RGB image of this many pixels is 200 MB; nothing a model takes is larger.
+# A float32 RGB image of this many pixels takes 200 MB; no model takes larger ones.
 MAX_IMAGE_PIXELS = 2**24
 _SHAPE_HINT = "--input-shape 1,3,224,224"
 
 
 @dataclass(frozen=True, slots=True)
 class ShapeSpec:
-    """One parsed `--input-shape`. `dtype` is None where none was typed."""
+    """One parsed `--input-shape`; `dtype` is None if not typed."""
 
     shape: Shape
     dtype: str | None = None
 
     @property
     def is_integer(self) -> bool:
-        """Whether noise of it is integers."""
+        """Whether its noise is integers."""
         return self.dtype in INTEGERS
 
 
@@ -36,23 +36,23 @@ def parse_shape(text: str, option: str = "--input-shape ", hint: str = _SHAPE_HI
     """Read `[dtype:]N,C,H,W`, or `1x3x224x224` and `(1, 3, 224, 224)` as tables and Python write it.
 
     Args:
-        option: what stands before it on the command line, for messages.
+        option: the option it follows, for messages.
     """
-    typed = f"{option}{text}"
+    option_typed = f"{option}{text}"
     prefix, colon, sizes = text.rpartition(":")
     dtype = prefix.strip() if colon else None
     if dtype is not None and dtype not in FLOATS + INTEGERS:
         near = nearest(dtype, FLOATS + INTEGERS) or "try float32, int64, bool"
-        raise UsageError(f"'{prefix}' in '{typed}' is not a dtype", near)
+        raise UsageError(f"'{prefix}' in '{option_typed}' is not a dtype", near)
     parts = sizes.strip("()[] ").split("," if "," in sizes else "x")
-    shape = tuple(_whole_number(part, typed, hint) for part in parts)
+    shape = tuple(_whole_number(part, option_typed, hint) for part in parts)
     if math.prod(shape) > MAX_ELEMENTS:
-        raise UsageError(f"'{typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
+        raise UsageError(f"'{option_typed}' asks for more than {MAX_ELEMENTS:,} elements", hint)
     return ShapeSpec(shape, dtype)
 
 
 def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
-    """Read every `NAME=SPEC`; a name that is given several times has several specs, in order."""
+    """Parse every `NAME=SPEC`; repeated names collect their specs in order."""
     named: dict[str, list[str]] = {}
     for text in typed:
         name, _, spec = (part.strip() for part in text.partition("="))
@@ -71,13 +71,13 @@ def parse_named(typed: Iterable[str]) -> dict[str, list[str]]:
 
 
 def files_of(typed: Iterable[str]) -> list[str]:
-    """Return the files that `NAME=SPEC` speak of."""
+    """Return the files in `NAME=SPEC` values."""
     named = parse_named(typed)
     return [spec for name, specs in named.items() for spec in specs if shape_in(name, spec) is None]
 
 
 def shape_in(name: str, spec: str) -> ShapeSpec | None:
-    """Return the shape that a spec of `--input` asks for; None where it names a file."""
+    """Return the shape in a spec of `--input`; None if it names a file."""
     is_shape = re.fullmatch(r"(\w+:)?[\d\s]+(,[\d\s]*)*", spec) is not None
     is_nearly = not os.path.exists(spec) and re.fullmatch(r"(\w*:)?[\w\s-]+(,[\w\s-]*)+", spec) is not None
     if not is_shape and not is_nearly:
@@ -97,7 +97,7 @@ def parse_size(text: str) -> tuple[int, ...]:
 
 
 def parse_channels(option: str, text: str, n_channels: int) -> list[float]:
-    """Read one number for all channels or one number for each."""
+    """Read one number for all channels or one per channel."""
     hint = f"{option} 0.5 or {option} {','.join(['0.5'] * n_channels)}"
     values = []
     for part in text.split(","):
@@ -120,14 +120,14 @@ def parse_channels(option: str, text: str, n_channels: int) -> list[float]:
 
 
 def by(shape: Shape | list[int]) -> str:
-    """Write a shape as people read it: `1 x 3 x 224 x 224`."""
+    """Format a shape: `1 x 3 x 224 x 224`."""
     return " x ".join(map(str, shape))
 
 
-def _whole_number(part: str, typed: str, hint: str) -> int:
+def _whole_number(part: str, option_typed: str, hint: str) -> int:
     digits = part.strip()
     if not (digits.isascii() and digits.isdecimal()) or not digits.strip("0"):
-        raise UsageError(f"'{part}' in '{typed}' is not a whole number above 0", hint)
+        raise UsageError(f"'{part}' in '{option_typed}' is not a whole number above 0", hint)
     if len(digits) > 18:
-        raise UsageError(f"'{part}' in '{typed}' is too large", hint)
+        raise UsageError(f"'{part}' in '{option_typed}' is too large", hint)
     return int(digits)

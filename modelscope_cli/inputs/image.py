@@ -1,4 +1,4 @@
-"""Decode an image with Pillow, strictly: whole and within its size limit, or an error; count the unreadable."""
+"""Decode images with Pillow, refusing truncated and oversized ones; count the unreadable."""
 
 import heapq
 import io
@@ -31,10 +31,10 @@ _MOST_SHOWN = 3  # of each kind on one line
 
 
 class UnreadableImageError(CannotRunError):
-    """An image that cannot be decoded. Exit code 4 where it has to be.
+    """An image that cannot be decoded. Exit code 4 if it is required.
 
     Attributes:
-        kind: one of the words above.
+        kind: one of the kinds above.
     """
 
     def __init__(self, kind: str, message: str, hint: str) -> None:
@@ -52,31 +52,31 @@ class UnreadableImage:
 
 
 class UnreadableImages:
-    """Counts broken images once, however often and in whatever order their blocks are gone through."""
+    """Counts each broken image once, over any number of passes in any order."""
 
     def __init__(self) -> None:
-        self._seen = bytearray()  # a bit a block
+        self._seen = bytearray()  # one bit per block
         self._counts: dict[str, int] = {}
-        self._first: dict[str, list[tuple[int, str]]] = {}  # heaps, the last of the first on top
+        self._first: dict[str, list[tuple[int, str]]] = {}  # max-heaps of the lowest numbers
 
     def __len__(self) -> int:
         return sum(self._counts.values())
 
     def take(self, block: int, broken: Iterable[UnreadableImage]) -> None:
-        """Count those of a block, unless they were counted before."""
+        """Count the broken images of a block, unless it was counted before."""
         at, bit = divmod(block, 8)
         self._seen.extend(bytes(max(0, at + 1 - len(self._seen))))
         if self._seen[at] >> bit & 1:
             return
         self._seen[at] |= 1 << bit
-        for one in broken:
-            self._counts[one.kind] = self._counts.get(one.kind, 0) + 1
-            heap = self._first.setdefault(one.kind, [])
+        for image in broken:
+            self._counts[image.kind] = self._counts.get(image.kind, 0) + 1
+            heap = self._first.setdefault(image.kind, [])
             push = heapq.heappush if len(heap) < _MOST_NAMED else heapq.heappushpop
-            push(heap, (-one.number, one.name))
+            push(heap, (-image.number, image.name))
 
     def kinds(self) -> tuple[BrokenKind, ...]:
-        """Return every kind there is, the commonest first."""
+        """Return every kind with its count, the most frequent first."""
         kinds = sorted(self._counts, key=lambda kind: (-self._counts[kind], kind))
         return tuple(
             BrokenKind(
@@ -86,7 +86,7 @@ class UnreadableImages:
         )
 
     def warnings(self, n_listed: int) -> tuple[Notice, ...]:
-        """Say how many of the images that were listed could not be read; nothing where all could."""
+        """Return a warning with the number of unreadable images; empty if none."""
         if not self._counts:
             return ()
         message = f"{len(self):,} of {counted(n_listed, 'image')} could not be read: {in_words(self.kinds())}"
@@ -95,30 +95,29 @@ class UnreadableImages:
 
 def in_words(kinds: Iterable[BrokenKind]) -> str:
     """Return the counts with the first names: `2 truncated ('a.jpg', 'b.jpg'), 1 empty ('c.jpg')`."""
-    return ", ".join(f"{one.count:,} {one.kind} ({_named(one)})" for one in kinds)
+    return ", ".join(f"{kind.count:,} {kind.kind} ({_named(kind)})" for kind in kinds)
 
 
 def _named(kind: BrokenKind) -> str:
-    shown = [f"'{name}'" for name in kind.names[:_MOST_SHOWN]]
-    return some([*shown, *[""] * (kind.count - len(shown))], _MOST_SHOWN)
+    names = [f"'{name}'" for name in kind.names[:_MOST_SHOWN]]
+    return some([*names, *[""] * (kind.count - len(names))], _MOST_SHOWN)
 
 
 Mode = str  # "RGB" or "L"
 _TO_CONVERT = frozenset({".avif", ".dng", ".heic", ".heif", ".jp2", ".jxl", ".pdf", ".psd", ".svg"})
 _ORIENTATION = 0x0112  # the EXIF tag: 1 is upright
-_MOST_BYTES = 2**30  # of a member of a shard, which is read whole
-# What Pillow says of files that end too early.
+_MOST_BYTES = 2**30  # maximum size of a shard member, which is read into memory
+# Pillow's messages for truncated files.
 _CUT = ("truncated", "unexpected end", "buffer overrun", "broken data stream", "not enough image data")
 OF_SEVERAL = (".gif", ".webp", ".tif", ".tiff")  # which may be animations, or have pages
-# What Pillow logs as an error it also raises, and a person should read it once.
+# Errors that Pillow logs are also raised, and should be shown once.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
 
 
 def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Image:
-    """Return the first frame of an image as 8-bit `RGB` or `L`, turned the way its EXIF data says.
+    """Return the first frame of an image as 8-bit `RGB` or `L`, turned by its EXIF orientation if `is_turned`.
 
-    Without `is_turned` it stays as it is stored. Transparency is laid over white; 16-bit gray is divided by 257, so
-    that white stays white.
+    Transparency is composited on white; 16-bit gray is divided by 257, so that white stays white.
     """
     try:
         if file.content is None and file.member is None:
@@ -132,16 +131,16 @@ def decode(file: ListedImage, mode: Mode, *, is_turned: bool = True) -> Image.Im
             return _to_mode(image, mode)
     except UnreadableImageError:
         raise
-    # Pillow's decoders raise whatever the damage trips: OSError, SyntaxError, struct.error, IndexError ...
+    # Pillow's decoders raise OSError, SyntaxError, struct.error, IndexError ... for damaged files.
     except Exception as error:
         raise _broken(file, error) from error
 
 
 def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[int, int]]:
-    """Return an image in 8-bit gray, its short side this long if it was longer, and its own width and height.
+    """Return an image in 8-bit gray with its short side at most this long, and its original width and height.
 
-    A JPEG is decoded at a half, a quarter or an eighth of its size where that is enough; of other formats nothing
-    is saved. All of the file is read, so what `decode` refuses is refused. Only inside `strict_pillow`.
+    A JPEG is decoded at a half, a quarter or an eighth of its size if that is enough. The whole file is read, so
+    files that `decode` refuses are refused. Only inside `strict_pillow`.
     """
     try:
         with Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
@@ -163,7 +162,7 @@ def decode_gray(file: ListedImage, short_side: int) -> tuple[Image.Image, tuple[
 
 
 def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
-    """Say why an image cannot be decoded, and of which kind that is."""
+    """Return the error with the reason why an image cannot be decoded, and its kind."""
     look = f"file {shlex.quote(file.name)}"
     if isinstance(error, Image.DecompressionBombError | Image.DecompressionBombWarning):
         size = str(error).partition(",")[0].partition("(")[2]
@@ -179,8 +178,8 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
         if path.suffix.lower() in _TO_CONVERT:
             look = f"magick {shlex.quote(file.name)} {shlex.quote(str(path.with_suffix('.png')))}"
         is_named_so = path.suffix.lower() in IMAGE_SUFFIXES
-        what = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
-        return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {what}", look)
+        problem = f"is not an image ({', '.join(IMAGE_FORMATS)})" + ", despite its name" * is_named_so
+        return UnreadableImageError(NOT_AN_IMAGE, f"'{file.name}' {problem}", look)
     if isinstance(error, PermissionError):
         hint = f"ls -l {shlex.quote(file.member.shard if file.member else file.name)}"
         return UnreadableImageError(UNREADABLE, f"'{file.name}' may not be read", hint)
@@ -191,7 +190,7 @@ def _broken(file: ListedImage, error: Exception) -> UnreadableImageError:
 
 
 def _kind_of(error: Exception) -> str:
-    """Tell the kind from the error of a decoder, of which there are classes for hardly any damage."""
+    """Return the kind of damage by a decoder's error message, as few have classes of their own."""
     if isinstance(error, _NoWhiteError):
         return OF_32_BITS
     is_cut = isinstance(error, EOFError) or any(word in str(error).lower() for word in _CUT)
@@ -199,9 +198,7 @@ def _kind_of(error: Exception) -> str:
 
 
 def decode_mask(path: Path) -> Tensor:
-    """Return the class of every pixel of a mask, `(H, W)` int64: its values as they are stored, where it has a
-    palette the indices.
-    """
+    """Return the class of every pixel of a mask, `(H, W)` int64: stored values, or palette indices."""
     file = ListedImage(str(path))
     if not path.exists():
         raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
@@ -209,7 +206,7 @@ def decode_mask(path: Path) -> Tensor:
     try:
         with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             mode, stored = image.mode, torch.from_numpy(np.array(image))
-    except Exception as error:  # whatever the damage trips, see `decode`
+    except Exception as error:  # see `decode`
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise CannotRunError(
             f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
@@ -223,7 +220,7 @@ def decode_mask(path: Path) -> Tensor:
 
 
 def count_frames(file: ListedImage) -> int:
-    """Return how many images a file holds, an animation or pages; 1 where `decode` will refuse it."""
+    """Return the number of frames or pages in a file; 1 if `decode` will refuse it."""
     try:
         with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             return getattr(image, "n_frames", 1)
@@ -232,7 +229,7 @@ def count_frames(file: ListedImage) -> int:
 
 
 def is_stored_turned(file: ListedImage) -> bool:
-    """Tell whether the EXIF data of an image says that it is to be turned or mirrored; only a header is read."""
+    """Tell whether an image's EXIF orientation turns or mirrors it, reading only the header."""
     if file.image is not None:
         return file.image.getexif().get(_ORIENTATION, 1) != 1
     with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:  # of PNG it reads more
@@ -240,7 +237,7 @@ def is_stored_turned(file: ListedImage) -> bool:
 
 
 def upright_size(file: ListedImage) -> tuple[int, int]:
-    """Return width and height of an image that was decoded before, as it is turned by `decode`."""
+    """Return width and height of a decodable image after its EXIF rotation."""
     with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
         width, height = image.size
         is_on_its_side = image.getexif().get(_ORIENTATION, 1) >= 5
@@ -268,14 +265,14 @@ def _highest(image: Image.Image) -> float:
 
 
 class _NoWhiteError(ValueError):
-    """Pixels of which nobody says how bright they are."""
+    """Pixel values without a defined white."""
 
 
 @contextmanager
 def strict_pillow() -> Iterator[None]:
-    """Let Pillow refuse what is cut short or enormous; for the whole process, so threads are started inside."""
+    """Make Pillow refuse truncated and oversized images in the whole process; start threads inside."""
     was_lenient = ImageFile.LOAD_TRUNCATED_IMAGES
-    # A user's model file may have switched it on; an image half gray is worse than an error.
+    # A user's model file may have enabled it; a half-gray image is worse than an error.
     ImageFile.LOAD_TRUNCATED_IMAGES = False
     try:
         with warnings.catch_warnings():
@@ -287,7 +284,7 @@ def strict_pillow() -> Iterator[None]:
 
 
 def _stream(file: ListedImage) -> Path | io.BytesIO:
-    """Return what Pillow opens."""
+    """Return the path or stream to open."""
     if file.member is not None and file.member.size > _MOST_BYTES:
         size = f"{file.member.size / 2**30:.1f} GiB"
         raise UnreadableImageError(

@@ -1,4 +1,4 @@
-"""Keep the list of image files, however long, in one piece of memory that processes share."""
+"""Keep the list of image files, of any length, in memory shared by processes."""
 
 import hashlib
 import mmap
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """Where the bytes of an image lie in a shard: a file of the archive `shard`, `size` bytes from `start`."""
+    """Position of an image in a shard: `size` bytes from `start` in the archive `shard`."""
 
     shard: str
     start: int
@@ -26,10 +26,10 @@ class ListedImage:
     """An image to be decoded.
 
     Attributes:
-        name: its path; of a member of a shard the path of the shard and its own, `shard.tar/cat/1.jpg`.
+        name: its path; for a shard member with the shard's path, `shard.tar/cat/1.jpg`.
         content: the bytes of standard input, which can be read only once.
-        image: one that a caller in Python had decoded already.
-        member: where it lies in a shard; None for a file of its own.
+        image: an image decoded by the Python caller.
+        member: position in a shard; None for a separate file.
     """
 
     name: str
@@ -38,7 +38,7 @@ class ListedImage:
     member: Member | None = None
 
     def read(self) -> bytes | None:
-        """Return its bytes where they are no file of their own; None where they are."""
+        """Return its bytes; None for a separate file."""
         if self.member is None:
             return self.content
         with open(self.member.shard, "rb") as shard:
@@ -46,7 +46,7 @@ class ListedImage:
             return shard.read(self.member.size)
 
     def count_bytes(self) -> int:
-        """Return its size; 0 of a decoded image, and of a file that has gone."""
+        """Return its size; 0 for a decoded image or a missing file."""
         if self.member is not None:
             return self.member.size
         if self.content is not None or self.image is not None:
@@ -58,16 +58,16 @@ class ListedImage:
 
 
 class FileList(Sequence[ListedImage]):
-    """Image files by number, made when asked for: of each only the bytes of its name are kept.
+    """Image files by number, created on demand from their names.
 
-    The names are one piece of anonymous shared memory, and where each ends another, so that a process that is
-    forked off shares them: a list of Python strings would be copied page by page as their references are counted.
+    Names and their end positions are in anonymous shared memory, which forked processes share: the pages of a list
+    of Python strings would be copied as reference counts change.
     """
 
     def __init__(self, files: Iterable[ListedImage]) -> None:
         names, ends, places = bytearray(), array("q"), array("q")
         self._shards: list[str] = []
-        self._given: dict[int, ListedImage] = {}  # what is no file that could be opened again
+        self._given: dict[int, ListedImage] = {}  # inputs other than files that can be reopened
         numbers: dict[str, int] = {}
         for n, file in enumerate(files):
             if file.content is not None or file.image is not None:
@@ -105,11 +105,11 @@ class FileList(Sequence[ListedImage]):
 
     @property
     def has_given(self) -> bool:
-        """Whether some are not files: standard input, or images that a caller had decoded."""
+        """Whether some are not files: standard input or decoded images."""
         return bool(self._given)
 
     def sha256(self) -> str:
-        """Return one hash of the names and sizes of all files, in their order; computed once."""
+        """Return a hash of the names and sizes of all files in order; computed once."""
         if self._sha256 is None:
             digest = hashlib.sha256()
             for n, file in enumerate(self):
@@ -128,7 +128,7 @@ class FileList(Sequence[ListedImage]):
 
 
 class FileGroups(Sequence[Sequence[ListedImage]]):
-    """Fixed groups of files: group `b` is the files `b * size` to `(b + 1) * size - 1`."""
+    """Fixed groups of files: group `b` has the files `b * size` to `(b + 1) * size - 1`."""
 
     def __init__(self, files: Sequence[ListedImage], size: int) -> None:
         self._files, self.size = files, size
@@ -148,7 +148,7 @@ class FileGroups(Sequence[Sequence[ListedImage]]):
 
 
 def _shared(content: memoryview) -> memoryview:
-    """Copy into memory that stays one with those who are forked off, and that nobody has to clean up."""
+    """Copy into anonymous memory shared with forked processes, which needs no clean-up."""
     memory = memoryview(mmap.mmap(-1, max(len(content), 1)))[: len(content)]
     memory[:] = content
     return memory

@@ -1,6 +1,6 @@
-"""Read what a module states about itself: input size, preprocessing, classes; else the usual input size.
+"""Read a module's configuration: input size, preprocessing, classes; else the usual input size.
 
-timm leaves a `pretrained_cfg` on its models, transformers a `config`; it is read whoever made the module.
+timm's models have a `pretrained_cfg`, transformers' a `config`; any module with one of these is read.
 """
 
 import inspect
@@ -19,12 +19,12 @@ from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of,
 from modelscope_cli.records.run import Shape
 
 _TEXT_LENGTH = 16
-# Where a config of several parts has the one for images.
+# Parts of a composite config that describe images.
 _IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
 
 
 def configured_shape(module: nn.Module | None) -> Shape | None:
-    """Return the shape of one input without its batch; None where the module says nothing.
+    """Return the shape of one input without the batch dimension; None if not configured.
 
     `(C, H, W)`; `(T, C, H, W)` for the video models of transformers.
     """
@@ -33,7 +33,7 @@ def configured_shape(module: nn.Module | None) -> Shape | None:
 
 
 def configured_text_length(module: nn.Module | None) -> int | None:
-    """Return how many tokens of text a model of transformers is tried with that cannot do with an image alone."""
+    """Return the number of text tokens to try a transformers model with that needs text as well as an image."""
     config = _config(module)
     if config is None:
         return None
@@ -49,7 +49,7 @@ def configured_text_length(module: nn.Module | None) -> int | None:
 
 
 def configured_preset(module: nn.Module | None) -> Preset | None:
-    """Return how images are prepared for the module; None where it does not say, or not in words known here."""
+    """Return the configured preprocessing; None if there is none or it is not understood."""
     if module is not None and _config(module) is not None:
         return processor_preset(module)
     cfg = _cfg(module)
@@ -61,12 +61,12 @@ def configured_preset(module: nn.Module | None) -> Preset | None:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredOutputs:
-    """What a module says of its output.
+    """The configured output of a module.
 
     Attributes:
-        n_classes: None where it does not say.
-        has_several_labels: each class is decided on its own.
-        has_no_classes: it has no head: what it returns are features.
+        n_classes: None if not configured.
+        has_several_labels: multi-label: each class is decided independently.
+        has_no_classes: it has no head and returns features.
     """
 
     n_classes: int | None = None
@@ -75,7 +75,7 @@ class ConfiguredOutputs:
 
 
 def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
-    """Return what a module says of its output; nothing where nobody knows."""
+    """Return the configured output of a module; the defaults if not configured."""
     config = _config(module)
     if config is not None:
         is_several = getattr(config, "problem_type", None) == "multi_label_classification"
@@ -87,21 +87,21 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
 
 
 def check_image_processor(module: nn.Module | None) -> None:
-    """Refuse to prepare images where the module says how in words that cannot be understood."""
+    """Refuse to prepare images if the configured image processor cannot be used."""
     if module is not None and _config(module) is not None:
         check_processor(module)
 
 
 def is_published(module: nn.Module) -> bool:
-    """Tell whether what a module says of its preparation is of published weights: it says where they are."""
+    """Tell whether the configured preprocessing belongs to published weights, by their location in it."""
     cfg = _cfg(module) or {}
     return any(cfg.get(key) for key in ("url", "hf_hub_id", "file"))
 
 
 def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
-    """Return the names of the classes in order; None where nobody knows.
+    """Return the class names in order; None if unknown.
 
-    timm writes none into its models: for its own, the names are those of the ImageNet with as many classes.
+    timm's models have none: they get the names of the ImageNet version with as many classes.
     """
     cfg = _cfg(module)
     if cfg is None:
@@ -118,7 +118,7 @@ def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
 
 
 def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
-    """Return the `pretrained_cfg` of a module, with the size and channels it was built for."""
+    """Return the `pretrained_cfg` of a module, with its actual size and channels."""
     for name in ("pretrained_cfg", "default_cfg"):
         cfg: Any = getattr(module, name, None)
         cfg = cfg.to_dict() if hasattr(cfg, "to_dict") else cfg
@@ -128,7 +128,7 @@ def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
 
 
 def _config(module: nn.Module | None) -> Any:
-    """Return the `config` of a model of transformers, which need not be imported to know that it is not one."""
+    """Return the `config` of a transformers model, without importing the library; None for others."""
     transformers = sys.modules.get("transformers")
     is_theirs = transformers is not None and isinstance(module, transformers.PreTrainedModel)
     return module.config if is_theirs else None  # type: ignore[union-attr]
@@ -148,24 +148,24 @@ def _shape_in(config: Any) -> Shape | None:
 def _labels_in(config: Any) -> tuple[str, ...] | None:
     labels = getattr(config, "id2label", None) or {}
     names = tuple(str(labels.get(index)) for index in range(len(labels)))
-    # What transformers makes up where nobody named the classes.
+    # Placeholders that transformers uses for unnamed classes.
     is_made_up = all(name == f"LABEL_{index}" for index, name in enumerate(names))
     return None if is_made_up or set(labels) != set(range(len(labels))) else names
 
 
 def _built_for(module: nn.Module | None, size: Any) -> tuple[int, ...]:
-    """Return the channels and size of an input: the cfg's own, unless the model was asked for others."""
-    asked = getattr(module, "_model_args", None) or {}
-    side = asked.get("img_size")
+    """Return the channels and size of an input: the cfg's, unless the model was built for others."""
+    model_args = getattr(module, "_model_args", None) or {}
+    side = model_args.get("img_size")
     height, width = size[1:] if side is None else (side, side) if isinstance(side, int) else side
-    return asked.get("in_chans") or size[0], height, width
+    return model_args.get("in_chans") or size[0], height, width
 
 
 def _is_size(size: Any) -> bool:
     return isinstance(size, tuple | list) and len(size) == 3 and all(isinstance(side, int) for side in size)
 
 
-# Every published figure of torchvision's video and flow models was computed at these.
+# torchvision's published figures for video and flow models use these.
 CLIP_FRAMES = 16
 _FLOW_SIZE = (512, 512)
 
@@ -178,8 +178,8 @@ def natural_shapes(
     """Return the shape of each input of `family`; for detection, of each image in the list.
 
     `(N, 3, H, W)` for images, `(N, 3, T, H, W)` for video, two `(N, 3, H, W)` for optical flow, `batch`
-    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. What the
-    module itself says goes before all that.
+    times `(3, H, W)` for detection, `(N, features)` for a custom model that starts with a linear layer. The
+    module's own configuration takes precedence.
     """
     stated = configured_shape(module)
     if stated is not None:
@@ -202,10 +202,10 @@ def natural_shapes(
 
 
 def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
-    """Return how many channels an image needs to have to get through the first layer of a model.
+    """Return the number of image channels that the first layer of a model takes.
 
-    Those of its first convolution, unless something in front of it makes them out of three or one, such as a
-    space-to-depth stem or a conversion to gray; three where the model takes both.
+    Those of its first convolution, unless a preceding operation makes them from three or one, such as a
+    space-to-depth stem or a conversion to gray; three if the model takes both.
     """
     first = first_layer(module)
     if first is None or isinstance(first, nn.Linear):
@@ -216,7 +216,7 @@ def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:
 
 
 def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
-    """Tell whether an input of this shape gets through the first layer."""
+    """Tell whether the first layer accepts an input of this shape."""
     if module is None:
         return False
     names = {id(layer): name for name, layer in module.named_modules()}
@@ -225,7 +225,7 @@ def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
 
 
 def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
-    """Return the inputs of a model of transformers for text and images, which it takes by name; None for others."""
+    """Return the named inputs of a transformers model for text and images; None for others."""
     shape, length = configured_shape(module), configured_text_length(module)
     if shape is None or length is None:
         return None
@@ -233,10 +233,10 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
 
 
 def first_layer(module: nn.Module | None) -> nn.Conv2d | nn.Conv3d | nn.Linear | None:
-    """Return the first registered layer, if it fixes how many channels or features go in."""
+    """Return the first registered layer, if it fixes the number of input channels or features."""
     layers = module.modules() if module is not None else ()
     first = next((layer for layer in layers if isinstance(layer, nn.Conv2d | nn.Conv3d | nn.Linear)), None)
-    # A lazy layer takes what comes.
+    # A lazy layer takes any number.
     return None if isinstance(first, LazyModuleMixin) else first
 
 

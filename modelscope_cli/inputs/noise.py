@@ -1,4 +1,4 @@
-"""Draw seeded noise where there is no image."""
+"""Draw seeded noise as input."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,23 +22,23 @@ def make_noise(
     n_codes: int,
     is_picture: bool,
 ) -> list[Tensor]:
-    """Return one tensor a spec, the same on every device.
+    """Return one tensor per spec, the same on every device.
 
     Floats are standard normal (uniform in 0..1 where `is_picture`), integers uniform in 0..`n_codes` - 1.
-    The global random state is left alone.
+    The global random state is not used.
     """
     generator = torch.Generator().manual_seed(seed)
     return [_one(spec, generator, dtype, device, n_codes, is_picture) for spec in specs]
 
 
 def count_codes(module: nn.Module | None) -> int:
-    """Return how many integers every embedding of `module` can look up; 2 where it has none."""
+    """Return the size of the smallest embedding of `module`; 2 if it has none."""
     layers = module.modules() if module is not None else ()
     return min((layer.num_embeddings for layer in layers if isinstance(layer, nn.Embedding)), default=2)
 
 
 def count_values(spec: ShapeSpec, n_codes: int) -> int:
-    """Return how many different integers, from 0 on, the noise of an integer `spec` may hold."""
+    """Return the exclusive upper bound of the noise of an integer `spec`."""
     return min(n_codes, 2 if spec.dtype == "bool" else torch.iinfo(_dtype(spec)).max + 1)
 
 
@@ -74,7 +74,7 @@ def _dtype(spec: ShapeSpec) -> torch.dtype:
 def open_noise(
     request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Open `request.repeat` batches of noise; drawn anew, and the same, each time they are gone through."""
+    """Open `request.repeat` batches of noise, drawn again identically in each pass."""
     if request.shapes:
         specs = _typed_specs(request)
     else:
@@ -113,20 +113,20 @@ def _typed_specs(request: InputRequest) -> list[ShapeSpec]:
     return specs
 
 
-def _resized(shapes: Sequence[Shape], typed: str | None) -> Sequence[Shape]:
-    if typed is None:
+def _resized(shapes: Sequence[Shape], text: str | None) -> Sequence[Shape]:
+    if text is None:
         return shapes
-    size = parse_size(typed)
+    size = parse_size(text)
     if len(shapes[0]) < 3:
         raise UsageError(
-            f"'--size {typed}' does not fit an input of {by(shapes[0])}, which is not an image",
-            f"leave out --size {typed}",
+            f"'--size {text}' does not fit an input of {by(shapes[0])}, which is not an image",
+            f"leave out --size {text}",
         )
     return [(*shape[:-2], size[0], size[-1]) for shape in shapes]
 
 
 def describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
-    """Say what noise of these shapes holds."""
+    """Describe the noise of these shapes."""
     floats = "uniform noise in 0..1" if is_picture else "normal noise"
     return "; ".join(
         f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"

@@ -1,8 +1,8 @@
-"""Prepare a decoded image for the model, and turn what the model sees back into an image.
+"""Prepare a decoded image for the model, and turn a prepared tensor back into an image.
 
-`Preset` is timm's transform for evaluation, by its `pretrained_cfg`, to the bit. `ProcessorPreset` calls the image
-processor of transformers itself; its mean and std are read from what it makes of black and of white, as settings
-such as `rescale_factor` and `include_top` can be combined in many ways.
+`Preset` is timm's evaluation transform of a `pretrained_cfg`, bit for bit. `ProcessorPreset` calls transformers'
+image processor; its mean and std are measured on black and white images, as settings such as `rescale_factor` and
+`include_top` combine in many ways.
 """
 
 import math
@@ -27,7 +27,7 @@ with without_dynamo():
     from torchvision.transforms.functional import InterpolationMode, pil_to_tensor
 
 Picture = TypeVar("Picture", Image.Image, Tensor)
-# What timm assumes where a cfg leaves it open.
+# timm's defaults for missing cfg entries.
 _DEFAULTS = {
     "input_size": (3, 224, 224),
     "interpolation": "bicubic",
@@ -40,16 +40,16 @@ _DEFAULTS = {
 
 @dataclass(slots=True)
 class Preset:
-    """Resize, crop or pad, scale to 0..1, normalise. A copy of it is changed where a person asked for that.
+    """Resize, crop or pad, scale to 0..1, normalise. Options change a copy.
 
     Attributes:
         origin: where it was read, in words.
         resize_size: the short side, or height and width.
-        crop_size: height and width of what the model sees; None where nothing is cropped.
-        mean, std: one value a channel, on the scale 0..1.
+        crop_size: height and width of the crop; None without one.
+        mean, std: one value per channel, on the scale 0..1.
         mode: `center` covers the resize size and keeps the aspect ratio, `squash` gives that up, `border` fits the
             image into it and fills the rest with the mean colour.
-        antialias: as Pillow always does; off it is what resizing a tensor does by itself, or OpenCV.
+        antialias: as Pillow always does; False resizes like OpenCV, or a tensor by default.
     """
 
     origin: str
@@ -68,7 +68,7 @@ class Preset:
         return F.normalize(pixels, self.mean, self.std)
 
     def frame(self, image: Picture) -> Picture:
-        """Return the part of the image that the model sees, in its size."""
+        """Return the resized and cropped image."""
         _, height, width = F.get_dimensions(image)
         image = F.resize(image, self._resized(height, width), self.interpolation, antialias=self.antialias)
         if self.crop_size is None:
@@ -78,7 +78,7 @@ class Preset:
         return F.center_crop(image, self.crop_size)
 
     def words(self) -> list[str]:
-        """Return its geometry in words, a step each."""
+        """Return its geometry in words, one step each."""
         height, width = self.resize_size[0], self.resize_size[-1]
         how = f"({self.interpolation.value}, {'' if self.antialias else 'no '}antialias)"
         if self.mode == "squash":
@@ -100,7 +100,7 @@ class Preset:
         if self.mode == "center" and target[0] == target[1]:
             return [
                 target[0]
-            ]  # torchvision makes the short side exactly this long, and cuts the long one off
+            ]  # torchvision makes the short side exactly this long and truncates the long one
         ratios = height / target[0], width / target[1]
         ratio = max(ratios) if self.mode == "border" else min(ratios)
         return [round(height / ratio), round(width / ratio)]
@@ -114,7 +114,7 @@ class Preset:
 
 
 def preset_of(cfg: Mapping[str, Any]) -> Preset:
-    """Return what a `pretrained_cfg` says, as `timm.data.create_transform` does for evaluation."""
+    """Return the preset of a `pretrained_cfg`, as `timm.data.create_transform` for evaluation."""
     cfg_values = {**_DEFAULTS, **{key: value for key, value in cfg.items() if value}}
     size = [int(side) for side in cfg_values["input_size"]][-2:]
     mode = cfg_values["crop_mode"] if cfg_values["crop_mode"] in ("squash", "border") else "center"
@@ -136,12 +136,12 @@ _FILE = "preprocessor_config.json"
 
 @dataclass(frozen=True, slots=True)
 class OwnProcessor:
-    """What a processor does by itself; whatever differs in the preset was asked for by a person.
+    """A processor's own settings; differences in the preset come from the user.
 
     Attributes:
         call: the processor, on the PIL backend: the torchvision one resizes a little differently.
-        resize_size: as in `Preset`; empty where it is sized in another way.
-        mean, std: as in `Preset`; None where it does not scale and shift each channel.
+        resize_size: as in `Preset`; empty for other ways to resize.
+        mean, std: as in `Preset`; None if it does not scale and shift each channel.
     """
 
     call: Any
@@ -158,25 +158,25 @@ class ProcessorPreset(Preset):
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model receives: `(C, H, W)` float32 on the CPU."""
-        made = _prepared(self.own.call, image, **self._changes())
-        if made.ndim != 3 or self.own.mean is None or self.own.std is None:
+        tensor = _prepared(self.own.call, image, **self._changes())
+        if tensor.ndim != 3 or self.own.mean is None or self.own.std is None:
             kind = type(self.own.call).__name__
             message = (
-                f"{kind} makes {'x'.join(map(str, made.shape))} of an image, not channels, height and width"
+                f"{kind} makes {'x'.join(map(str, tensor.shape))} of an image, not channels, height and width"
             )
             raise CannotRunError(
                 message, "give a tensor file (.pt, .npy, .safetensors) with what the model takes"
             )
         if (tuple(self.mean), tuple(self.std)) == (self.own.mean, self.own.std):
-            return made
+            return tensor
         mean, std, own_mean, own_std = (
             torch.tensor(values)[:, None, None]
             for values in (self.mean, self.std, self.own.mean, self.own.std)
         )
-        return (made * own_std + own_mean - mean) / std
+        return (tensor * own_std + own_mean - mean) / std
 
     def words(self) -> list[str]:
-        """Return what the processor does to the size, a step each."""
+        """Return the processor's resizing in words, one step each."""
         call = self.own.call
         steps = [f"prepared by {type(call).__name__}"]
         if getattr(call, "do_resize", False):
@@ -205,12 +205,11 @@ class ProcessorPreset(Preset):
 
 
 def processor_preset(module: nn.Module) -> ProcessorPreset | None:
-    """Return what the files beside a model of transformers say; None where there are none, here or in the cache,
-    or none that can be used."""
+    """Return the preset of a transformers model's local or cached files; None without usable ones."""
     where = getattr(module.config, "name_or_path", "")
     try:
         call = _processor(where)
-    except Exception:  # no such file, or one that its class cannot be made of, which raises anything
+    except Exception:  # no such file, or one from which its class cannot be made, which may raise anything
         return None
     resized, (mean, std) = _resize_size(call), _values(call)
     resample = Image.Resampling(getattr(call, "resample", None) or Image.Resampling.BILINEAR)
@@ -226,7 +225,7 @@ def processor_preset(module: nn.Module) -> ProcessorPreset | None:
 
 
 def check_processor(module: nn.Module) -> None:
-    """Refuse to prepare images where a model of transformers says how, but not so that it can be done."""
+    """Refuse to prepare images if a transformers model's image processor cannot be used."""
     where = getattr(module.config, "name_or_path", "")
     file = _file_of(where)
     if file is None:
@@ -250,7 +249,7 @@ def _processor(where: str) -> Any:
 
 
 def _file_of(where: str) -> str | None:
-    """Return the file of an image processor in a folder, or in the cache of a repository; None without one."""
+    """Return the image processor file in a folder or a cached repository; None without one."""
     if os.path.isdir(where):
         file = os.path.join(where, _FILE)
         return file if os.path.isfile(file) else None
@@ -259,24 +258,24 @@ def _file_of(where: str) -> str | None:
 
     try:
         cached = try_to_load_from_cache(where, _FILE) if where else None
-    except HFValidationError:  # not a name that a repository may have
+    except HFValidationError:  # not a valid repository name
         return None
     return cached if isinstance(cached, str) else None
 
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
-    made = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
-    return (made[0] if made.ndim > 2 else made).float()  # else the patches of all images, a row each
+    tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
+    return (tensor[0] if tensor.ndim > 2 else tensor).float()  # else the patches of all images, one per row
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
-    """Return mean and std on the scale 0..1, by what becomes of black and of white in the middle of an image."""
+    """Return mean and std on the scale 0..1, measured in the middle of a black and a white image."""
     try:
         black, white = (
             _prepared(call, Image.new("RGB", (64, 64), colour)).double() for colour in ("black", "white")
         )
-        low, high = (made[:, made.shape[1] // 2, made.shape[2] // 2] for made in (black, white))
-    except Exception:  # what processors of video, of pairs and of text raise where they get one image
+        low, high = (tensor[:, tensor.shape[1] // 2, tensor.shape[2] // 2] for tensor in (black, white))
+    except Exception:  # processors of video, pairs and text may raise anything for a single image
         return None, None
     if black.ndim != 3 or not bool((high > low).all()):
         return None, None
@@ -285,7 +284,7 @@ def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[No
 
 
 def _resize_size(call: Any) -> tuple[int, ...]:
-    """Return height and width, or the short side; nothing where it is sized in another way."""
+    """Return height and width, or the short side; empty for other ways to resize."""
     if _counts_pixels(call):
         return ()
     size = dict(call.size) if getattr(call, "do_resize", False) and call.size else {}
@@ -295,8 +294,8 @@ def _resize_size(call: Any) -> tuple[int, ...]:
 
 
 def _counts_pixels(call: Any) -> bool:
-    """Tell a processor whose shortest and longest edge are the fewest and most pixels, as of Qwen2-VL: each that
-    sizes an image so has the function `smart_resize` beside it."""
+    """Tell whether shortest and longest edge mean minimum and maximum pixels, as in Qwen2-VL: modules of such
+    processors define `smart_resize`."""
     return hasattr(sys.modules.get(type(call).__module__), "smart_resize")
 
 
@@ -305,27 +304,26 @@ def _crop_size(call: Any) -> list[int] | None:
     return [size["height"], size["width"]] if size.get("height") and size.get("width") else None
 
 
-# RAFT needs sides divisible by 8, at least 128, and memory that grows with the square of the area;
-# its authors report on frames of 520 x 960.
+# RAFT needs sides divisible by 8, at least 128, and memory quadratic in the area; its authors use 520 x 960.
 FLOW_STEP, FLOW_MIN_SIDE = 8, 128
 _FLOW_MAX_PIXELS = 520 * 960
-# Of an image that would become enormous, only the middle is resized, this many times as long as it is wide.
+# Maximum aspect ratio: longer images are cut to their middle before resizing, else they could become enormous.
 _MAX_ASPECT = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Preprocessing:
-    """How every image is prepared.
+    """Preprocessing of every image.
 
     Attributes:
-        preset: a torchvision preset, called as it is; it alone decides what the model sees.
-        mode: `RGB` or `L`, what to decode to.
-        mean, std: one value a channel, what the preset normalises with.
-        words: all of it in words and numbers; `brief`: the same in a few words.
+        preset: a torchvision preset, called unchanged; it alone decides the result.
+        mode: `RGB` or `L`, the mode to decode to.
+        mean, std: one value per channel, as the preset normalises.
+        words: full description; `brief`: a short one.
         is_fixed_size: whether all images come out the same size.
-        flow_size: height and width for optical flow, whose preset does not resize; None is their own.
-        is_reversed: the preset is given blue, green, red, as OpenCV decodes an image.
-        is_turned: the image is turned the way its EXIF data says, which is not for `apply` to do.
+        flow_size: height and width for optical flow, whose preset does not resize; None for the original size.
+        is_reversed: whether channels are blue, green, red, as OpenCV decodes an image.
+        is_turned: whether the EXIF orientation is applied, on decoding rather than in `apply`.
     """
 
     family: str
@@ -349,7 +347,7 @@ class Preprocessing:
             frame = image.resize((width, height), Image.Resampling.BILINEAR)
             return self.preset(frame, frame)[0]
         resize: list[int] = getattr(self.preset, "resize_size", None) or []
-        if len(resize) == 1:  # the short side alone is set, so the long one could become enormous
+        if len(resize) == 1:  # only the short side is set, so the long one could become enormous
             if self.is_fixed_size:
                 image = _middle(image) if _becomes_enormous(image, resize[0]) else image
             elif _becomes_enormous(image, resize[0]):
@@ -359,8 +357,8 @@ class Preprocessing:
         return self.preset(image)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """Take the last step of `apply` alone, to the bit and differentiable: pixels of 0..1 to what the model
-        receives, `(N, C, H, W)` float32 with `C` the length of `mean`, on their device."""
+        """Apply the last step of `apply`, bit for bit and differentiably: pixels in 0..1 to model input, `(N, C, H,
+        W)` float32 with `C` the length of `mean`, on their device."""
         mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         return (pixels - mean) / std
 
@@ -386,10 +384,10 @@ def _too_large(image: Image.Image, name: str, short_side: int) -> UnreadableImag
 
 
 def _middle(image: Image.Image) -> Image.Image:
-    """Cut a very long image to its middle, in whole multiples of its short side.
+    """Crop a very long image to its middle, in whole multiples of its short side.
 
-    Resizing makes a whole number of pixels of each multiple, so what stays keeps its place to the pixel; its values
-    may differ by a level, as the whole would be stretched a little to be a whole number of pixels long.
+    Each multiple is resized to a whole number of pixels, so the rest keeps its position to the pixel. Values may
+    differ by one level, as the full image would be stretched a little to a whole number of pixels.
     """
     short, long = min(image.size), max(image.size)
     spare = (long - _MAX_ASPECT * short) // 2 // short * short

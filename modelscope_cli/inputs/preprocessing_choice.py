@@ -1,4 +1,4 @@
-"""Choose the preprocessing: the preset of the weights, changed where asked, and its usual mistakes as variants."""
+"""Choose the preprocessing: the preset of the weights with the user's changes, and common mistakes as variants."""
 
 import copy
 import math
@@ -23,7 +23,7 @@ with without_dynamo():
     from torchvision.models.video import R3D_18_Weights
     from torchvision.transforms.functional import InterpolationMode
 
-# Presets are private classes; the public way to one is the weights that use it.
+# Presets are private classes, publicly accessible only through weights that use them.
 _DEFAULT_WEIGHTS = {
     "segmentation": FCN_ResNet50_Weights.COCO_WITH_VOC_LABELS_V1,
     "detection": FasterRCNN_ResNet50_FPN_Weights.COCO_V1,
@@ -31,16 +31,16 @@ _DEFAULT_WEIGHTS = {
     "video": R3D_18_Weights.KINETICS400_V1,
 }
 _IMAGENET_WEIGHTS = ResNet18_Weights.IMAGENET1K_V1
-# The means of the three ImageNet values, for models that take one gray channel.
+# Averages of the three ImageNet values, for models with one gray channel.
 _GRAY_MEAN, _GRAY_STD = [0.449], [0.226]
-# What the presets do that have no mean of their own: 0..1 for detection, -1..1 for optical flow.
+# For presets without a mean: 0..1 for detection, -1..1 for optical flow.
 _FIXED_VALUES = {"detection": ([0.0] * 3, [1.0] * 3), "optical_flow": ([0.5] * 3, [0.5] * 3)}
 
 
 def plan_preprocessing(
     request: InputRequest, family: str, transforms: Any | None, module: nn.Module | None
 ) -> Preprocessing:
-    """Take the preset of the weights, or the family's usual one, and change what was asked in a copy."""
+    """Return the preset of the weights, or the family's usual one, with the requested changes."""
     if transforms is None:
         check_image_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
@@ -79,20 +79,20 @@ def _count_channels(module: nn.Module | None, preset: Any) -> int:
     return n_channels
 
 
-def _change_size(preset: Any, typed: str | None, family: str) -> tuple[int, int] | None:
-    """Set the size in `preset`; return it where the preset has no place for it, for optical flow."""
-    if typed is None:
+def _change_size(preset: Any, size_typed: str | None, family: str) -> tuple[int, int] | None:
+    """Set the size in `preset`; return it for optical flow, whose preset has no size."""
+    if size_typed is None:
         return None
-    size = parse_size(typed)
+    size = parse_size(size_typed)
     if family == "optical_flow":
         if any(side % FLOW_STEP or side < FLOW_MIN_SIDE for side in size):
             rule = f"multiples of {FLOW_STEP}, at least {FLOW_MIN_SIDE}"
             raise UsageError(
-                f"'--size {typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
+                f"'--size {size_typed}' does not fit optical flow, whose sides are {rule}", "--size 520,960"
             )
         return size[0], size[-1]
     if not hasattr(preset, "resize_size"):
-        raise _no_place_for(f"--size {typed}", family)
+        raise _no_place_for(f"--size {size_typed}", family)
     preset.resize_size = list(size)
     if hasattr(preset, "crop_size"):
         preset.crop_size = [size[0], size[-1]]
@@ -124,7 +124,7 @@ def _no_place_for(option: str, family: str) -> UsageError:
 
 
 def _origin(preset: Any, request: InputRequest) -> str:
-    """Say where the preset was read, and what a person changed in it."""
+    """Describe the origin of the preset and the user's changes."""
     if not isinstance(preset, Preset):
         return ""
     changed = request.size_options() + request.value_options()
@@ -158,7 +158,7 @@ def _describe(preset: Any, family: str, n_channels: int, flow_size: tuple[int, i
 
 
 def _in_brief(preset: Any, mean: list[float], std: list[float]) -> list[str]:
-    """Say in a few words what becomes of an image."""
+    """Describe the preprocessing in a few words."""
     resize, crop = (list(getattr(preset, name, None) or ()) for name in ("resize_size", "crop_size"))
     imagenet = _IMAGENET_WEIGHTS.transforms()
     steps = [f"resized to {_size(resize)}"] if resize else []
@@ -181,7 +181,7 @@ def _listed(values: list[float], digits: str = "g") -> str:
 
 _FRACTIONS = (0.875, 1.0)
 _METHODS = (InterpolationMode.NEAREST, InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
-# Those that libraries of resizing make aliasing with, where they do not antialias.
+# Interpolations that alias without antialiasing.
 _ALIASING = (InterpolationMode.BILINEAR, InterpolationMode.BICUBIC)
 _VALUES = {
     "not normalised": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
@@ -196,8 +196,8 @@ class Varied:
     """One way to prepare images.
 
     Attributes:
-        name: what it is called; `kind`: `crop`, `resize`, `values`, `channels` or `turning`.
-        what: what it does to an image, in words.
+        name: its name; `kind`: `crop`, `resize`, `values`, `channels` or `turning`.
+        what: description of the change.
     """
 
     name: str
@@ -207,20 +207,19 @@ class Varied:
 
 
 def variations(plan: Preprocessing, *, is_framed_alike: bool = True) -> tuple[Varied, ...]:
-    """Return what differs from `plan` in one thing; what `plan` itself does is left out.
+    """Return the variants of `plan` that differ in one step.
 
     Args:
-        is_framed_alike: whether `plain(plan)` prepares an image as `plan` does. Where not, its size cannot be
-            varied.
+        is_framed_alike: whether `plain(plan)` prepares an image as `plan` does; else its size cannot be varied.
     """
     geometry = [*_crops(plan), *_resizes(plan)] if is_framed_alike else []
     return (*geometry, *_values(plan), *_channels(plan), _unturned(plan))
 
 
 def plain(plan: Preprocessing) -> Preprocessing:
-    """Return a plan whose preset is written out, for presets of torchvision and processors of transformers.
+    """Return a plan with an explicit `Preset`, for torchvision's presets and transformers' processors.
 
-    It prepares an image as `plan` does, but where a processor does more than resize, crop and normalise.
+    It is equivalent to `plan` unless a processor does more than resize, crop and normalise.
     """
     preset = plan.preset
     if type(preset) is Preset:
@@ -249,17 +248,17 @@ def _crops(plan: Preprocessing) -> Iterator[Varied]:
     by = f"{crop[0]} x {crop[1]}"
     for fraction in _FRACTIONS:
         resized = [math.floor(side / fraction) for side in sides]
-        what = f"short side to {' x '.join(map(str, resized))}, centre crop {by}"
+        description = f"short side to {' x '.join(map(str, resized))}, centre crop {by}"
         if preset.mode != "center" or preset.resize_size != resized:
             yield _changed(
-                plan, f"centre crop {fraction:g}", "crop", what, resize_size=resized, mode="center"
+                plan, f"centre crop {fraction:g}", "crop", description, resize_size=resized, mode="center"
             )
     whole = {"resize_size": crop, "crop_size": crop}
     if preset.mode != "squash" or [preset.resize_size[0], preset.resize_size[-1]] != crop:
         yield _changed(plan, "squashed", "crop", f"the whole image to {by}", mode="squash", **whole)
     if preset.mode != "border":
-        what = f"the whole image fitted into {by}, padded with the mean colour"
-        yield _changed(plan, "letterbox", "crop", what, mode="border", **whole)
+        description = f"the whole image fitted into {by}, padded with the mean colour"
+        yield _changed(plan, "letterbox", "crop", description, mode="border", **whole)
 
 
 def _resizes(plan: Preprocessing) -> Iterator[Varied]:
@@ -269,12 +268,12 @@ def _resizes(plan: Preprocessing) -> Iterator[Varied]:
         if method != method_in_use:
             yield _changed(plan, method.value, "resize", f"resized {method.value}", interpolation=method)
     if method_in_use in _ALIASING and plan.preset.antialias:
-        what = f"resized {method_in_use.value} as a tensor is, without antialias"
-        yield _changed(plan, "no antialias", "resize", what, antialias=False)
+        description = f"resized {method_in_use.value} as a tensor is, without antialias"
+        yield _changed(plan, "no antialias", "resize", description, antialias=False)
 
 
 def _values(plan: Preprocessing) -> Iterator[Varied]:
-    """Yield other means and standard deviations, which also say on which scale the pixels are.
+    """Yield variants with other means and standard deviations, including other pixel scales.
 
     `(255 x - mean) / std` is `(x - mean / 255) / (std / 255)`.
     """
@@ -287,18 +286,18 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
         if any(_is_close(mean, other) and _is_close(std, same) for other, same in earlier):
             continue
         earlier.append((mean, std))
-        what = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
+        description = f"mean {_listed(mean, '.3g')} std {_listed(std, '.3g')}"
         if "255" in name:
             scale = "values of 0..1 divided by 255" if "twice" in name else "values of 0..255"
-            what = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
-        varied = _changed(plan, name, "values", what, mean=mean, std=std)
+            description = scale + ("" if name == "0..255" else ", minus the mean, divided by the std")
+        varied = _changed(plan, name, "values", description, mean=mean, std=std)
         yield replace(varied, plan=replace(varied.plan, mean=mean, std=std))
 
 
 def _channels(plan: Preprocessing) -> Iterator[Varied]:
     if plan.mode == "RGB":
-        what = "blue, green, red, as OpenCV reads an image"
-        yield Varied("BGR", "channels", what, replace(plan, is_reversed=True))
+        description = "blue, green, red, as OpenCV reads an image"
+        yield Varied("BGR", "channels", description, replace(plan, is_reversed=True))
 
 
 def _unturned(plan: Preprocessing) -> Varied:
@@ -310,7 +309,7 @@ def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: An
 
 
 def _with(preset: Any, changes: dict[str, Any]) -> Any:
-    """Return a copy of a preset, torchvision's too, which are modules."""
+    """Return a copy of a preset with changes; torchvision's presets are modules."""
     preset = copy.copy(preset)
     for name, value in changes.items():
         setattr(preset, name, value)
@@ -318,7 +317,7 @@ def _with(preset: Any, changes: dict[str, Any]) -> Any:
 
 
 def _for(plan: Preprocessing, values: tuple[float, ...]) -> list[float]:
-    """Return a value a channel; one of gray has the mean of the three."""
+    """Return one value per channel; for gray the mean of the three."""
     return list(values) if len(plan.mean) == len(values) else [sum(values) / len(values)] * len(plan.mean)
 
 

@@ -1,4 +1,4 @@
-"""Open whatever was given as input: typed words, or Python's paths, images, tensors and loaders."""
+"""Open inputs: typed words, or Python's paths, images, tensors and loaders."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +30,7 @@ __all__ = ["Batch", "Inputs", "open_inputs"]
 def _open_request(
     request: InputRequest, target: ModelSide, transforms: Any | None, module: nn.Module | None
 ) -> Inputs:
-    """Find the images, the tensor file or the shapes that were asked for; else noise of the natural size."""
+    """Open the requested images, tensor file or shapes; else noise of the natural size."""
     if request.batch is not None and request.batch < 1:
         raise UsageError(f"'--batch {request.batch}' is not a whole number above 0", "--batch 8")
     if request.files and request.shapes:
@@ -53,7 +53,7 @@ def _open_request(
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:
-    """Return inputs that are gone through several times."""
+    """Return inputs iterated several times."""
     if times == 1:
         return inputs
 
@@ -73,14 +73,14 @@ def repeated(inputs: Inputs, times: int) -> Inputs:
 
 @dataclass(frozen=True, slots=True)
 class PythonInputs:
-    """What a model is to be run on.
+    """The inputs of a model.
 
     Attributes:
-        request: paths, shapes of noise, and how images are prepared.
+        request: paths, noise shapes and preprocessing options.
         images: decoded images.
         tensors: the arguments of one forward.
-        loader: gives batches, and can be gone through several times.
-        named: what the forward gets by name, as `open_named` takes it.
+        loader: iterable of batches, which can be iterated several times.
+        named: keyword arguments of the forward, as for `open_named`.
     """
 
     request: InputRequest
@@ -97,7 +97,7 @@ class PythonInputs:
 
     @property
     def name(self) -> str:
-        """What to call it in a message."""
+        """Its name in messages."""
         if self.request.files:
             return f"'{self.request.files[0]}'"
         if self.images:
@@ -108,12 +108,12 @@ class PythonInputs:
 
 
 def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
-    """Sort out what was handed over.
+    """Sort inputs by kind.
 
     Args:
         inputs: a path, a glob, `-`, a PIL image, a tensor or array (the argument of one forward), a list of any of
-            these, a tuple of tensors (several arguments), a dict of what the forward gets by name (see
-            `open_named`), or a loader such as a `DataLoader`; None for noise.
+            these, a tuple of tensors (several arguments), a dict of keyword arguments (see `open_named`), or a
+            loader such as a `DataLoader`; None for noise.
     """
     if isinstance(inputs, InputRequest):
         return PythonInputs(inputs, named=parse_named(inputs.named) if inputs.named else None)
@@ -136,24 +136,24 @@ def to_inputs(inputs: Any, keywords: Keywords) -> PythonInputs:
         return PythonInputs(request, tensors=_as_arguments([torch.as_tensor(item) for item in several]))
     if hasattr(inputs, "__iter__") and hasattr(inputs, "__len__") and not isinstance(inputs, list | tuple):
         return PythonInputs(request, loader=inputs)
-    what = (
+    message = (
         f"inputs of type {type(inputs).__name__} are neither paths, images, tensors nor a loader of batches"
     )
     if isinstance(inputs, Iterator):
-        what = f"{with_article(type(inputs).__name__)} can be iterated only once"
-    raise UsageError(what, "give a list of paths or images, a tensor, or a DataLoader")
+        message = f"{with_article(type(inputs).__name__)} can be iterated only once"
+    raise UsageError(message, "give a list of paths or images, a tensor, or a DataLoader")
 
 
 def _checked_names(inputs: Mapping[Any, Any]) -> dict[str, Any]:
     strange = next((name for name in inputs if not isinstance(name, str)), None)
     if not inputs or strange is not None:
-        what = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
-        raise UsageError(f"{what} is not an input", "give {'name of the argument': tensor}")
+        problem = "an empty dict" if not inputs else f"a dict with {strange!r} in the place of a name"
+        raise UsageError(f"{problem} is not an input", "give {'name of the argument': tensor}")
     return dict(inputs)
 
 
 def _as_arguments(tensors: list[Tensor]) -> tuple[Tensor, ...]:
-    """Take several images `(C, H, W)` for one batch; anything else for the arguments of one forward."""
+    """Stack several images `(C, H, W)` into one batch; other tensors are the arguments of one forward."""
     if len(tensors) > 1 and all(t.ndim == 3 and t.shape == tensors[0].shape for t in tensors):
         return (torch.stack(tensors),)
     return tuple(tensors)
@@ -166,7 +166,7 @@ def _request(keywords: Keywords, files: tuple[str, ...] = ()) -> InputRequest:
     elif all(isinstance(side, int) for side in shape):
         shapes = [",".join(map(str, shape))] if shape else []
     else:
-        shapes = [texts(one) or "" for one in shape]
+        shapes = [texts(item) or "" for item in shape]
     return InputRequest(
         files=files,
         shapes=tuple(shapes),
@@ -189,7 +189,7 @@ def open_inputs(
     device: torch.device,
     dtype: torch.dtype,
 ) -> Inputs:
-    """Open what was typed or handed over as batches that a model of the given family accepts."""
+    """Open inputs as batches that a model of the given family accepts."""
     given = PythonInputs(given) if isinstance(given, InputRequest) else given
     target, request = ModelSide(family, device, dtype), given.request
     if given.named is not None:
@@ -206,7 +206,7 @@ def open_inputs(
 
 
 def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | None, seed: int) -> Inputs:
-    """Go through a loader under a seed of its own, so that each time it gives the same."""
+    """Iterate a loader under a fixed seed, so that every pass yields the same."""
 
     def arguments() -> Iterator[Arguments]:
         for item in _repeatable(loader, seed):
@@ -228,7 +228,7 @@ def _open_loader(loader: Iterable[Any], target: ModelSide, module: nn.Module | N
 
 
 def _repeatable(loader: Iterable[Any], seed: int) -> Iterator[Any]:
-    """Iterate with the global random numbers seeded, and put them back after every step."""
+    """Iterate with the global random state seeded, restoring it after every step."""
     state = torch.Generator().manual_seed(seed).get_state()
     items: Iterator[Any] | None = None
     while True:
@@ -246,7 +246,7 @@ def _repeatable(loader: Iterable[Any], seed: int) -> Iterator[Any]:
 
 
 def _without_labels(item: Any) -> Sequence[Tensor]:
-    """Return the tensors of a batch that go into the model: of `(images, labels)` the images."""
+    """Return the tensors of a batch for the model: the images of `(images, labels)`."""
     if isinstance(item, Tensor):
         return [item]
     tensors = [part for part in item if isinstance(part, Tensor)] if isinstance(item, list | tuple) else []

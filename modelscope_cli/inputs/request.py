@@ -1,4 +1,4 @@
-"""Hold what a person asked the model to be run on, as typed."""
+"""The input options as typed."""
 
 import shlex
 from dataclasses import dataclass
@@ -8,20 +8,20 @@ from modelscope_cli.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class InputRequest:
-    """Everything the shared input options say, still unparsed.
+    """All input options, still unparsed.
 
     Attributes:
         files: image files, folders, globs, `-` for standard input, or one tensor file.
         named: each `--input`, such as `pixel_values=photo.jpg` or `input_ids=int64:1,16`.
         shapes: each `--input-shape`, such as `1,3,224,224` or `int64:1,128`; several are several inputs.
         size: `--size`, `224` or `224,320` (height, width).
-        mean, std: one number for all channels or one a channel, on the scale 0..1.
+        mean, std: one number for all channels or one per channel, on the scale 0..1.
         normalize: False for `--no-normalize`.
         batch: images per forward; for noise, the batch dimension.
         seed: of the noise.
-        repeat: how often to go through all of it; noise is drawn anew, with the next seed.
-        workers: processes that decode images beside the model; None for as many as there are cores to spare.
-        is_strict: whether an image that cannot be decoded is an error, also where there are others.
+        repeat: number of passes; noise is drawn again with the next seed.
+        workers: processes that decode images; None for as many as there are spare cores.
+        is_strict: whether any image that cannot be decoded is an error.
     """
 
     files: tuple[str, ...] = ()
@@ -48,9 +48,9 @@ class InputRequest:
 
     def value_options(self) -> list[str]:
         """Return the options about pixel values that were given, as typed."""
-        typed = {"--mean": self.mean, "--std": self.std}
-        given = [f"{option} {text}" for option, text in typed.items() if text is not None]
-        return given if self.normalize else [*given, "--no-normalize"]
+        options = {"--mean": self.mean, "--std": self.std}
+        given_options = [f"{option} {text}" for option, text in options.items() if text is not None]
+        return given_options if self.normalize else [*given_options, "--no-normalize"]
 
     def size_options(self) -> list[str]:
         """Return `--size` as typed, if it was."""
@@ -58,6 +58,6 @@ class InputRequest:
 
 
 def refuse(given: list[str], what: str) -> None:
-    """Refuse an option that would be ignored: what is typed is obeyed or an error."""
+    """Refuse options that would be ignored."""
     if given:
         raise UsageError(f"'{given[0]}' prepares images, but the input is {what}", f"leave out {given[0]}")

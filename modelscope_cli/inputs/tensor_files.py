@@ -24,22 +24,22 @@ TENSOR_SUFFIXES = (".pt", ".npy", ".safetensors")
 
 
 def read_tensors(typed: str) -> list[Tensor]:
-    """Return the tensors of a file, on the CPU, one an input; safetensors in the order of their names."""
+    """Return the tensors of a file on the CPU, one per input; safetensors sorted by name."""
     path = Path(typed)
     refuse_endless(path)
     if not os.path.isfile(typed):
-        what = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
-        raise CannotRunError(f"'{typed}' {what}", f"ls -l {shlex.quote(str(path.parent))}")
+        problem = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
+        raise CannotRunError(f"'{typed}' {problem}", f"ls -l {shlex.quote(str(path.parent))}")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # torch warns of archives it is about to refuse
+            warnings.simplefilter("ignore")  # torch warns about archives before refusing them
             tensors = _READERS[path.suffix.lower()](path)
     except pickle.UnpicklingError as error:
         raise CannotRunError(
             f"'{typed}' holds more than tensors and might run code, so it was not loaded",
             "python -c \"import torch; torch.save(torch.rand(1, 3, 224, 224), 'input.pt')\"",
         ) from error
-    # A damaged archive, array or header trips each reader in its own way, IndexError included.
+    # Readers raise anything, IndexError included, for a damaged archive, array or header.
     except Exception as error:
         raise CannotRunError(
             f"'{typed}' cannot be read as {path.suffix.lower()}: {_first_line(error)}",
@@ -86,7 +86,7 @@ def _first_line(error: Exception) -> str:
 
 
 def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
-    """Open a tensor file: one forward, or with `--batch` as many as its first dimension needs."""
+    """Open a tensor file: one forward, or with `--batch` several along its first dimension."""
     if len(request.files) > 1:
         raise UsageError(
             f"a tensor file must be the only input, but {len(request.files)} files were given: "
@@ -100,17 +100,17 @@ def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
 def open_batch(
     tensors: list[Tensor], batch: int | None, target: ModelSide, name: str, files: tuple[str, ...] = ()
 ) -> Inputs:
-    """Open the arguments of one forward, or with `batch` of as many as their first dimension needs.
+    """Open the arguments of one forward, or with `batch` of several along their first dimension.
 
     Args:
-        name: what to call them in messages.
+        name: their name in messages.
     """
     chunks = _split(tensors, batch, target, name)
     counts = [count_images(target.arrange(chunk)) for chunk in chunks]
 
     def batches() -> Iterator[Batch]:
         for chunk, count in zip(chunks, counts, strict=True):
-            # A model may write into its input; the next time round it must be the same.
+            # A model may write into its input, which must be the same in the next pass.
             args = target.arrange([tensor.clone() for tensor in chunk])
             yield Batch(target.place(args), count)
 
@@ -121,12 +121,12 @@ def open_batch(
 
 
 def is_array(value: Any) -> bool:
-    """Tell a tensor or an array of NumPy, which need not be imported."""
+    """Tell whether a value is a tensor or a NumPy array, without importing NumPy."""
     return isinstance(value, Tensor) or type(value).__module__ == "numpy"
 
 
 def _split(tensors: list[Tensor], batch: int | None, target: ModelSide, name: str) -> list[Sequence[Tensor]]:
-    """Cut along the first dimension, or between images for detection; whole where no batch was asked for."""
+    """Split along the first dimension, or between images for detection; not at all without `batch`."""
     if batch is None:
         return [tensors]
     if target.family == "detection":

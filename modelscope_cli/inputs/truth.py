@@ -66,14 +66,13 @@ Words = tuple[Word, ...]
 
 @dataclass(frozen=True, slots=True)
 class GivenTruth:
-    """What is true of every image.
+    """The ground truth of every image.
 
     Attributes:
-        name: what to call it in a message.
-        by_name: the classes of each image, by its name.
-        in_order: the classes of each image, in the order of the images. Without both the folder of an image is its
-            class.
-        root: the folder that the names in a file start from.
+        name: its name in messages.
+        by_name: the classes of each image by name.
+        in_order: the classes of each image in order. If both are None, the folder of an image is its class.
+        root: the folder that names in a file are relative to.
     """
 
     name: str
@@ -87,20 +86,20 @@ class GivenTruth:
         return self.by_name is None and self.in_order is None
 
     def of_images(self, names: Sequence[str]) -> list[Words]:
-        """Return the classes of all images, one entry an image."""
+        """Return the classes of each image."""
         if self.in_order is not None:
             if len(self.in_order) != len(names):
                 message = f"{self.name} has {len(self.in_order)} images, and there are {len(names)}"
                 raise CannotRunError(message, "give one class per image, in the same order")
             return list(self.in_order)
         if self.by_name is None:  # folders
-            shared: dict[str, Words] = {}  # one tuple a class, not one an image
+            shared: dict[str, Words] = {}  # one tuple per class, not per image
             folders = map(class_folder, names)
             return [shared.setdefault(folder, (folder,)) for folder in folders]
         return self._look_up(names, self.by_name)
 
     def _look_up(self, names: Sequence[str], by_name: Mapping[str, Words]) -> list[Words]:
-        """An image is called as it was given, by its path from the folder of the file, or by its file name."""
+        """Look images up by name as given, by path relative to `root`, or by file name."""
         by_path = {os.path.abspath(self.root / name): words for name, words in by_name.items()}
         times = Counter(os.path.basename(name) for name in dict.fromkeys(names))
         classes, unknown, unclear = [], [], []
@@ -125,16 +124,16 @@ class GivenTruth:
 
 
 def class_folder(file: str) -> str:
-    """Return the name of the folder that an image lies in, which may be its class."""
+    """Return the name of the folder that contains an image."""
     return os.path.basename(os.path.dirname(os.path.abspath(file)))
 
 
 def read_truth(truth: Any) -> GivenTruth:
-    """Sort out what was handed over.
+    """Read ground truth of any kind.
 
     Args:
         truth: `folders`, a file, `{image: class}`, or a list of classes in the order of the images. A class is a
-            label or an index; of several labels a list of them, and of pixels the path of a mask.
+            label or an index, a list of these for several labels, or the path of a mask for pixels.
     """
     if isinstance(truth, str | PathLike):
         return GivenTruth("the names of the folders") if truth == FOLDERS else _read_file(Path(truth))
@@ -154,7 +153,7 @@ def _words(value: Any) -> Words:
     """Raises: UsageError, ValueError: neither a class nor a list of classes."""
     if isinstance(value, list | tuple | set | frozenset):
         words = tuple(word for item in value for word in _words(item))
-        if len(set(words)) < len(words):  # a row of zeros and ones would be read as classes 0 and 1
+        if len(set(words)) < len(words):  # a multi-hot row would be read as classes 0 and 1
             raise UsageError(
                 "a list names a class twice", "list the classes that are true, not a row of 0 and 1"
             )
@@ -188,7 +187,7 @@ def _from_json(text: str) -> dict[str, Words]:
 
 
 def _from_lines(text: str) -> dict[str, Words]:
-    """Read lines of an image and its classes; an image with several lines has the classes of all of them."""
+    """Read lines of an image and its classes; several lines of one image are combined."""
     first = text.partition("\n")[0]
     rows = csv.reader(io.StringIO(text), delimiter="\t" if "\t" in first else ",", skipinitialspace=True)
     by_name: dict[str, Words] = {}

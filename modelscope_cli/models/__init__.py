@@ -1,1 +1,1 @@
-"""Turn what was typed into a model: names, weights, checkpoints, the user's own code, devices."""
+"""Load models: by name, with weights, from checkpoints or the user's code, onto a device."""

@@ -1,4 +1,4 @@
-"""Describe a model before it has values, and build it: seeded, on meta, or taken out of a trainer."""
+"""Describe an architecture and build it: seeded, on meta, or unwrapped from a trainer."""
 
 import inspect
 import random
@@ -40,10 +40,10 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
-    """Return the module that was given to `torch.compile`, or is all that a trainer holds; any other as it is.
+    """Return the module inside `torch.compile` or a trainer; any other module unchanged.
 
-    A trainer is a module whose own `train()` does not switch the mode, such as `ultralytics.YOLO`: neither that nor
-    any other of its methods is called.
+    A trainer is a module whose `train()` does not switch the mode, such as `ultralytics.YOLO`. None of its methods
+    is called.
     """
     name = name or type(module).__name__
     while True:
@@ -53,9 +53,9 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
             module = _only_model(module, name)
         else:
             break
-    for layer, one in module.named_modules():
-        if not _switches_mode(one):
-            message = f"layer '{layer}' of '{name}' is {_trainer(one)}"
+    for layer, submodule in module.named_modules():
+        if not _switches_mode(submodule):
+            message = f"layer '{layer}' of '{name}' is {_trainer(submodule)}"
             raise CannotRunError(
                 message,
                 f"--model FILE.py:NAME   a function there that puts the model of '{layer}' in its place",
@@ -64,7 +64,7 @@ def model_inside(module: nn.Module, name: str | None = None) -> nn.Module:
 
 
 def inside_notes(module: nn.Module, inner: nn.Module) -> tuple[str, ...]:
-    """Say which model was taken out of what; nothing where it is the same."""
+    """Return a note that names the unwrapped model; empty if it was not wrapped."""
     if inner is module:
         return ()
     if type(module).__name__ == "OptimizedModule":
@@ -73,14 +73,14 @@ def inside_notes(module: nn.Module, inner: nn.Module) -> tuple[str, ...]:
 
 
 def switch_to_eval(module: nn.Module) -> None:
-    """Put a model in eval mode; an `eval()` of its own that does something else is not called."""
+    """Put a model in eval mode without calling an overridden `eval()` that does something else."""
     names = _names_in(module.eval)
     is_switch = names is None or bool({"super", "Module"} & names)
     module.eval() if is_switch else module.train(False)
 
 
 def _switches_mode(module: nn.Module) -> bool:
-    """Tell whether `module.train(False)` does what `nn.Module.train` does, by its signature and the names in it."""
+    """Tell whether `module.train(False)` switches the mode, by its signature and the names it uses."""
     names = _names_in(module.train)
     if names is None:
         return True
@@ -101,7 +101,7 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def _names_in(method: Any) -> frozenset[str] | None:
-    """Return the names that a method uses; None of torch's own, and of one that is not written in Python."""
+    """Return the names that a method uses; None for torch's own and for methods not written in Python."""
     function = inspect.unwrap(getattr(method, "__func__", method))
     if function in (nn.Module.train, nn.Module.eval) or not hasattr(function, "__code__"):
         return None
@@ -111,15 +111,15 @@ def _names_in(method: Any) -> frozenset[str] | None:
 def _only_model(module: nn.Module, name: str) -> nn.Module:
     """Return the one model that a trainer holds."""
     attributes = {**vars(module), **dict(module.named_children())}
-    held = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
-    models = {key: one for key, one in held.items() if [*one.parameters(), *one.buffers()]} or held
+    modules = {key: one for key, one in attributes.items() if isinstance(one, nn.Module)}
+    models = {key: one for key, one in modules.items() if [*one.parameters(), *one.buffers()]} or modules
     has_own = bool([*module.parameters(recurse=False), *module.buffers(recurse=False)])
     if len({id(one) for one in models.values()}) == 1 and not has_own:
         return next(iter(models.values()))
-    what = f"its models are {', '.join(models)}" if models else "it holds no model"
-    what = "it has parameters of its own beside them" if has_own and models else what
+    problem = f"its models are {', '.join(models)}" if models else "it holds no model"
+    problem = "it has parameters of its own beside them" if has_own and models else problem
     inside = f".{next(iter(models), 'model')}"
-    message = f"'{name}' is {_trainer(module)}; {what}"
+    message = f"'{name}' is {_trainer(module)}; {problem}"
     hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
     raise CannotRunError(message, hint)
 
@@ -161,7 +161,7 @@ class _KeepValuesOnCpu(TorchFunctionMode):
 
 
 def skip_random_fills() -> _SkipRandomFills:
-    """Return a mode under which random initialisation leaves tensors as they are.
+    """Return a mode under which random initialisation leaves tensors unchanged.
 
     For models whose values do not exist (meta) or are all about to be overwritten. On meta it also avoids
     the Python decomposition of random fills, which imports sympy and dynamo.
@@ -170,9 +170,9 @@ def skip_random_fills() -> _SkipRandomFills:
 
 
 class _ImportForReal:
-    """The first of `sys.meta_path`: what a builder imports is executed as if nothing were on meta.
+    """A `sys.meta_path` finder that executes modules imported by a builder outside the meta device.
 
-    A module stays imported, so the tensors that it makes for itself would be without values for good.
+    Modules stay imported, so tensors they create at import would otherwise never have values.
     """
 
     def __init__(self, fills: _SkipRandomFills) -> None:
@@ -201,7 +201,7 @@ class _ImportForReal:
 
 @contextmanager
 def on_meta() -> Iterator[None]:
-    """Build without memory while open: tensors on meta, except those that constructors read values from."""
+    """Build on the meta device while open, except tensors whose values constructors read."""
     fills = skip_random_fills()
     finder: Any = _ImportForReal(fills)
     # The finder comes last: torch imports what it needs for a default device when the first one is entered.
@@ -215,18 +215,18 @@ def on_meta() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """What torchvision names, models of hubs and imported code have in common.
+    """A model that can be built: from torchvision, a hub or imported code.
 
     Attributes:
         source: `zoo`, `timm`, `hf` or `import`, as in `records.ModelInfo`.
-        name: the torchvision name, or what was typed.
+        name: the torchvision name, or the model as typed.
         family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`;
             `custom` for all others.
-        build: make the module, seeded, in train mode, with a number of classes or (None) its own.
+        build: function that makes the module, seeded, in train mode; number of classes, None for the default.
         takes_num_classes: whether `build` accepts a number of classes.
-        is_instance: `build` returns a module that was there already.
-        is_factory: `build` calls a function, or takes a module, that may have loaded weights by itself.
-        defaults: of the arguments that it takes, as far as they are known; None where one follows from others.
+        is_instance: whether `build` returns an existing module.
+        is_factory: whether `build` calls a function or takes a module that may already have loaded weights.
+        defaults: known default arguments; None where one follows from others.
     """
 
     source: str
@@ -239,12 +239,12 @@ class Architecture:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def on_meta(self) -> "Architecture":
-        """Return the same architecture with a `build` that makes no values, on the meta device."""
+        """Return the same architecture, built on the meta device."""
 
         def build(num_classes: int | None) -> nn.Module:
             with on_meta():
                 module = self.build(num_classes)
-            model_inside(module, self.name).to("meta")  # also what constructors had to read
+            model_inside(module, self.name).to("meta")  # also the tensors kept on the CPU
             return module
 
         return replace(self, build=build)

@@ -1,4 +1,4 @@
-"""List what torchvision and timm publish about their models."""
+"""List torchvision's and timm's models with their published metadata."""
 
 from fnmatch import fnmatchcase
 
@@ -12,7 +12,7 @@ _TIMM = "timm:"
 
 
 def match_names(pattern: str | None) -> tuple[str, ...]:
-    """Return the names that contain `pattern`, or match it where it is a glob; after `timm:`, those of timm."""
+    """Return the names that contain `pattern` or match it as a glob; timm's after `timm:`."""
     if pattern is None:
         return model_names()
     names = model_names()
@@ -22,11 +22,11 @@ def match_names(pattern: str | None) -> tuple[str, ...]:
     word = pattern.lower().removeprefix(_TIMM)
     is_glob = any(mark in word for mark in "*?[")
     bare = ((name, name.removeprefix(_TIMM)) for name in names)
-    found = tuple(name for name, own in bare if (fnmatchcase(own, word) if is_glob else word in own))
-    if not found:
+    matches = tuple(name for name, stem in bare if (fnmatchcase(stem, word) if is_glob else word in stem))
+    if not matches:
         hint = "modelscope models timm:" if word and pattern.startswith(_TIMM) else "modelscope models"
         raise UsageError(with_nearest(f"no model matches '{pattern}'", pattern, names), hint)
-    return found
+    return matches
 
 
 def list_models(pattern: str | None = None) -> Catalogue:
@@ -47,11 +47,11 @@ def list_models(pattern: str | None = None) -> Catalogue:
 def _entry_of_timm(name: str) -> ModelEntry:
     from modelscope_cli.models.from_libraries import family_in_timm, published, tags_of
 
-    own = name.removeprefix(_TIMM)
-    cfg, tags = published(own), tags_of(own)
+    bare_name = name.removeprefix(_TIMM)
+    cfg, tags = published(bare_name), tags_of(bare_name)
     return ModelEntry(
         name=name,
-        family=family_in_timm(own),
+        family=family_in_timm(bare_name),
         params=None,
         macs=None,
         input_shapes=((1, *cfg.input_size),),
@@ -69,7 +69,7 @@ def _entries(names: tuple[str, ...]) -> tuple[ModelEntry, ...]:
     for name in names:
         family = family_of(name)
         weights = default_weights(name)
-        # Detection models take images of any size, and resize them by themselves.
+        # Detection models take images of any size and resize them.
         shapes = natural_shapes(family, weights.transforms(), None, 1) if family != "detection" else ()
         entries.append(
             ModelEntry(

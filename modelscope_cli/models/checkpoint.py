@@ -1,4 +1,4 @@
-"""Read the values of a checkpoint without running code from it, and explain a file that cannot be read."""
+"""Read the tensors of a checkpoint without running code from it, and explain unreadable files."""
 
 import hashlib
 import io
@@ -43,7 +43,7 @@ _CONVERT = (
 
 
 def refused(path: Path, reason: str) -> CannotRunError:
-    """Return the error for a file that torch, for `reason`, would not load as weights only, nor we read."""
+    """Return the error for a file that neither torch (weights only, for `reason`) nor this package can read."""
     try:
         foreign = read_contents(path).foreign
     except CannotRunError:
@@ -51,27 +51,27 @@ def refused(path: Path, reason: str) -> CannotRunError:
     named = re.search(r"GLOBAL ([\w.]+)", reason)
     name = named[1] if named else next(iter(foreign), None)
     if "TorchScript" in reason:
-        what = "it is a TorchScript program"
+        problem = "it is a TorchScript program"
     else:
-        what = f"it would run '{name}'" if name else "it holds more than tensors"
+        problem = f"it would run '{name}'" if name else "it holds more than tensors"
     target = path.with_name(f"{path.stem}-converted.safetensors")
     script = _CONVERT.format(source=json.dumps(str(path)), target=json.dumps(str(target)))
     hint = f"python -c {shlex.quote(script)}   only if you trust where it came from"
-    return CannotRunError(f"checkpoint '{path}' is not loaded: {what}", hint)
+    return CannotRunError(f"checkpoint '{path}' is not loaded: {problem}", hint)
 
 
 def unwrap_state(
     content: Any, key: str | None = None, source: str = ""
 ) -> tuple[dict[str, Tensor], str | None]:
-    """Return the named tensors inside `content`, and a note on where they stood and what stood beside.
+    """Return the named tensors inside `content`, and a note on where they were and what else was there.
 
-    The dict is empty where there are none. It keeps the `_metadata` (module versions) that torch saves along.
+    The dict is empty if there are none, and keeps the `_metadata` (module versions) saved by torch.
     """
-    taken = find_state(content, _is_tensor, key, source)
-    state = OrderedDict(taken.named)  # not a dict: an OrderedDict can carry `_metadata`
-    if hasattr(taken.content, "_metadata"):
-        vars(state)["_metadata"] = taken.content._metadata
-    return state, taken.note()
+    selected = find_state(content, _is_tensor, key, source)
+    state = OrderedDict(selected.named)  # not a dict: an OrderedDict can carry `_metadata`
+    if hasattr(selected.content, "_metadata"):
+        vars(state)["_metadata"] = selected.content._metadata
+    return state, selected.note()
 
 
 def _is_tensor(value: Any) -> bool:
@@ -82,10 +82,10 @@ _N_PIECE = 1 << 20
 
 
 def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tensor:
-    """Return a tensor on the CPU, of the entry's shape, dtype and stride; nothing else stays in memory.
+    """Return a tensor on the CPU with the entry's shape, dtype and stride.
 
     Args:
-        open_file: the file of its storage, where it is open already.
+        open_file: the file of its storage, if already open.
     """
     if entry.special is not None:
         raise TypeError(f"{entry.special}: its values are not read")
@@ -107,7 +107,7 @@ def read_values(entry: TensorEntry, open_file: IO[bytes] | None = None) -> Tenso
 
 
 def each_with_file(entries: Iterable[TensorEntry]) -> Iterator[tuple[TensorEntry, IO[bytes] | None]]:
-    """Yield each entry with its file open, which stays so for the entries that follow in the same file."""
+    """Yield each entry with its open file, reused for consecutive entries in the same file."""
     current: Path | None = None
     file: IO[bytes] | None = None
     with ExitStack() as stack:
@@ -156,7 +156,7 @@ def _bytes(file: IO[bytes], storage: Storage, begin: int, nbytes: int) -> bytear
 
 
 def _inflate(file: IO[bytes], n_packed: int, skip: int, nbytes: int) -> bytearray:
-    """Unpack no more than is wanted, piece by piece."""
+    """Decompress in pieces, no more than `skip + nbytes`."""
     unpacking, data = zlib.decompressobj(-zlib.MAX_WBITS), bytearray()
     try:
         while len(data) < nbytes and (n_packed > 0 or unpacking.unconsumed_tail):
@@ -200,11 +200,11 @@ class Checkpoint:
 
     Attributes:
         path: the file.
-        state: the tensors by name, taken out of whatever they were nested in.
+        state: the tensors by name, unwrapped from any nesting.
         metadata: of a safetensors file; else empty.
-        sha256: of the whole file; of the index where there are several.
-        notes: one line on what was taken out of what, where it was nested.
-        warnings: what loading the file in full would run, where it was read without.
+        sha256: of the file; of the index if sharded.
+        notes: one line on how the tensors were nested, if they were.
+        warnings: the code that loading the file in full would run, if it was read without.
     """
 
     path: Path
@@ -216,14 +216,13 @@ class Checkpoint:
 
 
 def read_checkpoint(path: Path, key: str | None = None, contents: Contents | None = None) -> Checkpoint:
-    """Read the named tensors of a safetensors or torch file; its content, not its suffix, says which.
+    """Read the named tensors of a safetensors or torch file, told apart by content, of shards or of a folder.
 
-    So, too, of shards with an index and of folders. What torch does not load as weights only is read from its
-    bytes, and nothing of it is run.
+    A file that torch does not load as weights only is read from its bytes, without running any of it.
 
     Args:
-        key: what to take out of it; None for the state dict, where it usually stands.
-        contents: what its headers say of that, where they have been read.
+        key: key of the tensors; None for the state dict at its usual place.
+        contents: the headers, if already read.
     """
     if path.is_dir() and not is_several(path):
         file = checkpoint_in(path)
@@ -242,7 +241,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
         except Exception as error:  # a damaged pickle can raise anything; no code of the file has run
             return _read_inertly(path, key, contents, error)
     state, note = unwrap_state(content, key, str(path))
-    # Classes that this process happens to have imported are loaded, too: a DTensor is not what it holds.
+    # torch also loads classes that this process has imported, such as DTensor.
     if any(type(tensor) not in (Tensor, Parameter) for tensor in state.values()):
         return _from_contents(contents or read_contents(path, key))
     if not state:
@@ -252,7 +251,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
 
 
 def read_torch_file(path: Path) -> Any:
-    """Return what `torch.save` put into a file: tensors and plain containers only, on the CPU."""
+    """Return the content of a `torch.save` file: tensors and plain containers only, on the CPU."""
     head = read_head(path)
     _check_head(path, head)
     try:
@@ -279,7 +278,7 @@ def _load_weights_only(path: Path, head: bytes) -> Any:
 
 
 def _read_inertly(path: Path, key: str | None, contents: Contents | None, reason: Exception) -> Checkpoint:
-    """Read what torch, for `reason`, did not load as weights only."""
+    """Read a file that torch, for `reason`, did not load as weights only."""
     try:
         contents = contents or read_contents(path, key)
     except CannotRunError as error:
@@ -292,7 +291,7 @@ def _read_inertly(path: Path, key: str | None, contents: Contents | None, reason
 
 
 def _from_contents(contents: Contents) -> Checkpoint:
-    """Read all the values of a checkpoint that is described."""
+    """Read all tensors of a checkpoint whose headers were read."""
     state = {}
     hint = f"modelscope weights {shlex.quote(str(contents.path))}"
     for tensor, file in each_with_file(contents.tensors):
@@ -310,7 +309,7 @@ def _from_contents(contents: Contents) -> Checkpoint:
 
 
 def foreign_notices(contents: Contents) -> Iterator[Notice]:
-    """Yield a warning that names what loading a checkpoint in full would run; nothing of it has been run."""
+    """Yield a warning that names the code that loading a checkpoint in full would run."""
     names = [plain(name) for name in contents.foreign]
     if names:
         run = some(names, _N_NAMED)

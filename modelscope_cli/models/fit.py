@@ -19,37 +19,37 @@ from modelscope_cli.models.identify import without_prefixes
 from modelscope_cli.records.run import Notice
 
 _N_NAMED = 5
-# Below this share of fitting keys the checkpoint is of another model, and a list of keys says nothing.
+# Below this share of fitting keys the checkpoint belongs to another model, and listing keys is useless.
 _MIN_FITTING_FRACTION = 0.2
 # Heads repeat the classes: 4 box coordinates each, up to this many anchors.
 _MAX_REPEATS = 16
-# Sets of arguments that are tried for shapes, and tokens before those of the patches.
+# Maximum sets of arguments to try, and prefix tokens before the patches.
 _MOST_TRIED, _MOST_PREFIX = 16, 6
 
 
 class MisfitError(CannotRunError):
-    """A checkpoint does not fit, and had to.
+    """A checkpoint that does not fit although it has to.
 
     Attributes:
         state: its tensors.
-        pairs: of the tensors of another shape: that of the model, and that of the checkpoint.
+        pairs: (shape in the model, shape in the checkpoint) of each mismatched tensor.
     """
 
     def __init__(
-        self, message: str, hint: str, state: Mapping[str, Tensor], own: Mapping[str, Tensor]
+        self, message: str, hint: str, state: Mapping[str, Tensor], model_state: Mapping[str, Tensor]
     ) -> None:
         super().__init__(message, hint)
         self.state = state
         self.pairs = {
-            key: (tuple(own[key].shape), tuple(tensor.shape))
+            key: (tuple(model_state[key].shape), tuple(tensor.shape))
             for key, tensor in state.items()
-            if key in own and own[key].shape != tensor.shape
+            if key in model_state and model_state[key].shape != tensor.shape
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """The names by which a state dict and a model differ; `misshaped` says both shapes."""
+    """Names in which a state dict and a model differ; `misshaped` gives both shapes."""
 
     missing: tuple[str, ...]
     unexpected: tuple[str, ...]
@@ -59,7 +59,7 @@ class Misfit:
         return bool(self.missing or self.unexpected or self.misshaped)
 
     def notices(self) -> tuple[Notice, ...]:
-        """Return one warning for each kind of difference there is."""
+        """Return one warning for each kind of difference."""
         kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
         return tuple(
             Notice(f"{kind}_keys", f"{kind}: {listed(keys)}") for kind, keys in kinds.items() if keys
@@ -67,7 +67,7 @@ class Misfit:
 
 
 def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[str, Tensor], str | None]:
-    """Return `state` without prefixes of wrappers, where its keys then fit `module` better; and a note."""
+    """Return `state` without wrapper prefixes if its keys then fit `module` better, and a note."""
     wanted = module.state_dict().keys()
     readings = without_prefixes(state)
     removed, names = max(readings, key=lambda reading: len(wanted & set(reading[1].values())))
@@ -78,10 +78,9 @@ def strip_prefixes(state: dict[str, Tensor], module: nn.Module) -> tuple[dict[st
 
 
 def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
-    """Return numbers of classes that might make `module` fit `state`, likeliest first; empty if none could.
+    """Return numbers of classes with which `module` could fit `state`, likeliest first; empty if none.
 
-    Only the leading dimension of some parameters may differ, and by one ratio: 1000 -> 10 for `fc.weight`,
-    also 364 -> 40 for the boxes beside it.
+    Only leading dimensions may differ, all by one ratio: 1000 -> 10 for `fc.weight`, 364 -> 40 for its boxes.
     """
     pairs = [
         (tuple(own.shape), tuple(state[name].shape))
@@ -97,30 +96,30 @@ def classes_of(state: Mapping[str, Tensor], module: nn.Module) -> list[int]:
 
 
 def guessed_arguments(error: MisfitError, defaults: Mapping[str, Any]) -> Iterator[dict[str, int]]:
-    """Yield arguments that may make a builder give the shapes of a checkpoint, likeliest first.
+    """Yield builder arguments that may give the shapes of a checkpoint, likeliest first.
 
     Args:
-        defaults: of the arguments that the builder takes; None where one follows from others.
+        defaults: default arguments of the builder; None where one follows from others.
     """
     dims = {
         dims
-        for own, theirs in error.pairs.values()
-        if len(own) == len(theirs)
-        for dims in zip(own, theirs, strict=True)
+        for mine, theirs in error.pairs.values()
+        if len(mine) == len(theirs)
+        for dims in zip(mine, theirs, strict=True)
         if dims[0] != dims[1]
     }
     by_value = [
-        [(name, theirs) for name, default in defaults.items() if default == own and type(default) is int]
-        for own, theirs in sorted(dims)
+        [(name, theirs) for name, default in defaults.items() if default == mine and type(default) is int]
+        for mine, theirs in sorted(dims)
     ]
     sides = [("img_size" if "img_size" in defaults else "image_size", side) for side in _sides(error)]
-    choices = [one for one in (*by_value, sides) if one]
+    choices = [choice for choice in (*by_value, sides) if choice]
     for chosen in islice(itertools.product(*choices), _MOST_TRIED) if choices else ():
         yield dict(chosen)
 
 
 def _sides(error: MisfitError) -> Iterator[int]:
-    """Yield the sides of an image, by the positions of patches that are embedded and the size of a patch."""
+    """Yield image sides implied by the position embeddings and the patch size."""
     kernels = (tensor.shape for tensor in error.state.values() if tensor.ndim == 4)
     patch = next((shape[-1] for shape in kernels if shape[-1] > 1), 0)
     tokens = [theirs[1] for _, theirs in error.pairs.values() if len(theirs) == 3 and theirs[0] == 1]
@@ -131,9 +130,9 @@ def _sides(error: MisfitError) -> Iterator[int]:
 
 
 def has_shapes_of(state: Mapping[str, Tensor], module: nn.Module) -> bool:
-    """Tell whether a model has the shapes of a checkpoint, or would with another number of classes."""
-    own = _tensors_of(module)
-    is_alike = all(key not in own or own[key].shape == tensor.shape for key, tensor in state.items())
+    """Tell whether a model has the shapes of a checkpoint, up to the number of classes."""
+    params = _tensors_of(module)
+    is_alike = all(key not in params or params[key].shape == tensor.shape for key, tensor in state.items())
     return is_alike or bool(classes_of(state, module))
 
 
@@ -184,7 +183,7 @@ def nonfinite_weights(module: nn.Module) -> tuple[Notice, ...]:
 
 
 def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
-    """Its named tensors that have a shape: those of lazy layers take whatever comes."""
+    """Return the named tensors that have a shape, so not those of lazy layers."""
     values: dict[str, Any] = module.state_dict()
     return {key: value for key, value in values.items() if isinstance(value, Tensor) and not is_lazy(value)}
 
@@ -192,17 +191,14 @@ def _tensors_of(module: nn.Module) -> dict[str, Tensor]:
 def _copy_into(module: nn.Module, state: dict[str, Tensor]) -> Any:
     try:
         return module.load_state_dict(state, strict=False)
-    except ValueError:  # MNASNet wants to know the version of its layout, which only torch's format keeps
-        known = OrderedDict(state)
-        vars(known)["_metadata"] = vars(module.state_dict())["_metadata"]
-        return module.load_state_dict(known, strict=False)
+    except ValueError:  # MNASNet needs its layout version, which only torch's format stores
+        remaining = OrderedDict(state)
+        vars(remaining)["_metadata"] = vars(module.state_dict())["_metadata"]
+        return module.load_state_dict(remaining, strict=False)
 
 
 def _is_alike(key: str, tensor: Tensor, own: Tensor) -> bool:
-    """Whether `tensor` can be copied into `own` and mean the same: integers are not weights.
-
-    Whoever writes `{key: value.half() ...}` halves the counters of batch norms too.
-    """
+    """Tell whether `tensor` can be copied into `own`; `value.half()` may also have cast batch norm counters."""
     is_same_kind = tensor.is_floating_point() == own.is_floating_point()
     return tensor.shape == own.shape and (is_same_kind or _is_counter(key))
 
@@ -222,6 +218,6 @@ def _shape(tensor: Tensor) -> str:
 
 
 def listed(names: Iterable[str], n: int = _N_NAMED) -> str:
-    """Return how many names there are, and the first `n` of them."""
+    """Return the number of names and the first `n` of them."""
     names = list(names)
     return f"{len(names)} ({', '.join(names[:n])}{', ...' * (len(names) > n)})"

@@ -1,7 +1,7 @@
-"""Build models of timm and transformers by name, with the weights that are published for them.
+"""Build models of timm and transformers by name, with their published weights.
 
-Either library is imported when one of its models is asked for; code of a repository never runs. Files of the
-Hugging Face hub come from its cache, else by its own library.
+Each library is imported only for its own models; code of a repository never runs. Hugging Face files come from the
+cache or are downloaded by `huggingface_hub`.
 """
 
 import copy
@@ -27,7 +27,7 @@ from modelscope_cli.records.run import WeightsInfo
 
 
 def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple[Path, str]:
-    """Return the first of `files` that a repository has, and whether it came from the `cache` or a `download`.
+    """Return the first of `files` in a repository, and whether it came from the `cache` or a `download`.
 
     Args:
         repository: `owner/name`, or `owner/name@revision`.
@@ -45,14 +45,14 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         (enable_progress_bars if request.progress else disable_progress_bars)()
         try:
             return Path(hf_hub_download(name, file, revision=revision or None)), "download"
-        except Exception as error:  # of the network, the hub, the disk: the first line says what is wrong
+        except Exception as error:  # of the network, the hub or the disk: the first line names the cause
             reason = f"download failed, {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     raise WeightsUnavailableError(
         f"weights '{repository}' cannot be had: {reason}", f"hf download {name} or --weights none"
     )
 
 
-# Options of this tool; as arguments they would start downloads, or open files, past it.
+# Options of this tool; as builder arguments they would bypass it and download or open files.
 _OPTION_OF = {
     "pretrained": "--weights",
     "num_classes": "--num-classes",
@@ -64,7 +64,7 @@ _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Describe the model that timm calls `name`, which may end in the tag of its weights, with random values."""
+    """Describe timm's model `name`, which may end in a weights tag, with random values."""
     for key in model_args.keys() & _OPTION_OF.keys():
         message = f"model argument '{key}' is an option of its own for models of timm"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
@@ -79,7 +79,7 @@ def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Archi
 
 
 def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
-    """Build with the weights that timm publishes; with `auto`, randomly where their file cannot be had."""
+    """Build with timm's weights; with `auto`, randomly if their file is unavailable."""
     arch, _, tag = name.partition(".")
     if request.weights.lower() not in ("auto", "default"):
         tag = request.weights
@@ -92,11 +92,11 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
     checkpoint = read_checkpoint(file)
     overlay = {"state_dict": checkpoint.state, "custom_load": False, "source": None}
     model_args = parse_model_args(request.model_args)
-    with seeded(request.seed):  # of a head for another number of classes
-        asked = {"pretrained": True, "pretrained_cfg_overlay": overlay}
-        module = _create(name, request.num_classes, model_args, asked)
-    for kept in (getattr(module, "pretrained_cfg", {}), getattr(module, "default_cfg", {})):
-        kept.pop("state_dict", None)  # else the weights stay in memory twice
+    with seeded(request.seed):  # for a head with another number of classes
+        keywords = {"pretrained": True, "pretrained_cfg_overlay": overlay}
+        module = _create(name, request.num_classes, model_args, keywords)
+    for config in (getattr(module, "pretrained_cfg", {}), getattr(module, "default_cfg", {})):
+        config.pop("state_dict", None)  # else the weights are kept in memory twice
     where = f"from the cache, {file}" if origin == "cache" else f"downloaded to {file}"
     notes = [f"weights: {cfg.tag or 'DEFAULT'} ({request.weights}; {where})"]
     if request.num_classes is not None and request.num_classes != cfg.num_classes:
@@ -106,7 +106,7 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
 
 
 def published(name: str) -> Any:
-    """Return what timm publishes of a model, its `PretrainedCfg`."""
+    """Return the `PretrainedCfg` of a timm model."""
     timm = _timm()
     try:
         cfg = timm.models.get_pretrained_cfg(name)
@@ -119,7 +119,7 @@ def published(name: str) -> Any:
 
 
 def tags_of(arch: str) -> tuple[str, ...]:
-    """Return the names of the weights that timm publishes for an architecture."""
+    """Return the weights tags that timm publishes for an architecture."""
     tags = (name.partition(".")[2] for name in _timm().list_models(f"{arch}.*", pretrained=True))
     return tuple(tag for tag in tags if tag)
 
@@ -145,14 +145,14 @@ def _find_file(name: str, cfg: Any, request: ModelRequest) -> tuple[Path, str]:
 
 
 def _create(
-    name: str, num_classes: int | None, model_args: dict[str, Any], asked: dict[str, Any]
+    name: str, num_classes: int | None, model_args: dict[str, Any], keywords: dict[str, Any]
 ) -> nn.Module:
     timm = _timm()
     classes = {} if num_classes is None else {"num_classes": num_classes}
     try:
         with without_dynamo():
-            return timm.create_model(name, **asked, **classes, **model_args)
-    except Exception as error:  # whatever a constructor of timm does with arguments it cannot use
+            return timm.create_model(name, **keywords, **classes, **model_args)
+    except Exception as error:  # constructors may raise anything for unsuitable arguments
         reason = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"
         if model_args and not isinstance(error, MemoryError):
             arguments = ", ".join(f"{key}={value}" for key, value in model_args.items())
@@ -163,7 +163,7 @@ def _create(
         ) from error
 
 
-# As a repository may call them; a large one has shards and an index.
+# Weights files of a repository; a large one has shards and an index.
 _HF_FILES = (
     "model.safetensors",
     f"model.safetensors{INDEX}",
@@ -187,7 +187,7 @@ def hf_architecture(request: ModelRequest, name: str) -> Architecture:
 
 
 def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -> Filled:
-    """Build with the weights of the repository or folder; with `auto`, randomly where they cannot be had."""
+    """Build with the weights of the repository or folder; with `auto`, randomly if unavailable."""
     if request.weights.lower() not in ("auto", "default"):
         message = f"'hf:{name}' has no weights '{request.weights}', only DEFAULT"
         raise UsageError(message, "--weights DEFAULT")
@@ -203,7 +203,7 @@ def fill_from_hf(architecture: Architecture, request: ModelRequest, name: str) -
 
 
 def _load(request: ModelRequest, name: str, checkpoint: Checkpoint) -> tuple[nn.Module, Misfit]:
-    """Let transformers copy the tensors into the model, for it also renames old keys."""
+    """Load the tensors through transformers, which also renames old keys."""
     config = _configure(_read_config(request, name), parse_model_args(request.model_args), f"hf:{name}")
     with seeded(request.seed), _explained(name), without_dynamo():
         module, info = _class_of(config).from_pretrained(
@@ -237,7 +237,7 @@ def _configure(config: Any, model_args: dict[str, Any], model: str) -> Any:
 
 
 def _class_of(config: Any) -> Any:
-    """Return transformers' own class for a configuration: the one it names, else the model without a head."""
+    """Return transformers' class for a configuration: the one it names, else the headless model."""
     import transformers
 
     for name in config.architectures or ():
@@ -260,7 +260,7 @@ def _read_weights(request: ModelRequest, name: str) -> tuple[Checkpoint, str]:
     path, origin = fetch(name, _HF_FILES, request)
     for shard in shards_of(path) if path.name.endswith(INDEX) else ():
         fetch(name, (shard,), request)
-    # A repository need not say how its images are prepared; `inputs.preprocess` reads the cache alone.
+    # The image processor config is optional; `inputs.preprocess` reads only the cache.
     with suppress(WeightsUnavailableError):
         fetch(name, (_PROCESSOR,), request)
     return read_checkpoint(path), origin
@@ -268,7 +268,7 @@ def _read_weights(request: ModelRequest, name: str) -> tuple[Checkpoint, str]:
 
 @contextmanager
 def _explained(name: str) -> Iterator[None]:
-    """Keep transformers quiet, and say in one line what it raises."""
+    """Silence transformers and turn its exceptions into one-line errors."""
     from transformers.utils import logging
 
     level = logging.get_verbosity()
@@ -279,7 +279,7 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except (CannotRunError, UsageError):
         raise
-    except Exception as error:  # whatever transformers does with a configuration or weights it cannot use
+    except Exception as error:  # transformers may raise anything for an unsuitable configuration or weights
         reason = " ".join(str(error).split()).partition(". ")[0][:300] or type(error).__name__
         hint = f"ls {shlex.quote(name)}" if os.path.isdir(name) else f"hf download {name}"
         raise CannotRunError(f"'hf:{name}' cannot be loaded: {reason}", hint) from error

@@ -1,7 +1,7 @@
-"""Tell the names that timm, transformers and other libraries have for models. Standard library.
+"""Resolve model names of timm, transformers and other libraries. Standard library.
 
-A library is imported when a prefix asks for it (`timm:NAME`, `hf:owner/name`, `hf:./folder`), and never before. A
-checkpoint says by itself, or by the `config.json` beside it, which model of a hub it is of.
+A library is imported only for its prefix (`timm:NAME`, `hf:owner/name`, `hf:./folder`). A checkpoint names its hub
+model in its own metadata or in a `config.json` next to it.
 """
 
 import json
@@ -20,12 +20,12 @@ from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.models.names import model_names, models_in, timm_names
 
-# The files that transformers reads of a folder; another file in it need not be what its `config.json` describes.
+# The files that transformers reads in a folder; its `config.json` need not describe any other.
 _OF_TRANSFORMERS = tuple(
     f"{name}{ending}" for name in ("model.safetensors", "pytorch_model.bin") for ending in ("", ".index.json")
 )
 NAME_KEYS = ("architecture", "arch", "model", "model_name")
-# What a cfg says of images and classes; the rest of it says where weights are, and those are at hand.
+# The cfg keys about images and classes; the others locate the weights, which are already here.
 _KEPT = (
     *("architecture", "tag", "input_size", "fixed_input_size", "interpolation", "crop_pct", "crop_mode"),
     *(
@@ -47,8 +47,8 @@ class DescribedModel:
 
     Attributes:
         model: `timm:NAME` or `hf:FOLDER`.
-        by: who says so, in words.
-        model_args: `key=value`, as a person would type them.
+        by: where this was read, in words.
+        model_args: `key=value`, as typed on the command line.
     """
 
     model: str
@@ -57,16 +57,16 @@ class DescribedModel:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the folder is read as it is, weights included."""
+        """Whether the folder is loaded as a whole, weights included."""
         return self.model.startswith("hf:")
 
 
 def described_beside(path: Path) -> DescribedModel | None:
-    """Return what the `config.json` of a folder, or beside a file, says; None without one of a known kind."""
+    """Return the model described by the `config.json` of a folder or next to a file; None without a known one."""
     folder = path if path.is_dir() else path.parent
     config = _read(folder / "config.json")
     by = f"the config.json in '{folder}'"
-    # A file of this name may be anybody's: timm's also say how images are prepared.
+    # Many tools write a file of this name; timm's also describes the preprocessing.
     if "architecture" in config and ("pretrained_cfg" in config or {"mean", "input_size"} <= config.keys()):
         return _of_timm(config, by)
     if "model_type" in config and (path.is_dir() or path.name in _OF_TRANSFORMERS):
@@ -75,7 +75,7 @@ def described_beside(path: Path) -> DescribedModel | None:
 
 
 def described_within(contents: Contents) -> DescribedModel | None:
-    """Return what a checkpoint says of itself: metadata of safetensors, or what timm saves beside its tensors."""
+    """Return the model named in safetensors metadata, or in what timm saves with the tensors."""
     by = f"what '{contents.path}' says about itself"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
     for key in NAME_KEYS:
@@ -89,12 +89,12 @@ def _of_timm(config: Mapping[str, Any], by: str) -> DescribedModel:
     # Older files have the cfg at the top.
     cfg = config["pretrained_cfg"] if isinstance(config.get("pretrained_cfg"), dict) else config
     settings = {**{key: config[key] for key in ("num_classes", "label_names") if key in config}, **cfg}
-    kept = {key: settings[key] for key in _KEPT if settings.get(key) is not None}
+    overlay = {key: settings[key] for key in _KEPT if settings.get(key) is not None}
     model_args = config.get("model_args")
     args = {**model_args} if isinstance(model_args, dict) else {}
-    args.pop("num_classes", None)  # the checkpoint has as many as it has
-    if len(kept) > 1:  # more than its name
-        args["pretrained_cfg"] = kept
+    args.pop("num_classes", None)  # the checkpoint determines it
+    if len(overlay) > 1:  # more than its name
+        args["pretrained_cfg"] = overlay
     return DescribedModel(
         f"timm:{config['architecture']}", by, tuple(f"{key}={value!r}" for key, value in args.items())
     )
@@ -115,7 +115,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-# What each prefix needs, which is also what `pip install` calls it.
+# The package of each prefix, as `pip install` names it.
 PACKAGES = {"timm": "timm", "hf": "transformers"}
 # Read by huggingface_hub and transformers when they are imported.
 _SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
@@ -128,11 +128,11 @@ def split_hub(model: str) -> tuple[str, str]:
 
 
 def check_hub(model: str) -> None:
-    """Refuse a model of a hub whose library is not installed, or a name that it does not know."""
+    """Refuse a hub model if its library is not installed or does not know the name."""
     prefix, name = split_hub(model)
     check_package(prefix, model)
     if prefix == "timm" and not is_in_timm(name):
-        names = (f"timm:{known}" for known in timm_names())
+        names = (f"timm:{timm_name}" for timm_name in timm_names())
         message = with_nearest(f"unknown model '{model}'", model.partition(".")[0], names)
         raise UsageError(message, "modelscope models timm:")
     if prefix == "hf":
@@ -152,7 +152,7 @@ def _check_folder(model: str, name: str) -> None:
 
 
 def check_package(prefix: str, typed: str) -> None:
-    """Refuse what was typed where the library of a prefix is not installed."""
+    """Refuse a prefix whose library is not installed."""
     package = PACKAGES[prefix]
     if find_spec(package) is None:
         message = f"'{typed}' needs the package '{package}', which is not installed"
@@ -160,13 +160,13 @@ def check_package(prefix: str, typed: str) -> None:
 
 
 def is_in_timm(name: str) -> bool:
-    """Tell whether timm is installed and has an architecture of this name, which may be followed by a tag."""
+    """Tell whether timm is installed and has this architecture; a tag may follow the name."""
     return name.partition(".")[0] in timm_names()
 
 
 @contextmanager
 def hubs_closed(is_offline: bool) -> Iterator[None]:
-    """Keep the libraries of the hubs off the network while open, whether or not they are imported yet."""
+    """Keep the hub libraries offline while open, whether or not they are imported yet."""
     if not is_offline:
         yield
         return
@@ -202,10 +202,10 @@ _HUB = re.compile(r"(?P<owner>[\w-]+)/(?P<name>[\w.-]*[\d-][\w.-]*)")
 
 
 def named_here(model: str) -> str | None:
-    """Return what a model that is unknown by this name is called here; None where that is anybody's guess."""
+    """Return the name used here for a model with an unknown name; None if it cannot be told."""
     letters = {_letters(name): name for name in model_names()}
-    if (found := _ZOO.fullmatch(model)) and _letters(found["name"]) in letters:
-        return letters[_letters(found["name"])]
+    if (match := _ZOO.fullmatch(model)) and _letters(match["name"]) in letters:
+        return letters[_letters(match["name"])]
     if is_in_timm(model):
         return f"timm:{model}"
     if (file := Path(f"{model}.py")).is_file() and (names := models_in(file)):
@@ -213,8 +213,8 @@ def named_here(model: str) -> str | None:
     module, _, attribute = model.rpartition(".")
     if module and Path(f"{module.replace('.', '/')}.py").is_file():
         return f"{module}:{attribute}"
-    if (found := _HUB.fullmatch(model)) and not Path(found["owner"]).exists():
-        return f"timm:{found['name']}" if found["owner"] == "timm" else f"hf:{model}"
+    if (match := _HUB.fullmatch(model)) and not Path(match["owner"]).exists():
+        return f"timm:{match['name']}" if match["owner"] == "timm" else f"hf:{model}"
     return None
 
 
@@ -222,8 +222,7 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
-# What is typed before a colon as if it were a hub: what `pip install` calls its package, and what builds a model of
-# it without a download.
+# Prefixes typed for other libraries: the `pip install` name, and code that builds a model without a download.
 _HUBS = {
     "smp": ("segmentation-models-pytorch", "segmentation_models_pytorch:{} --model-arg encoder_weights=None"),
     "open_clip": ("open_clip_torch", "open_clip:create_model --model-arg model_name={}"),
@@ -237,7 +236,7 @@ _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 
 
 def of_other_library(model: str) -> UsageError | None:
-    """Return the error for a name that another library gives to a model; None for any other."""
+    """Return the error for a model name of another library; None for any other name."""
     yolo = _YOLO.fullmatch(Path(model).name)
     if yolo is not None:
         name, task = yolo[2], _TASKS.get(yolo[3] or "", "Detection")

@@ -1,7 +1,7 @@
-"""Name the architecture of a state dict, torchvision's or timm's, by names and shapes alone. Standard library.
+"""Identify torchvision's or timm's architecture by tensor names and shapes alone. Standard library.
 
-Two indexes beside this file: the tensors of every model of torchvision (`tests/models/architecture_index.py` writes
-it), and a fingerprint of every model of timm (`tests/models/timm_fingerprints.py`).
+Two index files in this folder: the tensors of every torchvision model (written by
+`tests/models/architecture_index.py`) and a fingerprint of every timm model (`tests/models/timm_fingerprints.py`).
 """
 
 import hashlib
@@ -19,15 +19,14 @@ from modelscope_cli.records.weights import Identified
 
 _WRAPPERS = ("module.", "model.", "_orig_mod.")
 _MAX_PREFIXES = 3
-# Published before its layers were renamed; torchvision does the same when it loads them.
+# Names in checkpoints older than a renaming of layers, which torchvision converts on loading, too.
 _DENSENET = re.compile(r"(denselayer\d+\.(?:norm|conv))\.([12])\.")
 
 
 def without_prefixes(names: Collection[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield ways to read `names`: what is taken away, and the names that are left, by the full ones.
+    """Yield readings of `names`: the prefix removed, and a map from full to remaining names.
 
-    First as they are. The wrappers of torch may stand before some names only (counters stand beside them), any
-    other word before all of them.
+    First without removing any. Torch's wrapper prefixes may be on some names only, any other prefix is on all.
     """
     readings = [("", {name: _DENSENET.sub(r"\1\2.", name) for name in names})]
     yield readings[0]
@@ -50,20 +49,19 @@ def _prefixes(names: Collection[str]) -> list[str]:
 
 
 _TIMM_INDEX = Path(__file__).with_name("timm_architectures.txt.xz")
-# Hexadecimal digits of SHA-256: of 2e11 files of others one is taken for timm's, and refused when it is loaded.
+# Hexadecimal digits of SHA-256: one of 2e11 other files collides with a timm model, and is refused when loaded.
 _LENGTH = 12
-# Of images, that models are published for; and tokens before those of the patches.
+# Image sides of published models; and numbers of prefix tokens before the patches.
 _SIDES = (224, 384, 256, 512, 518, 336, 448, 240, 288, 320, 196)
 _MOST_PREFIX = 6
 
 
 def fingerprint(shapes: Mapping[str, Shape], heads: Collection[str]) -> str:
-    """Return what two state dicts have in common that differ in their number of classes at most.
+    """Return a hash that is equal for state dicts that differ at most in their number of classes.
 
     Args:
-        shapes: by the names as the model has them, without `num_batches_tracked`.
-        heads: names of the tensors that depend on the number of classes in some model; a model without a head has
-            none of them.
+        shapes: by the model's own tensor names, without `num_batches_tracked`.
+        heads: names of tensors whose shape depends on the number of classes in some model.
     """
     lines = sorted(
         f"{name} {','.join(map(str, shape))}\n" for name, shape in shapes.items() if name not in heads
@@ -72,14 +70,14 @@ def fingerprint(shapes: Mapping[str, Shape], heads: Collection[str]) -> str:
 
 
 def timm_architectures(shapes: Mapping[str, Shape]) -> tuple[str, ...]:
-    """Return the names of timm's architectures whose tensors are just these, the plainest name first."""
+    """Return the names of timm's architectures with exactly these tensors, the plainest name first."""
     heads, named = _timm_index()
     return named.get(fingerprint(shapes, heads), ())
 
 
 def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the names of timm's architectures that are just these if built for another number of channels or size
-    of image than usual, and the arguments for that; nothing where there are none."""
+    """Return timm's architectures that have these tensors if built for another number of channels or image size,
+    and the arguments for that; empty if none."""
     first = next((name for name, shape in shapes.items() if len(shape) == 4), "")
     kernel, tokens = shapes.get(first, ()), shapes.get("pos_embed", ())
     stems: list[tuple[dict[str, Shape], dict[str, int]]] = [({}, {})]
@@ -103,34 +101,34 @@ def timm_otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[s
 
 
 def classes_of_head(shapes: Mapping[str, Shape]) -> int | None:
-    """Return the number of classes of a state dict of timm's; None without a head."""
+    """Return the number of classes of a timm state dict; None without a head."""
     sizes = [shapes[name][0] for name in _timm_index()[0] if shapes.get(name)]
     return min(sizes, default=None)
 
 
 @cache
 def _timm_index() -> tuple[frozenset[str], dict[str, tuple[str, ...]]]:
-    """Return the names of heads, and the names of models by their fingerprint."""
+    """Return the names of head tensors, and the model names by fingerprint."""
     heads, *lines = lzma.decompress(_TIMM_INDEX.read_bytes()).decode().splitlines()
     rows = (line.split(" ") for line in lines)
     return frozenset(heads.split(" ")), {key: tuple(names) for key, *names in rows}
 
 
 _INDEX = Path(__file__).with_name("architectures.txt.xz")
-# Heads that only training needs: whole groups of them may be missing.
+# Heads used in training only, which may be missing.
 _AUXILIARY = ("aux_classifier.", "aux1.", "aux2.", "AuxLogits.")
 _N_NAMED = 50
-# Far more than any of torchvision's has; to compare a hostile file with all of them would take minutes.
+# Far more than any torchvision model has; comparing a hostile file with all of them would take minutes.
 _MAX_TENSORS = 4000
 
 
 def identify(shapes: Mapping[str, Shape]) -> Identified:
-    """Return the architecture whose tensors are just these, else torchvision's nearest and what differs.
+    """Return the architecture with exactly these tensors, else torchvision's nearest and the differences.
 
-    Where one of torchvision's and one of timm's look alike, it is torchvision's. `num_batches_tracked` and dtypes
-    do not matter, nor does what wrappers put before the names.
+    Where torchvision and timm both match, torchvision wins. `num_batches_tracked`, dtypes and wrapper prefixes are
+    ignored.
     """
-    if len(shapes) > 2 * _MAX_TENSORS:  # there is at most one counter for each of the others
+    if len(shapes) > 2 * _MAX_TENSORS:  # at most one counter per tensor
         return _Fit().identified(())
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     if len(named) > _MAX_TENSORS:
@@ -150,7 +148,7 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
 
 
 def otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
-    """Return the models of timm, `timm:NAME`, that have these tensors if built with the arguments beside them."""
+    """Return the timm models, `timm:NAME`, that have these tensors if built with the returned arguments."""
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     for _, reading in without_prefixes(named) if len(named) <= _MAX_TENSORS else ():
         names, args = timm_otherwise({name: named[full] for full, name in reading.items()})
@@ -175,7 +173,7 @@ def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], pref
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
-    """How one architecture and one reading of the names go together."""
+    """Match of one architecture with one reading of the names."""
 
     name: str = ""
     score: float = 0.0
@@ -191,7 +189,7 @@ class _Fit:
 
     @property
     def only_lacks(self) -> bool:
-        """Whether all that is there fits: a model of torchvision's without its head is not timm's."""
+        """Whether every tensor in the file fits: a headless torchvision model is not timm's."""
         return bool(self.name) and not (self.unexpected or self.misshaped)
 
     def identified(self, candidates: tuple[str, ...]) -> Identified:
@@ -210,7 +208,7 @@ class _Fit:
 
 @cache
 def _blocks() -> tuple[str, ...]:
-    """The part of each model: its name, then a line for each tensor, which begins with a blank."""
+    """Return the index entry of each model: its name, then one indented line per tensor."""
     return tuple(lzma.decompress(_INDEX.read_bytes()).decode().replace("\n ", "\0").splitlines())
 
 
@@ -221,7 +219,7 @@ def _index() -> Iterator[tuple[str, list[str]]]:
 
 
 def _is_near(wanted: list[str], state: Mapping[str, Shape]) -> bool:
-    """Spare the comparison with what has nothing in common: none of the first, a middle, the last name."""
+    """Tell whether the first, a middle or the last name is present; else skip the full comparison."""
     probes = (wanted[0], wanted[len(wanted) // 2], wanted[-1])
     return any(line.partition(" ")[0] in state for line in probes)
 
@@ -247,7 +245,7 @@ def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) 
 
 
 def _num_classes(pairs: Iterator[tuple[str, Shape]]) -> int | None:
-    """Read the number of classes off the tensor that says it most plainly."""
+    """Return the number of classes by the tensor that shows it most plainly."""
     candidates = []
     for pattern, shape in pairs:
         dimensions = pattern.split(",")
@@ -278,7 +276,7 @@ def _text(shape: Shape) -> str:
 
 
 def image_side(shapes: Mapping[str, Shape], prefix: str) -> int | None:
-    """Return the side of the images a vision transformer was trained on: it has a position for each patch."""
+    """Return the image side a vision transformer was trained on, by its number of position embeddings."""
     positions = shapes.get(f"{prefix}encoder.pos_embedding", ())
     patch = shapes.get(f"{prefix}conv_proj.weight", ())
     if len(positions) != 3 or len(patch) != 4:

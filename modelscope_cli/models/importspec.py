@@ -1,6 +1,6 @@
-"""Import a model or function that `package.module:attr` or `path/to/file.py:attr` names.
+"""Import a model or function named by `package.module:attr` or `path/to/file.py:attr`.
 
-An error out of the user's code becomes one line: what, and where in their files.
+Errors in the user's code become one line: the message and its place in their files.
 """
 
 import ast
@@ -34,13 +34,13 @@ _OURS = Path(__file__).parents[1]
 
 
 def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
-    """Describe `error`, raised while `doing`, by its type, message and the innermost line of their code."""
+    """Describe `error`, raised while `doing`, by its type, message and the innermost line of user code."""
     message = in_one_line(error, 300)
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    summary = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
     hint = f"python {shlex.quote(where[0])}" if where else "--debug   shows the traceback"
-    return CannotRunError(f"{doing} raised {what}{at}", hint)
+    return CannotRunError(f"{doing} raised {summary}{at}", hint)
 
 
 def _innermost_line(error: BaseException) -> tuple[str, int] | None:
@@ -52,8 +52,8 @@ def _innermost_line(error: BaseException) -> tuple[str, int] | None:
         if not frame.filename.startswith("<") and not Path(frame.filename).is_relative_to(_OURS)
     ]
     theirs = [frame for frame in frames if not _is_library(frame[0])]
-    found = theirs or frames
-    return found[-1] if found else None
+    chosen = theirs or frames
+    return chosen[-1] if chosen else None
 
 
 def _is_library(filename: str) -> bool:
@@ -63,10 +63,10 @@ def _is_library(filename: str) -> bool:
 
 
 def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str) -> None:
-    """Refuse arguments that a builder does not take, or that are too few."""
+    """Refuse unknown or missing arguments of a builder."""
     try:
         signature = inspect.signature(found)
-    except (ValueError, TypeError):  # builtins without one: calling will tell
+    except (ValueError, TypeError):  # builtins without a signature: the call will fail
         return
     try:
         signature.bind(**kwargs)
@@ -83,9 +83,9 @@ def check_arguments(found: Callable[..., Any], kwargs: dict[str, Any], spec: str
 
 
 def _factory_hint(
-    found: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
+    builder: Callable[..., Any], signature: inspect.Signature, kwargs: dict[str, Any], spec: str
 ) -> str | None:
-    """Name a function that makes what no command line can give, such as a config; None where all can be given."""
+    """Return a hint to write a function, if an argument such as a config cannot be typed; else None."""
     needed = next(
         (
             name
@@ -99,17 +99,17 @@ def _factory_hint(
     if needed is None:
         return None
     where = spec.rpartition(":")[0]
-    module = sys.modules.get(getattr(found, "__module__", None) or "")
-    own = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
-    ready = [one.__name__ for one in own if one.__module__ == found.__module__ and _needs_nothing(one)]
+    module = sys.modules.get(getattr(builder, "__module__", None) or "")
+    makers = (value for value in vars(module or ModuleType("")).values() if inspect.isfunction(value))
+    ready = [one.__name__ for one in makers if one.__module__ == builder.__module__ and _needs_nothing(one)]
     if ready:
         return f"--model {shlex.quote(f'{where}:{ready[0]}')}   if that function makes the model"
-    what = f"a function that makes the '{needed}' it needs, and returns the model"
-    return f"--model {shlex.quote(f'{where}:NAME')}   {what}"
+    explanation = f"a function that makes the '{needed}' it needs, and returns the model"
+    return f"--model {shlex.quote(f'{where}:NAME')}   {explanation}"
 
 
 def _is_literal(annotation: Any) -> bool:
-    """Tell whether a value of this annotation can be typed; nothing is known of what has none."""
+    """Tell whether a value of this annotation can be typed on the command line; True without annotation."""
     name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     words = set(re.findall(r"[A-Za-z_.]+", name if isinstance(annotation, str | type) else str(annotation)))
     return annotation is inspect.Parameter.empty or all(
@@ -150,7 +150,7 @@ def _parameters(builder: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
 
 
 def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
-    """Return the defaults of a builder's arguments; of those without one None."""
+    """Return the defaults of a builder's arguments; None for those without one."""
     return {
         name: None if one.default is one.empty else one.default for name, one in _parameters(builder).items()
     }
@@ -159,14 +159,14 @@ def defaults_of(builder: Callable[..., Any]) -> dict[str, Any]:
 def takes(builder: Callable[..., Any], name: str) -> bool:
     """Tell whether a builder takes a keyword argument of this name."""
     parameters = _parameters(builder)
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return name in parameters or any(param.kind is param.VAR_KEYWORD for param in parameters.values())
 
 
 _DOWNLOADERS = {"huggingface_hub", "urllib", "requests", "httpx", "gdown", "hub.py"}
 
 
 def without_download(builder: Any, kwargs: dict[str, Any], error: BaseException | None) -> str | None:
-    """Name the argument that makes a builder download nothing, where a download failed; None if there is none."""
+    """Return the argument that avoids a failed download; None if there is none."""
     frames = traceback.extract_tb(error.__traceback__) if error is not None else []
     if not any(_DOWNLOADERS & {*Path(frame.filename).parts} for frame in frames):
         return None
@@ -183,43 +183,41 @@ _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?
 
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Import what `spec` names and describe how to build it; an instance is taken as it is."""
-    module, found = _import(spec, seed)
-    if _is_program(found):
-        found = found.module()
-    if isinstance(found, nn.Module):
+    """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
+    module, obj = _import(spec, seed)
+    if _is_program(obj):
+        obj = obj.module()
+    if isinstance(obj, nn.Module):
         if model_args:
             message = (
                 f"'{spec}' is a module that is already built; it does not take '{next(iter(model_args))}'"
             )
             raise UsageError(message, "leave out --model-arg")
-        return Architecture(
-            "import", spec, "custom", lambda _: found, False, is_instance=True, is_factory=True
-        )
-    if not callable(found):
+        return Architecture("import", spec, "custom", lambda _: obj, False, is_instance=True, is_factory=True)
+    if not callable(obj):
         message = (
-            f"'{spec}' is of type {type(found).__name__}: it is not a torch.nn.Module and does not make one"
+            f"'{spec}' is of type {type(obj).__name__}: it is not a torch.nn.Module and does not make one"
         )
         raise UsageError(message, _suggest(module, spec))
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
-        check_arguments(found, kwargs, spec)
+        check_arguments(obj, kwargs, spec)
         try:
             with _running(spec, seed, "building"):
-                made = found(**kwargs)
-                if _is_program(made):
-                    made = made.module()
+                result = obj(**kwargs)
+                if _is_program(result):
+                    result = result.module()
         except CannotRunError as error:
-            error.hint = without_download(found, kwargs, error.__cause__) or error.hint
+            error.hint = without_download(obj, kwargs, error.__cause__) or error.hint
             raise
-        if not isinstance(made, nn.Module):
-            message = f"'{spec}' made {with_article(type(made).__name__)}, not a torch.nn.Module"
+        if not isinstance(result, nn.Module):
+            message = f"'{spec}' made {with_article(type(result).__name__)}, not a torch.nn.Module"
             raise UsageError(message, _suggest(module, spec))
-        return made
+        return result
 
-    takes_num_classes = "num_classes" not in model_args and takes(found, "num_classes")
-    is_class = isinstance(found, type) and issubclass(found, nn.Module)
+    takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
+    is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
     return Architecture(
         "import",
         spec,
@@ -227,17 +225,17 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         build,
         takes_num_classes,
         is_factory=not is_class,
-        defaults=defaults_of(found),
+        defaults=defaults_of(obj),
     )
 
 
-def _is_program(made: Any) -> bool:
-    """Tell what `torch.export.export` returns, without importing it."""
-    return type(made).__name__ == "ExportedProgram" and type(made).__module__.startswith("torch.export")
+def _is_program(value: Any) -> bool:
+    """Tell whether this is an `ExportedProgram`, without importing torch.export."""
+    return type(value).__name__ == "ExportedProgram" and type(value).__module__.startswith("torch.export")
 
 
 def import_object(spec: str, option: str) -> Any:
-    """Return the function that `package.module:attr` or `path/to/file.py:attr` names, as `option` was given it."""
+    """Return the function named by `package.module:attr` or `path/to/file.py:attr`, the value of `option`."""
     return _import(spec, seed=0, hint=lambda module: _suggest_function(module, spec, option))[1]
 
 
@@ -252,25 +250,25 @@ def _import(spec: str, seed: int, hint: Callable[[ModuleType], str] | None = Non
 
 
 def _refuse_python(spec: str) -> None:
-    """Refuse `net.py::Net`, as pytest has it, and the call `net.py:Net(num_classes=5)`."""
-    found = _CALLED.fullmatch(spec)
-    if found is None or not (found["extra"] or found["call"]):
+    """Refuse pytest's `net.py::Net` and the call `net.py:Net(num_classes=5)`."""
+    match = _CALLED.fullmatch(spec)
+    if match is None or not (match["extra"] or match["call"]):
         return
-    where, _, name, typed = found.groups()
-    said = f"--model {shlex.quote(f'{where}:{name}')}"
-    if typed is None:
-        raise UsageError(f"'{spec}' has one colon too many", said)
+    where, _, name, arguments = match.groups()
+    option = f"--model {shlex.quote(f'{where}:{name}')}"
+    if arguments is None:
+        raise UsageError(f"'{spec}' has one colon too many", option)
     try:
-        call = ast.parse(f"f{typed}", mode="eval").body
+        call = ast.parse(f"f{arguments}", mode="eval").body
     except SyntaxError:
         call = None
-    given: list[tuple[str, ast.expr]] = []
+    nodes: list[tuple[str, ast.expr]] = []
     if isinstance(call, ast.Call):
-        given = [("NAME", one) for one in call.args] + [
-            (one.arg or "NAME", one.value) for one in call.keywords
+        nodes = [("NAME", node) for node in call.args] + [
+            (node.arg or "NAME", node.value) for node in call.keywords
         ]
-    said += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in given)
-    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", said)
+    option += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in nodes)
+    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", option)
 
 
 @contextmanager
@@ -296,7 +294,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
 
 
 def _is_guarded(path: Path) -> bool:
-    """Tell a file that can be imported without running as a script, or is none of those that could."""
+    """Tell whether a file can be imported without running as a script."""
     try:
         return "__main__" in path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -310,7 +308,7 @@ def _import_file(path: str, spec: str) -> ModuleType:
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)
-    # Private, so that `json.py:Net` hides nothing; registered, for dataclasses and pickle.
+    # A private name, so that `json.py:Net` shadows nothing; registered for dataclasses and pickle.
     name = f"_mscope_{file.stem}_{abs(hash(file.resolve())):x}"
     loading = importlib.util.spec_from_file_location(name, file)
     assert loading is not None  # a .py file has a loader
@@ -326,9 +324,9 @@ def _import_file(path: str, spec: str) -> ModuleType:
 
 
 def _package_of(file: Path) -> tuple[Path, str | None]:
-    """Return the folder to import from, and the name of the module in its package; None where it stands alone.
+    """Return the folder to import from, and the module's name in its package; None outside a package.
 
-    A file is taken as a part of a package where it imports from it: `from .parts import Block`.
+    A file belongs to a package if it has relative imports: `from .parts import Block`.
     """
     file = file.resolve()
     level = _relative_level(file)
@@ -344,16 +342,16 @@ def _package_of(file: Path) -> tuple[Path, str | None]:
 
 
 def _relative_level(file: Path) -> int:
-    """Return the most dots that stand before a name in the imports of a file; 0 where there are none."""
-    if not file.is_file():  # a pipe would never end
+    """Return the highest level of relative imports in a file; 0 without any."""
+    if not file.is_file():  # reading a pipe could block
         return 0
     try:
         return _most_dots(file.read_bytes())
-    except (OSError, SyntaxError, ValueError):  # what is wrong with it, the import will tell
+    except (OSError, SyntaxError, ValueError):  # the import will report the error
         return 0
 
 
-@lru_cache(maxsize=8)  # one file is asked about several times, before it is imported and whenever it is run
+@lru_cache(maxsize=8)  # called several times per file
 def _most_dots(source: bytes) -> int:
     tree = ast.parse(source)
     return max((node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)), default=0)
@@ -374,7 +372,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Not their import failing: the module that was typed, or a package on the way to it, is not there.
+        # The typed module or one of its parents is missing, rather than something it imports.
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
             if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere from error
@@ -382,7 +380,7 @@ def _import_module(name: str, spec: str) -> ModuleType:
             hint = f'python -c "import {root}"' if root.isidentifier() else "--model FILE.py:NAME"
             raise UsageError(f"no module '{error.name}' to import (from '{spec}')", hint) from error
         raise
-    except (ValueError, TypeError) as error:  # "", ".x": what import_module says of what is not a name
+    except (ValueError, TypeError) as error:  # from import_module for "" and ".x"
         if not all(part.isidentifier() for part in name.split(".")):
             raise UsageError(
                 f"'{name}' is not a module to import (from '{spec}')", "--model FILE.py:NAME"
@@ -391,40 +389,40 @@ def _import_module(name: str, spec: str) -> ModuleType:
 
 
 def _find_attribute(module: ModuleType, attribute: str, spec: str, hint: Callable[[ModuleType], str]) -> Any:
-    found: Any = module
+    target: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(target, part):
             if (elsewhere := of_other_library(spec)) is not None:
                 raise elsewhere
-            near = nearest(part, (name for name in dir(found) if not name.startswith("_")))
+            near = nearest(part, (name for name in dir(target) if not name.startswith("_")))
             message = f"'{spec}' has no attribute '{part}'{': ' + near if near else ''}"
             names = near.removeprefix("did you mean ").split(", ")
             whole = "did you mean " + quoted(spec.removesuffix(part) + name for name in names)
             raise UsageError(message, whole if near and spec.endswith(part) else hint(module))
-        found = getattr(found, part)
-    return found
+        target = getattr(target, part)
+    return target
 
 
 def _suggest(module: ModuleType, spec: str) -> str:
-    """Name a model that is there, the one most like what was typed: a class or instance that the module defines."""
-    where, _, typed = spec.rpartition(":")
+    """Return a hint with the model (class or instance) that the module defines, nearest to `spec`."""
+    where, _, attribute = spec.rpartition(":")
     there = [
         name
         for name, value in vars(module).items()
         if isinstance(value, nn.Module)
         or (isinstance(value, type) and issubclass(value, nn.Module) and value.__module__ == module.__name__)
     ]
-    near = get_close_matches(typed, there, n=1, cutoff=0.5)
+    near = get_close_matches(attribute, there, n=1, cutoff=0.5)
     name = next(iter(near or there), "NAME")
     return f"--model {shlex.quote(f'{where}:{name}')}"
 
 
 def _suggest_function(module: ModuleType, spec: str, option: str) -> str:
-    """Name a function that is there and was written there."""
-    own = (
+    """Return a hint with a function that the module defines."""
+    functions = (
         name
         for name, value in vars(module).items()
         if inspect.isfunction(value) and value.__module__ == module.__name__
     )
-    found = f"{spec.rpartition(':')[0]}:{next(own, 'NAME')}"
-    return f"{option} {shlex.quote(found)}"
+    function_spec = f"{spec.rpartition(':')[0]}:{next(functions, 'NAME')}"
+    return f"{option} {shlex.quote(function_spec)}"

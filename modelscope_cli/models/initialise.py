@@ -28,8 +28,8 @@ from modelscope_cli.records.run import Notice, WeightsInfo
 def graft(pretrained: nn.Module, fresh: nn.Module) -> list[str]:
     """Move into `pretrained` the modules of `fresh` whose tensors have other shapes; return their names.
 
-    `fresh` is the same architecture built for the wanted number of classes. Everything else stays
-    as training left it, but for plain integers such as `num_classes`, by which heads reshape their output.
+    `fresh` is the same architecture built for the wanted number of classes. Nothing else changes, except plain
+    integers such as `num_classes`, by which heads reshape their output.
     """
     moved: list[str] = []
     for path, old in list(pretrained.named_modules()):
@@ -57,13 +57,13 @@ def _own_shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def _differ(old: dict[str, tuple[int, ...]], new: dict[str, tuple[int, ...]]) -> bool:
-    """Only by what both have: a frozen batch norm counts no batches, which does not make it a head."""
+    """Compare only shared names: a frozen batch norm has no batch counter, but is not a head."""
     return any(old[name] != new[name] for name in old.keys() & new.keys())
 
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """A module with its values, where these came from, and what there is to say about it."""
+    """A module with its values, their origin, notes and warnings."""
 
     module: nn.Module
     weights: WeightsInfo
@@ -73,9 +73,9 @@ class Filled:
 
 
 def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
-    """Build with the values that the architecture's own initialisation makes, seeded.
+    """Build with the architecture's own seeded initialisation.
 
-    A factory may have loaded weights: what it gave is called random by nobody.
+    A factory may have loaded weights, so its result is not called random.
     """
     module = build(architecture, request.num_classes)
     if architecture.is_factory:
@@ -89,7 +89,7 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
 def fill_without(
     architecture: Architecture, request: ModelRequest, error: WeightsUnavailableError, kind: str = ""
 ) -> Filled:
-    """Build with random values where `auto` weights cannot be had; raise `error` where they were asked for."""
+    """Build with random values if `auto` weights are unavailable; raise `error` if they were requested."""
     if request.weights.lower() != "auto":
         raise error
     filled = fill_randomly(architecture, request)
@@ -98,7 +98,7 @@ def fill_without(
 
 
 def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: WeightsEnum) -> Filled:
-    """Build with torchvision's `weights`; with `auto`, randomly where their file cannot be had."""
+    """Build with torchvision's `weights`; with `auto`, randomly if their file is unavailable."""
     _check_num_classes(architecture, request.num_classes)
     if request.num_classes is not None and is_quantized(weights):
         message = f"weights '{weights.name}' are quantized and keep their head, not '{request.num_classes}'"
@@ -128,13 +128,10 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
 
 
 def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
-    """Build to fit the checkpoint at `path` and load it.
-
-    A meta architecture gets the same checks, and no values.
-    """
+    """Build to fit the checkpoint at `path` and load it; a meta architecture is only checked."""
     headers = request.headers_of(path)
     checkpoint = read_checkpoint(path, request.key, headers.contents if headers is not None else None)
-    # Models of libraries can be tried without values; for the user's own code every build may cost.
+    # Library models can be tried on meta; building user code may be expensive.
     on_trial = architecture.on_meta() if architecture.source in ("zoo", "timm") else architecture
     trial = build(on_trial, request.num_classes)
     state, prefix_note = strip_prefixes(checkpoint.state, model_inside(trial, architecture.name))
@@ -157,14 +154,14 @@ def fill_from_checkpoint(architecture: Architecture, request: ModelRequest, path
     )
     categories, category_warnings = _categories(checkpoint)
     if categories and request.num_classes not in (None, len(categories)):
-        categories = None  # a fresh head has classes of its own
+        categories = None  # the checkpoint's labels do not fit a fresh head
     info = WeightsInfo(request.weights, path.name, "checkpoint", checkpoint.sha256)
     warnings += checkpoint.warnings + category_warnings + nonfinite_weights(module)
     return Filled(module, info, categories, tuple(notes), warnings)
 
 
 def build(architecture: Architecture, num_classes: int | None) -> nn.Module:
-    """Build an architecture, with a number of classes where one is asked for."""
+    """Build an architecture; `num_classes` None keeps its default."""
     _check_num_classes(architecture, num_classes)
     return architecture.build(num_classes)
 
@@ -178,8 +175,8 @@ def _check_num_classes(architecture: Architecture, num_classes: int | None) -> N
 def _classes_in(
     state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture, request: ModelRequest
 ) -> int | None:
-    """Return the number of classes that makes the architecture fit `state`, if that is all that differs and
-    nobody asked for another."""
+    """Return the number of classes with which the architecture fits `state`, if only that differs and no other was
+    requested."""
     if not architecture.takes_num_classes:
         return None
     if (
@@ -191,7 +188,7 @@ def _classes_in(
     for num_classes in classes_of(state, trial):
         try:
             rebuilt = architecture.build(num_classes)
-        except ModelscopeError:  # code that takes any keyword argument, but not this one
+        except ModelscopeError:  # `**kwargs` accepted the argument, but the code did not
             return None
         if not classes_of(state, rebuilt):
             if request.num_classes is None:
@@ -204,7 +201,7 @@ def _classes_in(
 
 
 def _is_headless(state: dict[str, torch.Tensor], trial: nn.Module, architecture: Architecture) -> bool:
-    """Tell whether the head is all that a checkpoint lacks: timm builds without one for 0 classes."""
+    """Tell whether only the head is missing in a checkpoint: timm builds without one for 0 classes."""
 
     def weights_of(tensors: dict[str, torch.Tensor]) -> set[str]:
         return {name for name in tensors if not name.endswith("num_batches_tracked")}
@@ -215,7 +212,7 @@ def _is_headless(state: dict[str, torch.Tensor], trial: nn.Module, architecture:
 
 
 def _read_weights(path: Path) -> tuple[Any, str]:
-    """Read a file of torch's cache; the name of the file promises what is in it."""
+    """Read a file of torch's cache, checking the hash in its name."""
     sha256 = file_sha256(path)
     promised = promised_hash(path)
     if promised and not sha256.startswith(promised):

@@ -1,4 +1,4 @@
-"""Load the model that was asked for, onto its device and in its dtype."""
+"""Load the requested model onto its device and in its dtype."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 
 def resolve_device(requested: str) -> tuple[torch.device, str | None]:
-    """Return the device meant by `requested`, and a note on what `auto` became (None where it was explicit).
+    """Return the device for `requested`, and a note on what `auto` became (None if explicit).
 
-    `auto` is the first of cuda, mps, xpu that is there, else cpu; of several processes that torchrun has started
-    each takes a GPU of its own. `0` means `cuda:0`.
+    `auto` is the first available of cuda, mps, xpu, else cpu; under torchrun each process takes its own GPU. `0`
+    means `cuda:0`.
     """
     here = _devices_here()
     if requested.lower() == "auto":
@@ -64,7 +64,7 @@ def resolve_dtype(name: str) -> torch.dtype:
 def _choose(here: list[str]) -> tuple[torch.device, str]:
     n_alike = sum(name.partition(":")[0] == here[0].partition(":")[0] for name in here)
     chosen = here[find_ranks().local_rank % n_alike]
-    missing = [name for name in _AUTO_ORDER if not any(found.startswith(name) for found in here)]
+    missing = [name for name in _AUTO_ORDER if not any(device.startswith(name) for device in here)]
     reason = f"no {_listed(missing)} here" if chosen == "cpu" else "the first one here"
     return torch.device(chosen), f"device: {chosen} (auto; {reason})"
 
@@ -87,13 +87,13 @@ class LoadedModel:
 
     Attributes:
         module: in eval mode, on `device`, its floating point values in `dtype`.
-        info: for the record.
+        info: model and weights, for the record.
         family: as in `Architecture`: `classification`, ..., `custom`.
-        transforms: torchvision's preset of the weights in use, else of the name's default weights; what the module
-            says of itself; None where it says nothing.
-        categories: the labels of the classes, in order; None where nobody knows.
+        transforms: torchvision's preset for the weights, else for the default weights, or the module's own
+            configuration; None if unknown.
+        categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
-        warnings: what may make the result mean less than it seems.
+        warnings: reasons to doubt the results.
     """
 
     module: nn.Module
@@ -110,8 +110,7 @@ class LoadedModel:
     def is_feedforward(self) -> bool:
         """Whether a layer with parameters of its own runs at most once in a forward.
 
-        So it is in torchvision's classifiers, segmentation and video models, where only activations and the
-        like are used again.
+        True for torchvision's classifiers, segmentation and video models, which reuse only activations.
         """
         families = ("classification", "segmentation", "video", "quantization")
         return self.info.source == "zoo" and self.family in families
@@ -144,8 +143,8 @@ def _load_model(request: ModelRequest) -> LoadedModel:
 def load_skeleton(request: ModelRequest) -> LoadedModel:
     """Build the requested model on the meta device: its shapes without its values, in no memory.
 
-    Weights are neither looked for nor needed; a checkpoint is checked and tells the number of classes. A
-    model that cannot be built on meta is built for real on the CPU, with a warning `meta_fallback`.
+    Pretrained weights are not needed; a checkpoint is checked and gives the number of classes. A model that cannot
+    be built on meta is built on the CPU, with a warning `meta_fallback`.
     """
     with hubs_closed(request.is_offline):
         return _load_skeleton(request)
@@ -168,7 +167,7 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
             return _placed(architecture, filled, torch.device("meta"), dtype, weights)
         except UsageError:
             raise
-        except Exception as error:  # whatever a constructor does with values that are not there
+        except Exception as error:  # constructors may raise anything on meta tensors
             reason = (
                 error.message if isinstance(error, CannotRunError) else f"{type(error).__name__}: {error}"
             )
@@ -181,7 +180,7 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
 
 
 def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
-    """Return what to build, and the torchvision weights that are meant."""
+    """Return the architecture to build and the torchvision weights, if any."""
     model_args = parse_model_args(request.model_args)
     prefix, name = split_hub(request.model)
     if prefix == "timm":
@@ -200,7 +199,7 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
 
 
 def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[torch.device, str | None]:
-    """Resolve the device; quantized weights know only one."""
+    """Resolve the device; quantized weights run on the CPU only."""
     if weights is None or not is_quantized(weights) or request.checkpoint is not None:
         return resolve_device(request.device)
     if request.device.lower() == "auto":
@@ -208,8 +207,8 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
     device, _ = resolve_device(request.device)
     if device.type != "cpu" or request.dtype.lower() != "float32":
         message = f"quantized weights '{weights.name}' run on cpu in float32 only"
-        typed = f"not on '{request.device}' in '{request.dtype}'"
-        raise CannotRunError(f"{message}, {typed}", "--device cpu --dtype float32")
+        request_note = f"not on '{request.device}' in '{request.dtype}'"
+        raise CannotRunError(f"{message}, {request_note}", "--device cpu --dtype float32")
     return device, None
 
 
@@ -220,7 +219,7 @@ def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
 
 
 def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
-    """Fill an architecture from a checkpoint; of one of other shapes, say with which arguments it would fit."""
+    """Fill an architecture from a checkpoint; on a misfit, hint at model arguments that would fit."""
     try:
         return fill_from_checkpoint(architecture, request, path)
     except MisfitError as error:
@@ -231,13 +230,13 @@ def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Pat
 def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
     model, model_option = request.model, ""
     if architecture.source == "zoo" and is_in_timm(architecture.name):
-        model = f"timm:{architecture.name}"  # those of torchvision take three channels
+        model = f"timm:{architecture.name}"  # torchvision's take three channels
         model_option = f"--model {model} "
     for guess in guessed_arguments(error, architecture.defaults or {"in_chans": 3}):
         args = tuple(f"{name}={value}" for name, value in guess.items())
-        asked = replace(request, model=model, model_args=(*request.model_args, *args))
-        with suppress(Exception):  # whatever a builder does with arguments that do not go together
-            module = _find(asked)[0].on_meta().build(request.num_classes)
+        trial = replace(request, model=model, model_args=(*request.model_args, *args))
+        with suppress(Exception):  # builders may raise anything for incompatible arguments
+            module = _find(trial)[0].on_meta().build(request.num_classes)
             if has_shapes_of(error.state, model_inside(module, model)):
                 return model_option + " ".join(f"--model-arg {argument}" for argument in args)
     return None
@@ -250,7 +249,7 @@ def _placed(
     dtype: torch.dtype,
     weights: WeightsEnum | None,
 ) -> LoadedModel:
-    """Put the module where it is to run, and everything there is to say about it together."""
+    """Move the module to its device and dtype, and describe it."""
     name = architecture.name
     module = inner = model_inside(filled.module, name)
     try:
@@ -259,7 +258,7 @@ def _placed(
         module = module.to(device=device, dtype=dtype)
     except CannotRunError:
         raise
-    except Exception as error:  # out of memory is one, and what a module of the user's own may raise
+    except Exception as error:  # out of memory, or any exception of a user's module
         raise _not_placed(name, module, device, error) from error
     is_zoo = architecture.source == "zoo"
     transforms = (weights or default_weights(name)).transforms() if is_zoo else configured_preset(module)

@@ -1,4 +1,4 @@
-"""Find out which model a checkpoint is of that was given as the model. Standard library."""
+"""Find the architecture of a checkpoint given as the model. Standard library."""
 
 import shlex
 from dataclasses import replace
@@ -21,18 +21,16 @@ from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified
 
-# Below this share of fitting tensors the nearest model does not help.
+# Below this share of fitting tensors the nearest model is not suggested.
 _MIN_SCORE = 0.5
 _N_NAMED = 3
 
 
 def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Turn `--model FILE` into the name of a model and a checkpoint for it; and a note that says so.
+    """Turn `--model FILE` into a model name and a checkpoint for it, with a note; return other requests unchanged.
 
-    What a `config.json` beside it says goes before names and shapes, for timm's and torchvision's look alike.
-
-    Any other request comes back as it is. With `strict` off the nearest model will do. What was read of the file
-    stands in the request that is returned, and one that has it already is not read again.
+    A `config.json` next to the file takes precedence over names and shapes, as timm's and torchvision's look alike.
+    With `strict` off the nearest model is accepted. The returned request keeps the headers.
     """
     if not is_checkpoint(request.model):
         return request, ()
@@ -75,7 +73,7 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
 
 
 def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
-    """Take the one that the file is called after, as timm's own are, else the plainest."""
+    """Choose the candidate in the file's name, as timm names its files, else the plainest."""
     listed = " or ".join(candidates)
     if not timm_names():
         message = f"'{path}' seems to be {listed}, by its names and shapes, but timm is not installed"
@@ -91,11 +89,11 @@ def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
 
 
 def _of_hub(request: ModelRequest, described: DescribedModel) -> tuple[ModelRequest, tuple[str, ...]]:
-    """Ask for a model of a hub; a model argument that was typed goes before what is described."""
+    """Request a hub model; typed model arguments override described ones."""
     check_hub(described.model)
-    typed = {argument.partition("=")[0] for argument in request.model_args}
+    typed_names = {argument.partition("=")[0] for argument in request.model_args}
     model_args = tuple(
-        argument for argument in described.model_args if argument.partition("=")[0] not in typed
+        argument for argument in described.model_args if argument.partition("=")[0] not in typed_names
     )
     note = f"model: {described.model}, by {described.by}"
     return replace(request, model=described.model, model_args=(*model_args, *request.model_args)), (note,)
@@ -107,7 +105,7 @@ def _read_headers(path: Path, key: str | None) -> Headers:
 
 
 def differences(identified: Identified) -> str:
-    """Say what the nearest architecture has and the checkpoint has not, and the other way round."""
+    """Describe which tensors only the nearest architecture or only the checkpoint has."""
     kinds = {
         "missing": identified.missing,
         "unexpected": identified.unexpected,
@@ -121,7 +119,7 @@ def differences(identified: Identified) -> str:
 
 
 def _said(contents: Contents, identified: Identified) -> str | None:
-    """Take the name that the checkpoint gives itself, where the shapes allow it."""
+    """Return the architecture named in the checkpoint, if the shapes allow it."""
     for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'")
         if name in identified.candidates:
@@ -129,7 +127,7 @@ def _said(contents: Contents, identified: Identified) -> str | None:
     return None
 
 
-# What a file is that holds a program, and what would load it.
+# Formats that hold a program, and the code that loads them.
 _PROGRAMS = {
     TORCH_SCRIPT: ("a TorchScript archive", "torch.jit.load({file!r})"),
     TORCH_EXPORT: ("a program of torch.export", "torch.export.load({file!r}).module()"),
@@ -137,35 +135,35 @@ _PROGRAMS = {
 
 
 def _not_recognised(path: Path, identified: Identified, contents: Contents) -> ModelscopeError:
-    typed = shlex.quote(str(path))
+    file = shlex.quote(str(path))
     if contents.format in _PROGRAMS and not identified.candidates:
-        what, load = _PROGRAMS[contents.format]
-        message = f"'{path}' is {what}: loading it can run code inside it, so it is not loaded"
+        program_kind, load = _PROGRAMS[contents.format]
+        message = f"'{path}' is {program_kind}: loading it can run code inside it, so it is not loaded"
         call = load.format(file=str(path))
         trusted = f"only if you trust it: --model FILE.py:NAME, a function there that returns {call}"
-        return CannotRunError(message, f"modelscope weights {typed}   lists its tensors; {trusted}")
+        return CannotRunError(message, f"modelscope weights {file}   lists its tensors; {trusted}")
     if identified.candidates:
         message = (
             f"'{path}' fits several models, whose weights look alike: {', '.join(identified.candidates)}"
         )
-        return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {typed}")
+        return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
     if not contents.tensors:
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")
     if identified.score < _MIN_SCORE and (kind := _pickled_class(contents)) is not None:
         message = f"'{path}' is a model of the class '{kind}', saved whole: its tensors are read, and no code"
-        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {typed}")
+        return CannotRunError(message, f"{_builder_of(kind, path)} --checkpoint {file}")
     if identified.score < _MIN_SCORE:
         message = f"'{path}' does not hold the weights of a model of torchvision or timm"
-        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {typed}")
+        return CannotRunError(message, f"--model FILE.py:NAME --checkpoint {file}")
     message = (
         f"'{path}' is not a torchvision model: nearest is {identified.nearest}, {differences(identified)}"
     )
-    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {typed} --no-strict")
+    return CannotRunError(message, f"--model {identified.nearest} --checkpoint {file} --no-strict")
 
 
 def _pickled_class(contents: Contents) -> str | None:
-    """Return the class of a model that was saved whole, by what loading it in full would import."""
+    """Return the class of a model saved whole, by the names that loading it would import."""
     if not any(name.startswith("torch.nn.modules.") for name in contents.foreign):
         return None
     classes = (name for name in contents.foreign if not name.startswith("torch."))
@@ -173,7 +171,7 @@ def _pickled_class(contents: Contents) -> str | None:
 
 
 def _builder_of(kind: str, path: Path) -> str:
-    """Return the options that name a class, as far as they are known."""
+    """Return the options that name a class, as far as known."""
     module, _, name = kind.rpartition(".")
     if module.startswith("ultralytics."):
         stem = path.stem if path.stem.startswith(("yolo", "rtdetr")) else "NAME"

@@ -1,4 +1,4 @@
-"""Choose pretrained weights, and tell where their file is or comes from."""
+"""Choose pretrained weights and locate or download their file."""
 
 import http.client
 import inspect
@@ -20,11 +20,11 @@ CONNECT_TIMEOUT_S = 10
 
 
 class WeightsUnavailableError(CannotRunError):
-    """The file of known weights is neither here nor to be had; `auto` goes on without it."""
+    """The file of known weights is neither cached nor downloadable; `auto` continues without it."""
 
 
 def choose_weights(name: str, requested: str) -> WeightsEnum | None:
-    """Return the weights of model `name` meant by `requested`; None for `none`.
+    """Return the requested weights of model `name`; None for `none`.
 
     `auto` and `DEFAULT` are torchvision's own recommendation.
     """
@@ -68,30 +68,30 @@ def find_weights(weights: WeightsEnum, *, offline: bool, progress: bool) -> tupl
         with _connect_timeout():
             torch.hub.download_url_to_file(weights.url, str(path), promised_hash(path), progress=progress)
     except (OSError, http.client.HTTPException) as error:
-        cause = getattr(error, "reason", None)  # URLError wraps the one that says more
+        cause = getattr(error, "reason", None)  # URLError wraps a more specific error
         reason = str(cause if isinstance(cause, Exception) else error) or type(error).__name__
         raise _unavailable(weights, path, f"download failed, {reason}") from error
-    except RuntimeError as error:  # torch's word for a wrong hash
+    except RuntimeError as error:  # torch raises it for a wrong hash
         message = f"the download of '{weights.url}' is damaged: {error}"
         raise CannotRunError(message, "--weights none   or run the same command again") from error
     return path, "download"
 
 
 def promised_hash(path: Path) -> str | None:
-    """Return the start of the SHA-256 that a file name promises, as in `resnet34-b627a593.pth`."""
+    """Return the SHA-256 prefix in a file name such as `resnet34-b627a593.pth`."""
     match = re.search(r"-([a-f0-9]{8,64})\.", path.name)
     return match[1] if match else None
 
 
 def weights_of(name: str) -> dict[str, WeightsEnum]:
-    """Every weights name of a model, aliases too; quantized models also have their float sibling's."""
+    """Return all weights of a model by name, with aliases; for quantized models also the float ones."""
     annotation = inspect.signature(get_model_builder(name)).parameters["weights"].annotation
     enums = [kind for kind in get_args(annotation) if isinstance(kind, EnumType)]
     # The first enum is the model's own: its DEFAULT wins.
-    known: dict[str, WeightsEnum] = {}
+    by_name: dict[str, WeightsEnum] = {}
     for kind in reversed(enums):
-        known.update(kind.__members__)
-    return known
+        by_name.update(kind.__members__)
+    return by_name
 
 
 def _unavailable(weights: WeightsEnum, path: Path, reason: str) -> WeightsUnavailableError:

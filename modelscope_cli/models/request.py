@@ -1,4 +1,4 @@
-"""What was typed about a model, before anything heavy is imported."""
+"""The request for a model as typed, before anything heavy is imported."""
 
 import ast
 import os
@@ -26,11 +26,11 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """What was read of a checkpoint to find out which model it is of, so that it is read for that only once.
+    """Headers read to identify a checkpoint's model, kept so that they are read once.
 
     Attributes:
-        path, key: what was asked for when it was read.
-        architecture: the one it belongs to, or the nearest.
+        path, key: the request they were read for.
+        architecture: the matching architecture, or the nearest.
     """
 
     path: Path
@@ -41,23 +41,22 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """Everything a person can say about the model to look at.
+    """All options about the model.
 
     Attributes:
         model: a torchvision name, a checkpoint of one, `timm:NAME`, `hf:NAME`, `package.module:attr` or
             `path/to/file.py:attr`.
         weights: `auto`, `none`, `DEFAULT` or an enum name such as `IMAGENET1K_V1`, in any case.
         checkpoint: a file with a state dict to load into the architecture.
-        key: what to take out of the checkpoint: `state_dict_ema`; None for the state dict where it usually stands.
-        strict: False where a checkpoint need not fit exactly; None and True where it has to. True says of images,
-            too, that none may be broken.
+        key: key in the checkpoint, `state_dict_ema`; None for the state dict at its usual place.
+        strict: False if a checkpoint need not fit exactly; None or True if it must. True refuses broken images.
         num_classes: classes of the head; None for the architecture's, or the checkpoint's, own.
         model_args: `key=value` as typed, for the builder of the model.
         device, dtype: as typed.
         seed: of every random initialisation.
         offline: never touch the network.
         progress: show the progress of a download on stderr.
-        headers: of the checkpoint, where they have been read: see `recognise`.
+        headers: of the checkpoint, if already read: see `recognise`.
     """
 
     model: str = "resnet34"
@@ -76,7 +75,7 @@ class ModelRequest:
 
     @property
     def is_offline(self) -> bool:
-        """Whether the network is out of bounds, by what was asked or by `MSCOPE_OFFLINE`."""
+        """Whether the network must not be used, by option or by `MSCOPE_OFFLINE`."""
         return self.offline or os.environ.get("MSCOPE_OFFLINE", "0") not in ("", "0")
 
     @property
@@ -85,9 +84,9 @@ class ModelRequest:
         return self.strict is not False
 
     def headers_of(self, path: Path) -> Headers | None:
-        """Return what was read of a file, if it was that file and the same key."""
-        known = self.headers
-        return known if known is not None and (known.path, known.key) == (path, self.key) else None
+        """Return the headers if they are those of `path` and the same key."""
+        headers = self.headers
+        return headers if headers is not None and (headers.path, headers.key) == (path, self.key) else None
 
 
 if TYPE_CHECKING:
@@ -95,42 +94,42 @@ if TYPE_CHECKING:
 
     from modelscope_cli.models.load import LoadedModel
 
-    # A name, a file, `package.module:attr`, a module of the caller's, or what `load` returned.
+    # A name, a file, `package.module:attr`, a module, or the result of `load`.
     Model: TypeAlias = str | PathLike[str] | nn.Module | LoadedModel | ModelRequest
 
 
 def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
-    """Return the request that names a model; one that is a request already comes back as it is."""
+    """Return the request for a model; a request is returned unchanged."""
     if isinstance(model, ModelRequest):
         return model
     if not isinstance(model, str | PathLike):
         message = f"a model of type {type(model).__name__} is neither a name, a path nor a torch.nn.Module"
         raise UsageError(message, "give a name such as 'resnet34', or a module")
-    said = {**DEFAULTS, **keywords}
-    args = said["model_arg"]
+    options = {**DEFAULTS, **keywords}
+    args = options["model_arg"]
     return ModelRequest(
         model=fspath(model),
-        weights=said["weights"],
-        checkpoint=Path(said["checkpoint"]) if said["checkpoint"] is not None else None,
-        key=said["key"],
-        strict=said["strict"],
-        num_classes=said["num_classes"],
+        weights=options["weights"],
+        checkpoint=Path(options["checkpoint"]) if options["checkpoint"] is not None else None,
+        key=options["key"],
+        strict=options["strict"],
+        num_classes=options["num_classes"],
         model_args=tuple(f"{key}={value}" for key, value in args.items())
         if isinstance(args, Mapping)
         else tuple(args),
-        device=said["device"],
-        dtype=said["dtype"],
-        seed=said["seed"],
-        offline=said["offline"],
+        device=options["device"],
+        dtype=options["dtype"],
+        seed=options["seed"],
+        offline=options["offline"],
         progress=False,
     )
 
 
 def check_request(request: ModelRequest) -> ModelRequest:
-    """Find what is wrong with a request without importing torch, so that a typo is answered at once.
+    """Validate a request without importing torch, so that typos fail fast.
 
     Returns:
-        the request, which now holds the headers of a checkpoint given as the model.
+        the request with the headers of a checkpoint given as the model.
     """
     checked = request
     if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
@@ -155,18 +154,18 @@ def check_request(request: ModelRequest) -> ModelRequest:
 
 
 def weights_file(request: ModelRequest) -> Path | None:
-    """Return the file or folder that the weights are asked from, where there is one."""
+    """Return the file or folder of the weights; None without one."""
     path = Path(request.model) if is_checkpoint(request.model) else request.checkpoint
     return path if path is not None and path.exists() else None
 
 
 def is_import(model: str) -> bool:
-    """Tell `package.module:attr`, `file.py:attr` and the models of a hub from a torchvision name."""
+    """Tell whether a model is `package.module:attr`, `file.py:attr` or of a hub, not a torchvision name."""
     return ":" in model
 
 
 def is_checkpoint(model: str) -> bool:
-    """Tell a file or folder of weights from a name."""
+    """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
     if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
         return False
@@ -209,7 +208,7 @@ def _unknown_model(model: str) -> UsageError:
         return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
     known = named_here(model)
     elsewhere = of_other_library(model)
-    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, which are two models
+    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, two different models
         elsewhere.message += f"; {known} is another"
         elsewhere.hint = f"{elsewhere.hint} or --model {known}"
     if elsewhere is not None:

@@ -1,4 +1,4 @@
-"""Tell whether a typed word is a file of weights: by its name, its first bytes, and the names in it."""
+"""Tell weights files from other inputs by name, first bytes and tensor names."""
 
 import mimetypes
 import os
@@ -11,7 +11,7 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_packed, is_shard
 
 _PARTS = ("weight", "bias", "running_mean", "running_var")
-# Tensors, and images and videos that are not read: what is wrong with them is said of each.
+# Tensors, and unsupported images and videos, which get their own messages.
 _NO_MODELS = (
     *(*IMAGE_SUFFIXES, ".pt", ".npy", ".safetensors"),
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".tga", ".exr", ".dng", ".eps", ".dcm"),
@@ -20,12 +20,12 @@ _OF_FOLDERS = ("config.json", "saved_model.pb")
 
 
 def is_checkpoint_file(typed: str) -> bool:
-    """Tell a file that has the name of a checkpoint."""
+    """Tell whether a file is named like a checkpoint."""
     return is_checkpoint_name(typed) and os.path.isfile(typed)
 
 
 def is_weights_file(typed: str) -> bool:
-    """Tell the weights of a model, or a program, from tensors to give to one, which may have the same suffix."""
+    """Tell whether a file holds weights or a program, rather than input tensors with the same suffix."""
     if not is_checkpoint_file(typed):
         return False
     try:
@@ -37,9 +37,9 @@ def is_weights_file(typed: str) -> bool:
 
 
 def is_model_file(typed: str) -> bool:
-    """Tell what holds a model of whatever format from an image; a folder of one from a folder of images.
+    """Tell whether a file or folder holds a model of any format rather than images.
 
-    A file that is not there goes by its suffix.
+    A missing file is judged by its suffix.
     """
     path = Path(typed)
     if path.suffix.lower() in IMAGE_SUFFIXES:
@@ -50,20 +50,20 @@ def is_model_file(typed: str) -> bool:
 
 
 def is_no_image(typed: str) -> bool:
-    """Tell a file that is neither an image nor tensors nor a shard, by its name and its first bytes."""
+    """Tell whether a file is neither an image nor tensors nor a shard, by name and first bytes."""
     kind = mimetypes.guess_type(typed)[0] or ""
     is_named = Path(typed).suffix.lower() in _NO_MODELS or kind.startswith(("image/", "video/"))
     is_plain = os.path.isfile(typed) and not (is_named or is_shard(typed) or is_packed(typed))
     return is_plain and not _is_image(typed)
 
 
-def _is_image(typed: str) -> bool:
+def _is_image(file: str) -> bool:
     from PIL import Image
 
     try:
-        with Image.open(typed, formats=IMAGE_FORMATS):
+        with Image.open(file, formats=IMAGE_FORMATS):
             return True
-    except Exception:  # not one; or cut short, too large, not readable: each format raises in its own way
+    except Exception:  # not an archive, cut short, too large or unreadable: each format raises its own errors
         return False
 
 

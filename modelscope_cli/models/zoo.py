@@ -15,10 +15,10 @@ from modelscope_cli.models.architecture import Architecture, seeded, skip_random
 with without_dynamo():
     from torchvision.models import WeightsEnum, get_model_builder
 
-# The rest of the room takes torchvision from here, where it is imported lean.
+# The rest of this folder imports torchvision from here, without dynamo.
 __all__ = ["WeightsEnum", "build_pretrained", "family_of", "get_model_builder", "zoo_architecture"]
 
-# Options of this tool; their keyword arguments would start downloads of their own.
+# Options of this tool; as builder arguments they would start downloads.
 _OPTION_OF = {
     "weights": "--weights",
     "weights_backbone": "--weights",
@@ -29,9 +29,9 @@ _OPTION_OF = {
 
 
 def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Describe the torchvision model `name` as its `weights` want it, but with random values.
+    """Describe the torchvision model `name` as its `weights` require, with random values.
 
-    `model_args` are keyword arguments for its builder and go before what the weights want.
+    `model_args` are keyword arguments for the builder and override those of the weights.
     """
     for key in model_args.keys() & _OPTION_OF.keys():
         message = f"model argument '{key}' is an option of its own for torchvision models"
@@ -56,10 +56,10 @@ def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any]
 
 
 def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: dict[str, Any]) -> nn.Module:
-    """Build `name` as its `weights` want it and load `state`, the content of their file.
+    """Build `name` as its `weights` require and load `state`, the content of their file.
 
-    torchvision's builder does the loading, for it also renames old keys and adjusts the architecture to the
-    weights (auxiliary heads, input transformation, frozen and quantized layers).
+    torchvision's builder loads it, as it also renames old keys and adapts the architecture (auxiliary heads, input
+    transformation, frozen and quantized layers).
     """
     kwargs: dict[str, Any] = {"weights": weights, **model_args}
     if "backend" in weights.meta:
@@ -69,23 +69,23 @@ def build_pretrained(name: str, weights: WeightsEnum, state: Any, model_args: di
 
 
 def family_of(name: str) -> str:
-    """Return the folder of torchvision.models that `name` is in; those in none are `classification`."""
+    """Return the subpackage of torchvision.models that defines `name`; `classification` if none."""
     parts = get_model_builder(name).__module__.split(".")
     return parts[2] if len(parts) > 3 else "classification"
 
 
 def _wanted(builder: Callable[..., nn.Module], weights: WeightsEnum) -> dict[str, Any]:
-    """Say what a builder would choose by itself if it were given `weights`."""
+    """Return the arguments that a builder would choose given `weights`."""
     wanted: dict[str, Any] = {}
     parameters = inspect.signature(builder).parameters
     if "weights_backbone" in parameters:
-        wanted["weights_backbone"] = None  # else the backbone's are downloaded
+        wanted["weights_backbone"] = None  # else the backbone weights are downloaded
     if "aux_loss" in parameters:
         wanted["aux_loss"] = True  # the second head of segmentation models
     if builder.__module__.endswith(".vision_transformer"):
         wanted["image_size"] = weights.meta["min_size"][0]
     if builder.__module__.endswith((".googlenet", ".inception")):
-        wanted["init_weights"] = True  # their default, which warns when it is not spelled out
+        wanted["init_weights"] = True  # the default, which warns unless set explicitly
     return wanted
 
 
@@ -109,7 +109,7 @@ def _call(
 
 @contextmanager
 def _state_of_every_weights(state: Any) -> Iterator[None]:
-    """Hand builders `state` where they would download and unpickle a file themselves."""
+    """Make builders use `state` instead of downloading and unpickling a file."""
     original = WeightsEnum.get_state_dict
     WeightsEnum.get_state_dict = lambda self, *args, **kwargs: state
     try:

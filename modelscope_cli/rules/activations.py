@@ -14,7 +14,7 @@ from modelscope_cli.rules.rule import Rule, Sighting
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 _ENOUGH_VALUES, _ENOUGH_IMAGES = 1000, 100
-MOST_DEAD = 0.5  # of the channels of a layer, as a share
+MOST_DEAD = 0.5  # fraction of the channels of a layer
 _FORWARD = frozenset({"forward"})
 _DEBUGGER = "SageMaker Debugger, {rule}: {default}"
 
@@ -25,7 +25,7 @@ def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
 
 
 def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
-    """The calls that made a value NaN or infinite themselves: no call inside them did."""
+    """Yield the innermost calls that produced NaN or infinity."""
     for i, call in enumerate(flow):
         if not call.produces:
             continue
@@ -46,7 +46,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         n_broken = sum(not call.is_finite for call in forward.flow)
         yield Sighting(None, n_broken, "the input itself holds NaN or infinite values")
     for call in _producers(forward.flow):
-        later = [one for one in forward.flow if one.order > call.order and not one.is_finite]
+        later = [other for other in forward.flow if other.order > call.order and not other.is_finite]
         if 1 + len(later) <= threshold:
             continue
         names = some(map(label_of, later), 2)
@@ -60,7 +60,7 @@ def _rectifiers(evidence: Evidence) -> list[ActivationStats]:
 
 
 def _is_enough(evidence: Evidence, row: ActivationStats) -> bool:
-    """Tell whether a row gave every one of its channels enough values to show a sign of life."""
+    """Tell whether every channel of a row has enough values to judge it dead."""
     assert evidence.forward is not None
     is_long = row.numel >= _ENOUGH_VALUES * (row.channels or 1)
     return bool(row.channels) and (is_long or evidence.forward.images >= _ENOUGH_IMAGES)
@@ -76,7 +76,7 @@ def is_silent(row: ActivationStats) -> bool:
 
 
 def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
-    """Tell whether more than this share of the channels is dead; tables mark such a row."""
+    """Tell whether more than this fraction of the channels is dead; tables mark such a row."""
     return _dead_share(row) > threshold
 
 
@@ -123,14 +123,14 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Signals that shrink or grow with depth: single layers, as gates and heads, may be as small as they like."""
+    """Find signals that shrink or grow with depth; single layers, such as gates and heads, may be small."""
     variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]
     shift, at = max(_level_shifts([value for value, _ in variances]), default=(0.0, 0))
     if shift <= math.log(threshold):
         return
     before, after = variances[:at], variances[at:]
     middle = statistics.median(value for value, _ in variances)
-    # The side that is further off is the one that is wrong; its first layer is where that begins.
+    # The side further off is reported, at its first layer.
     odd = max((before, after), key=lambda side: abs(statistics.median(value for value, _ in side) - middle))
     ratio = math.exp(min(shift, 700.0))
     typical = [math.exp(statistics.median(value for value, _ in side) / 2) for side in (before, after)]
@@ -142,14 +142,14 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
-    """Give, for each place to cut a series in two, how far the medians of the parts lie apart, and the place."""
+    """Yield, for each split of a series in two, the distance between the medians of the parts, and the split."""
     least = max(len(values) // 5, 2)
     for at in range(least, len(values) - least + 1):
         yield abs(statistics.median(values[at:]) - statistics.median(values[:at])), at
 
 
 def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
-    """Excuse the rules that look at layers where none was seen to run: TorchScript, an exported program."""
+    """Return why rules about layers cannot be judged, if none was seen to run: TorchScript, exported programs."""
     assert evidence.forward is not None
     types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
     is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)

@@ -1,4 +1,4 @@
-"""Write findings down so that only new ones count, and those that got worse."""
+"""Record known findings, so that only new or worse ones count."""
 
 import json
 import math
@@ -20,16 +20,15 @@ from modelscope_cli.records.run import invocation
 from modelscope_cli.rules.registry import EVERY_RULE
 
 _FAMILY, _VERSION = "modelscope/baseline/", "2"
-# By so much of its value a finding may change and be the same. With other kernels, or another number of threads,
-# the values of sick networks move by 4e-7 of themselves; another torch or another JPEG decoder may move them more.
-# A 33rd dead channel of 64 is 3 %.
+# Relative change within which a finding counts as unchanged. Other kernels or thread counts change the values of
+# broken networks by 4e-7, another torch or JPEG decoder possibly more. A 33rd dead channel of 64 is 3 %.
 _NOISE = 0.01
-# Of these the value is how many images were given, which says nothing of how bad it is.
+# Their value is the number of images, not a severity.
 _UNGRADED = ("MS601",)
 
 
 def known_of(findings: Iterable[Finding]) -> tuple[KnownFinding, ...]:
-    """Return what a baseline keeps of findings."""
+    """Return the baseline entries of findings."""
     return tuple(
         KnownFinding(one.code, one.layer, None if one.code in _UNGRADED else _rounded(one.value))
         for one in findings
@@ -41,31 +40,31 @@ def _rounded(value: float | None) -> float | None:
 
 
 class CheckBaseline(NamedTuple):
-    """What a baseline holds; `model` is the class of the model it is of, None where that is not said."""
+    """Content of a baseline; `model` is the model's class, None if not recorded."""
 
     findings: tuple[KnownFinding, ...] = ()
     model: str | None = None
 
 
 def render_baseline(known: Iterable[KnownFinding], model: str | None = None) -> str:
-    """Return the file: sorted, a finding a line, so that a change of it is a short difference."""
+    """Return the file: sorted, one finding per line, for short diffs."""
     rows = [
-        json.dumps({"code": one.code, "layer": one.layer, "value": one.value}, ensure_ascii=False)
-        for one in sorted(known, key=_order)
+        json.dumps({"code": entry.code, "layer": entry.layer, "value": entry.value}, ensure_ascii=False)
+        for entry in sorted(known, key=_order)
     ]
     findings = "".join(f"\n    {row}," for row in rows).rstrip(",") + ("\n  " if rows else "")
     of = f'\n  "model": {json.dumps(model)},' if model else ""
     return plain_json(f'{{\n  "schema": "{_FAMILY}{_VERSION}",{of}\n  "findings": [{findings}]\n}}') + "\n"
 
 
-def _order(one: KnownFinding) -> tuple[str, bool, str, bool, float]:
-    return one.code, one.layer is not None, one.layer or "", one.value is not None, one.value or 0.0
+def _order(entry: KnownFinding) -> tuple[str, bool, str, bool, float]:
+    return entry.code, entry.layer is not None, entry.layer or "", entry.value is not None, entry.value or 0.0
 
 
 def read_baseline(path: Path) -> CheckBaseline:
-    """Return every finding that is known.
+    """Return the known findings.
 
-    What `check` found once serves as well, as the page or the document that it left.
+    A page or document written by `check` is accepted, too.
     """
     refuse_endless(path, "baseline ")
     try:
@@ -81,12 +80,12 @@ def read_baseline(path: Path) -> CheckBaseline:
             model = record.run.model.class_name if is_model else None
             return CheckBaseline(tuple(map(_checked, known_of(record.findings))), model)
         if schema != f"{_FAMILY}{_VERSION}":
-            what = (
+            text = (
                 "keeps no values, so what got worse would pass"
                 if schema == f"{_FAMILY}1"
                 else "is not readable"
             )
-            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {what}", _another(path))
+            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {text}", _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
@@ -105,10 +104,10 @@ class _StrangeEntryError(ValueError):
 
 
 def _checked(one: KnownFinding) -> KnownFinding:
-    """Return an entry that says how bad a finding was; with NaN or a value beyond all others nothing is worse."""
+    """Return a valid entry: NaN or a value beyond the maximum would excuse any later value."""
     if not isinstance(one.code, str) or not isinstance(one.layer, str | None):
         raise _StrangeEntryError(f"{one.code!r} of {one.layer!r} is not a rule and a layer")
-    # How many more there are than the findings that are told has no layer, and is not in the measure of the rule.
+    # The finding that counts the unlisted ones has no layer and is not in the unit of the rule.
     most = next((rule.most for rule in EVERY_RULE if rule.code == one.code and one.layer), math.inf)
     is_number = type(one.value) in (int, float) and 0 <= one.value <= min(most, sys.float_info.max)  # type: ignore[operator]
     if one.value is not None and not is_number:
@@ -127,7 +126,7 @@ def check_model(baseline: CheckBaseline, path: Path | None, model: str) -> None:
 
 
 def _document(path: Path) -> dict[str, Any]:
-    """Return what a baseline holds, or the page or the document of a `check` that serves as one."""
+    """Return the content of a baseline, or of a page or document of `check` used as one."""
     data = path.read_bytes()
     documents = extract(data) if is_page(data) else [json.loads(data.decode("utf-8"))]
     if len(documents) != 1:
@@ -136,26 +135,26 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _with_update() -> str:
-    """Return what would write a baseline: the command line that was typed and the flag, or a keyword."""
+    """Return how to write a baseline: the typed command line with the flag, or a keyword."""
     argv = invocation().argv
     return shlex.join(["modelscope", *argv, "--update-baseline"]) if argv else "update_baseline=True"
 
 
 def _another(path: Path) -> str:
-    """Return what writes a baseline beside a file that is none: whatever that holds may be needed."""
+    """Return how to write a baseline next to a file that is not one, without overwriting it."""
     other = path.with_name(f"{path.stem}-known.json")
     return f"--baseline {shlex.quote(str(other))} --update-baseline   writes a new one"
 
 
 def _other_result(schema: str) -> str:
-    """Return the command, other than `check`, that leaves documents of a schema; nothing where none does."""
+    """Return the command other than `check` that writes documents of a schema; empty if none."""
     family, _, rest = schema.partition("/")
     name = rest.partition("/")[0]
     return name.replace("-", " --") if family == "modelscope" and name in {*RECORDS} - {"check"} else ""
 
 
 def check_update(baseline: Path | None) -> None:
-    """Refuse to update a baseline that was not named."""
+    """Refuse to update a baseline without a file."""
     if baseline is not None and baseline.suffix.lower() in (".html", ".htm"):
         message = f"'{baseline}' is a page, which cannot be updated"
         raise UsageError(message, "--baseline known.json --update-baseline")
@@ -168,16 +167,16 @@ def check_update(baseline: Path | None) -> None:
 def compare(
     findings: Sequence[Finding], known: Iterable[KnownFinding], rules: Iterable[RuleInfo]
 ) -> tuple[tuple[Finding, ...], tuple[KnownFinding, ...]]:
-    """Return the findings, those marked that the baseline has and that are no worse, and what occurs no more.
+    """Return the findings, with known and not worse ones marked, and the entries that no longer occur.
 
-    They match by code and layer; where there are several of a kind, the worst with the worst. Of a rule that was
-    not judged nobody knows whether its findings still occur.
+    They match by code and layer; several of a kind are matched from the worst down. Entries of rules that were not
+    judged are not reported as gone.
     """
-    left = _by_place(known)
+    unmatched = _by_place(known)
     marked = list(findings)
     for i in sorted(range(len(findings)), key=lambda i: -_badness(findings[i])):
         finding = findings[i]
-        same = left[finding.code, finding.layer]
+        same = unmatched[finding.code, finding.layer]
         if same:
             before = max(same, key=lambda one: _side(finding) * (one.value or 0.0))
             same.remove(before)
@@ -185,13 +184,13 @@ def compare(
                 _worse(finding, before) if _is_worse(finding, before) else replace(finding, known=True)
             )
     judged = _judged(rules)
-    return tuple(marked), tuple(one for rest in left.values() for one in rest if one.code in judged)
+    return tuple(marked), tuple(one for rest in unmatched.values() for one in rest if one.code in judged)
 
 
 def _by_place(known: Iterable[KnownFinding]) -> dict[tuple[str, str | None], list[KnownFinding]]:
     places: dict[tuple[str, str | None], list[KnownFinding]] = defaultdict(list)
-    for one in known:
-        places[one.code, one.layer].append(one)
+    for entry in known:
+        places[entry.code, entry.layer].append(entry)
     return places
 
 
@@ -207,7 +206,7 @@ def _worse(finding: Finding, before: KnownFinding) -> Finding:
 
 
 def _side(finding: Finding) -> int:
-    """Return 1 where more of the value is worse, -1 where less of it is: it lies below its threshold."""
+    """Return 1 if a larger value is worse, -1 if a smaller one is: it is below its threshold."""
     is_number = isinstance(finding.threshold, int | float) and finding.value is not None
     return -1 if is_number and finding.value < finding.threshold else 1  # type: ignore[operator]
 
@@ -217,9 +216,9 @@ def _badness(finding: Finding) -> float:
 
 
 def _is_worse(finding: Finding, before: KnownFinding) -> bool:
-    if before.value is None:  # it was not finite then, has no value at all, or was taken out
+    if before.value is None:  # not finite then, without a value, or invalid
         return finding.value is not None and finding.code not in _UNGRADED
-    if finding.value is None:  # it is not even finite now
+    if finding.value is None:  # not finite now
         return True
     return _side(finding) * (finding.value - before.value) > _NOISE * abs(before.value)
 
@@ -227,19 +226,18 @@ def _is_worse(finding: Finding, before: KnownFinding) -> bool:
 def updated(
     known: Iterable[KnownFinding], findings: Sequence[Finding], rules: Iterable[RuleInfo]
 ) -> tuple[KnownFinding, ...]:
-    """Return the baseline as it is from now on.
+    """Return the updated baseline.
 
-    What was known by rules that were not judged this time stays, and so does a value that only moved by noise: the
-    file changes where something changed.
+    Entries of rules not judged this time and values that changed only by noise are kept, for short diffs.
     """
     judged, before = _judged(rules), _by_place(known)
-    kept = [one for rest in before.values() for one in rest if one.code not in judged]
+    entries_kept = [one for rest in before.values() for one in rest if one.code not in judged]
     for one in known_of(findings):
         same = next((old for old in before[one.code, one.layer] if _is_noise(old.value, one.value)), None)
         if same is not None:
             before[one.code, one.layer].remove(same)
-        kept.append(same or one)
-    return tuple(kept)
+        entries_kept.append(same or one)
+    return tuple(entries_kept)
 
 
 def _is_noise(before: float | None, now: float | None) -> bool:

@@ -9,7 +9,7 @@ from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.rules.rule import Rule, Sighting
 
-MOST_TOLD = 20  # findings of one rule; how many more there are is one more finding
+MOST_TOLD = 20  # findings per rule; one more gives the number of the rest
 Figure = Callable[[DatasetEvidence], Sequence[float]]
 
 
@@ -19,7 +19,7 @@ def _data(evidence: Evidence) -> DatasetEvidence:
 
 
 def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
-    """Give the first of many, and how many are left."""
+    """Yield the first sightings, then one for the number of the rest."""
     yield from sightings[:MOST_TOLD]
     n_left = len(sightings) - MOST_TOLD
     if n_left > 0:
@@ -40,7 +40,7 @@ def _copies(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]
 
 
 def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
-    """Say of the first of a group what it has in common with the others."""
+    """Return the sighting of a group of copies, at its first image."""
     likeness = (
         f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of its edges are those of"
     )
@@ -83,7 +83,7 @@ def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
 
 
 def _sizes(evidence: DatasetEvidence) -> list[float]:
-    """Return how many times larger or smaller the side of each is than that of the usual one, 1 or more."""
+    """Return the ratio of each image's side to the median one, or its inverse, at least 1."""
     sides = [(w * h) ** 0.5 for w, h in zip(evidence.width, evidence.height, strict=True)]
     return _ratios(sides)
 
@@ -98,7 +98,7 @@ def _ratios(values: Sequence[float]) -> list[float]:
 
 
 def _sharpness(evidence: DatasetEvidence) -> list[float]:
-    """Return it, and 1 where there is no contrast: nothing there could be sharp."""
+    """Return the sharpness; 1 without contrast, where nothing could be sharp."""
     pairs = zip(evidence.contrast, evidence.sharpness, strict=True)
     return [1.0 if contrast < _PLAIN else sharpness for contrast, sharpness in pairs]
 
@@ -106,7 +106,7 @@ def _sharpness(evidence: DatasetEvidence) -> list[float]:
 def _beyond(
     figure: Figure, words: Callable[[DatasetEvidence, int, float], str], sign: int
 ) -> Callable[[Evidence, float], Iterator[Sighting]]:
-    """Return a judge of what lies above a threshold (`sign` 1) or below it (-1), the farthest first."""
+    """Return a judge of values above a threshold (`sign` 1) or below it (-1), the farthest first."""
 
     def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         data = _data(evidence)

@@ -32,7 +32,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     backward = _backward(evidence)
     broken = [row for row in backward.parameters if row.nan_count + row.inf_count > threshold]
     arrived = [row for row in backward.activations if row.nan_count + row.inf_count]
-    if arrived:  # the last of them in execution order is the first on the way back
+    if arrived:  # the last in execution order is the first in the backward pass
         last = max(arrived, key=lambda row: row.order)
         n = last.nan_count + last.inf_count
         words = f"{n} NaN or infinite values arrive at its output, and at no later one"
@@ -45,7 +45,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _weights(backward: Backward) -> Iterator[Weight]:
-    """Weights with their gradient's norm, relative to the one at the output."""
+    """Return weights with their gradient's norm relative to the one at the output."""
     if not 0 < backward.output_grad_norm < float("inf"):
         return
     for row in backward.parameters:
@@ -56,8 +56,8 @@ def _weights(backward: Backward) -> Iterator[Weight]:
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     first = next(_weights(_backward(evidence)), None)
     for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
-        # None at all, back to the first weight: the way is cut. In a side branch it may be meant: of the last block
-        # of a transformer, only what the class token sees has an effect.
+        # Zero back to the first weight: the gradient is cut off. In a side branch it may be intended: in the last
+        # block of a transformer only the class token has an effect.
         is_cut = run[-1] == first and run[-1][1] == 0
         yield replace(_describe(run, min(ratio for _, ratio in run)), severity=ERROR if is_cut else None)
 
@@ -68,8 +68,8 @@ def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 
 def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[list[Weight]]:
-    """Neighbours that are wrong together, the one nearest to the output first: there it began on the way back."""
-    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda one: is_wrong(one[1])):
+    """Yield runs of consecutive wrong weights, from the output side, where the backward pass begins."""
+    for wrong, run in groupby(reversed(list(_weights(backward))), key=lambda weight: is_wrong(weight[1])):
         if wrong:
             yield list(run)
 

@@ -1,6 +1,6 @@
 """Say why each rule matters and how to silence it, for `modelscope rules CODE`."""
 
-# By code; what follows from the fault, where the rule's own sentence says what the fault is.
+# By code: the consequences of the fault that the rule's own sentence describes.
 WHY = {
     "MS001": "a pickle is a program: torch.load with weights_only=False runs what it names, with your rights and "
     "on your files",
@@ -109,7 +109,7 @@ _BUDGETS, _TRAINING = "MS5", "MS7"
 
 
 def how_to_silence(code: str, name: str) -> str:
-    """Return what to do where the finding is meant."""
+    """Return what to do if the finding is intended."""
     if code.startswith(_TRAINING):
         return "watch and train fail only with --fail-on, and --fail-on error lets warnings pass"
     if code.startswith(_BUDGETS):

@@ -22,30 +22,30 @@ EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
 
 
 def find_rule(typed: str, where: str) -> Rule:
-    """Return the rule of `check` with this code or name, of models or of data sets."""
+    """Return the rule of `check` with this code or name, for models or data sets."""
     return _find(typed, EVERY_RULE, f"in {where}")
 
 
-def _find(typed: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
+def _find(word: str, rules: Sequence[AnyRule], where: str) -> AnyRule:
     for rule in rules:
-        if typed.strip().lower() in (rule.code.lower(), rule.name):
+        if word.strip().lower() in (rule.code.lower(), rule.name):
             return rule
-    raise _unknown(typed, rules, where)
+    raise _unknown(word, rules, where)
 
 
 def choose_rules(
     select: Iterable[str], ignore: Iterable[str], every: Sequence[Rule] = RULES
 ) -> tuple[Rule, ...]:
-    """Return the rules that codes, names or beginnings of codes (`MS2`) mean; no `select` means all.
+    """Return the rules selected by codes, names or code prefixes (`MS2`); no `select` means all.
 
     Args:
-        every: those that there are: of models, or of data sets.
+        every: all rules for models, or for data sets.
     """
     select, ignore = tuple(select), tuple(ignore)
-    taken = match_rules(select, EVERY_RULE, "in --select") or every
+    selected = match_rules(select, EVERY_RULE, "in --select") or every
     ignored = match_rules(ignore, EVERY_RULE, "in --ignore")
-    chosen = tuple(rule for rule in taken if rule in every and rule not in ignored)
-    if not chosen and not any(rule in every for rule in taken):
+    chosen = tuple(rule for rule in selected if rule in every and rule not in ignored)
+    if not chosen and not any(rule in every for rule in selected):
         which, other = ("a model", "a data set") if every is RULES else ("a data set", "a model")
         message = f"'--select {','.join(select)}' names rules about {other}, and {which} is judged"
         raise UsageError(message, f"--select {every[0].code[:3]}")
@@ -55,25 +55,25 @@ def choose_rules(
 
 
 def match_rules(typed: Iterable[str], rules: Sequence[AnyRule], where: str = "") -> tuple[AnyRule, ...]:
-    """Return those of `rules` that codes, names or beginnings of codes mean, in the order of `rules`.
+    """Return the `rules` selected by codes, names or code prefixes, in their order.
 
     Args:
-        where: stands behind what was typed, in the error: `in --select`.
+        where: follows the typed word in the error: `in --select`.
     """
-    codes = {code for one in typed for code in _codes(one, rules, where)}
+    codes = {code for word in typed for code in _codes(word, rules, where)}
     return tuple(rule for rule in rules if rule.code in codes)
 
 
-def _codes(typed: str, rules: Sequence[AnyRule], where: str) -> list[str]:
-    prefix = typed.strip().upper()
+def _codes(word: str, rules: Sequence[AnyRule], where: str) -> list[str]:
+    prefix = word.strip().upper()
     codes = [rule.code for rule in rules if prefix and rule.code.startswith(prefix)]
-    return codes or [_find(typed, rules, where).code]
+    return codes or [_find(word, rules, where).code]
 
 
-def _unknown(typed: str, rules: Sequence[ListedRule], where: str) -> UsageError:
+def _unknown(word: str, rules: Sequence[ListedRule], where: str) -> UsageError:
     names = [name for rule in rules for name in (rule.code, rule.name)]
     return UsageError(
-        with_nearest(f"unknown rule '{typed}' {where}".rstrip(), typed, names), "modelscope rules"
+        with_nearest(f"unknown rule '{word}' {where}".rstrip(), word, names), "modelscope rules"
     )
 
 

@@ -32,12 +32,12 @@ _EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000
 
 
 def read_threshold(typed: object, kind: str, option: str, most: float = math.inf) -> float | str:
-    """Turn what was typed, on the command line or in `pyproject.toml`, into a threshold.
+    """Parse a threshold from the command line or `pyproject.toml`.
 
     Args:
         kind: `number`, `count`, `bytes` or `shape`, as in `Rule`.
-        option: what stands before it, for the error: `--set MS202=`.
-        most: the largest threshold that can be exceeded or reached.
+        option: the text before it, for the error: `--set MS202=`.
+        most: the largest threshold that can be reached.
     """
     text = ",".join(map(str, typed)) if isinstance(typed, list) else str(typed).strip()
     value = _shape(text) if kind == "shape" else _number(text, kind)
@@ -77,7 +77,7 @@ def _number(text: str, kind: str) -> float | None:
 
 
 def write_threshold(value: float | str | None, kind: str) -> str:
-    """Return a threshold as people read it."""
+    """Format a threshold."""
     if value is None:
         return "none"
     if isinstance(value, str):
@@ -95,10 +95,10 @@ class Sighting:
     """One place where a rule is broken.
 
     Attributes:
-        layer: None for the model as a whole.
-        message: what was seen, in words.
-        severity: where it is not as severe as the rule.
-        is_rest: it stands for several places, `value` of them, each beyond the threshold.
+        layer: None for the whole model.
+        message: the observation, in words.
+        severity: if other than the rule's.
+        is_rest: whether it summarises `value` more places beyond the threshold.
     """
 
     layer: str | None
@@ -109,19 +109,19 @@ class Sighting:
 
 
 def always(evidence: Evidence, threshold: Any) -> str | None:
-    """The excuse of a rule that has none."""
+    """Return no excuse: the rule can always be judged."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRule(RuleText):
-    """What `modelscope rules` tells of a rule."""
+    """The listing of a rule in `modelscope rules`."""
 
     def info(self, threshold: float | str | None) -> RuleInfo:
-        """Return the rule as it is listed, with the threshold in force."""
-        told = {field.name: getattr(self, field.name) for field in fields(RuleText)}
+        """Return the rule's listing with the threshold in force."""
+        texts = {field.name: getattr(self, field.name) for field in fields(RuleText)}
         reasons = {"why": WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
-        return RuleInfo(**{**told, **reasons, "threshold": threshold})
+        return RuleInfo(**{**texts, **reasons, "threshold": threshold})
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,13 +129,13 @@ class Rule(ListedRule):
     """A named check of a model.
 
     Attributes:
-        needs: the fields of `Evidence` it looks at.
-        wants: the same, where it can be judged without.
-        yields_to: codes of rules before it whose finding in a layer explains one of this rule there.
-        judge: gives every place where it is broken.
-        kind: how a threshold is written: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
-        most: the largest value there can be of what is measured: 1 of a share.
-        excuse: says why it cannot be judged here, None where it can.
+        needs: the fields of `Evidence` it requires.
+        wants: optional fields of `Evidence`.
+        yields_to: codes of earlier rules whose finding in a layer explains one of this rule there.
+        judge: yields every place where the rule is broken.
+        kind: format of the threshold: `number`, `count` (25M), `bytes` (500MB), `shape` (1,1000).
+        most: the largest possible value: 1 for a fraction.
+        excuse: returns why it cannot be judged here, None if it can.
     """
 
     needs: frozenset[str]
@@ -151,7 +151,7 @@ Threshold = float | str | None
 
 
 def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> frozenset[str]:
-    """Return the fields of `Evidence` that have to be gathered; a budget nobody has set needs nothing."""
+    """Return the fields of `Evidence` to gather; budgets that are not set need none."""
     live = [rule for rule in rules if thresholds.get(rule.code, rule.threshold) is not None]
     return frozenset().union(*(rule.needs | rule.wants for rule in live))
 
@@ -159,7 +159,7 @@ def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> froz
 def judge(
     rules: Sequence[Rule], thresholds: Mapping[str, Threshold], evidence: Evidence
 ) -> tuple[tuple[Finding, ...], tuple[RuleInfo, ...]]:
-    """Return the findings, errors first, and the rules with what became of each."""
+    """Return the findings, errors first, and the rules with their outcomes."""
     findings: list[Finding] = []
     infos: list[RuleInfo] = []
     for rule in rules:
@@ -179,15 +179,15 @@ def judge(
             Finding(
                 code=rule.code,
                 rule=rule.name,
-                severity=seen.severity or rule.severity,
-                layer=seen.layer,
-                value=seen.value if seen.value is not None and math.isfinite(seen.value) else None,
-                threshold=None if seen.is_rest else threshold,
-                message=seen.message,
+                severity=place.severity or rule.severity,
+                layer=place.layer,
+                value=place.value if place.value is not None and math.isfinite(place.value) else None,
+                threshold=None if place.is_rest else threshold,
+                message=place.message,
                 hint=rule.hint,
             )
-            for seen in rule.judge(evidence, threshold)
-            if _layer(seen.layer) not in explained
+            for place in rule.judge(evidence, threshold)
+            if _layer(place.layer) not in explained
         ]
     findings.sort(key=lambda finding: -SEVERITIES.index(finding.severity))
     return tuple(findings), tuple(infos)
@@ -210,10 +210,10 @@ def _why_not(rule: Rule, threshold: Threshold, evidence: Evidence) -> str | None
 def verdict_of(
     findings: Iterable[Finding], rules: Iterable[RuleInfo], fail_on: str, given: InputInfo | None
 ) -> str:
-    """Return the verdict; a check that judged nothing, or read less than half of its images, does not pass.
+    """Return the verdict; a check that judged nothing or read less than half of its images does not pass.
 
     Args:
-        given: what was judged, or what the model ran on.
+        given: the judged images, or the inputs of the model.
     """
     if any(is_as_severe(finding.severity, fail_on) for finding in findings if not finding.known):
         return FAILED
@@ -222,15 +222,15 @@ def verdict_of(
 
 
 def unjudged_error(record: CheckRecord) -> CannotRunError | None:
-    """Return the error of a check that judged nothing, which the record goes with; None of any other."""
+    """Return the error, with the record, of a check that judged nothing; None for any other."""
     if record.verdict != NOT_JUDGED:
         return None
-    given = record.run.input
-    if given is not None and 2 * given.n_broken > given.n_files:
+    info = record.run.input
+    if info is not None and 2 * info.n_broken > info.n_files:
         message = (
-            f"{given.n_broken:,} of {given.n_files:,} images could not be read, so the model was not judged"
+            f"{info.n_broken:,} of {info.n_files:,} images could not be read, so the model was not judged"
         )
-        error = CannotRunError(message, f"ls -l {shlex.quote(given.broken[0].names[0])}")
+        error = CannotRunError(message, f"ls -l {shlex.quote(info.broken[0].names[0])}")
     else:
         n = len(record.rules)
         reasons = "; ".join(dict.fromkeys(rule.reason for rule in record.rules if rule.reason))

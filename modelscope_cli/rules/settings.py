@@ -1,4 +1,4 @@
-"""Read what `check` was asked for: `[tool.modelscope]` of a pyproject.toml, and flags, which win."""
+"""Read the settings of `check`: `[tool.modelscope]` of a pyproject.toml, overridden by flags."""
 
 import difflib
 import os
@@ -17,20 +17,20 @@ from modelscope_cli.rules.rule import Rule, read_threshold
 
 BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
-_NEAR = 0.85  # of two names: modelscop is, modelscan, another tool, is not
+_NEAR = 0.85  # similarity of names: above it modelscop, below it modelscan, another tool
 _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)
 
 
 @dataclass(frozen=True, slots=True)
 class CheckSettings:
-    """What to judge, and what to make of it.
+    """Settings of `check`.
 
     Attributes:
-        thresholds: by code; those of the rules themselves where nothing is said.
-        baseline: file of the findings that are known; None without one.
-        project: the pyproject.toml that had a say; None where there is none.
-        allow: patterns of names that a checkpoint may name although they are not known: `timm.models.*`.
-        model, checkpoint, images: what is judged where nothing else is typed; files as seen from here.
+        thresholds: by code; the rules' own by default.
+        baseline: file of the known findings; None without one.
+        project: the pyproject.toml that was used; None without one.
+        allow: patterns of unknown names that a checkpoint may use: `timm.models.*`.
+        model, checkpoint, images: defaults for the command line; paths relative to the working folder.
     """
 
     select: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class CheckSettings:
     images: tuple[str, ...] = ()
 
     def rules(self, every: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
-        """Return the rules to judge, of those there are about models, or about data sets."""
+        """Return the selected rules out of `every`."""
         return choose_rules(self.select, self.ignore, every)
 
 
@@ -59,28 +59,28 @@ def read_settings(
     fail_on: str | None = None,
     baseline: Path | None = None,
 ) -> CheckSettings:
-    """Read the project's settings and let the flags override them; a threshold at a time.
+    """Read the project's settings, with flags overriding them, each threshold separately.
 
     Args:
-        folder: where the project is, or below; None for none.
+        folder: the project's folder or one below; None for no project.
         set_: `CODE=threshold` each, or thresholds by code.
-        budgets: by name of the option, `max-params` and so on.
+        budgets: by option name, such as `max-params`.
     """
     settings = _read_project(folder) if folder is not None else CheckSettings()
     if select:
         settings = replace(settings, select=_split(select))
     if ignore:
         settings = replace(settings, ignore=_split(ignore))
-    typed = dict(settings.thresholds)
+    thresholds = dict(settings.thresholds)
     for name, value in set_.items() if isinstance(set_, Mapping) else map(_pair, set_ or ()):
         rule = find_rule(name, "--set")
-        typed[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
+        thresholds[rule.code] = read_threshold(value, rule.kind, f"--set {name}=", rule.most)
     for name, budget in (budgets or {}).items():
         if budget is not None:
             rule = find_rule(name, f"--{name}")
-            typed[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
+            thresholds[rule.code] = read_threshold(budget, rule.kind, f"--{name} ")
             settings = replace(settings, select=_with(rule.code, settings.select))
-    settings = replace(settings, thresholds=typed)
+    settings = replace(settings, thresholds=thresholds)
     if fail_on is not None:
         settings = replace(settings, fail_on=_severity(fail_on, "--fail-on "))
     settings = replace(settings, baseline=baseline or settings.baseline)
@@ -96,7 +96,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def _with(budget: str, select: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what is selected and a budget beside it: who sets one wants it kept."""
+    """Return `select` with a budget's rule added: setting a budget selects it."""
     return (*select, budget) if select else ()
 
 
@@ -104,11 +104,11 @@ def _split(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(part.strip() for text in texts for part in text.split(",") if part.strip())
 
 
-def _severity(typed: object, option: str) -> str:
-    if typed not in SEVERITIES:
-        message = with_nearest(f"'{option}{typed}' is not a severity", str(typed), SEVERITIES)
+def _severity(value: object, option: str) -> str:
+    if value not in SEVERITIES:
+        message = with_nearest(f"'{option}{value}' is not a severity", str(value), SEVERITIES)
         raise UsageError(message, f"{option}error")
-    return str(typed)
+    return str(value)
 
 
 def _read_project(folder: Path) -> CheckSettings:
@@ -117,7 +117,7 @@ def _read_project(folder: Path) -> CheckSettings:
         return CheckSettings()
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:  # no TOML, no UTF-8, or a number of thousands of digits
+    except ValueError as error:  # not TOML, not UTF-8, or a number of thousands of digits
         script = f"import tomllib; tomllib.load(open({str(path)!r}, 'rb'))"
         hint = f"python -c {shlex.quote(script)}"
         reason = str(error).partition("; use sys.")[0]
@@ -137,36 +137,36 @@ def _read_project(folder: Path) -> CheckSettings:
 
 
 def _refuse_near_misses(document: dict[str, Any], path: Path) -> None:
-    """Refuse a table that is meant for us and has another name: `[tool.mscope]`, `[modelscope]`."""
+    """Refuse a misnamed table: `[tool.mscope]`, `[modelscope]`."""
     inner = [
-        ((key, name), one)
-        for key, own in document.items()
-        if isinstance(own, dict)
-        for name, one in own.items()
+        ((key, name), value)
+        for key, table in document.items()
+        if isinstance(table, dict)
+        for name, value in table.items()
     ]
-    for names, one in (*(((key,), own) for key, own in document.items()), *inner):
+    for names, value in (*(((key,), table) for key, table in document.items()), *inner):
         word = re.sub(r"[\W_]|cli$", "", names[-1].lower())
         is_near = word == "mscope" or difflib.SequenceMatcher(None, word, "modelscope").ratio() > _NEAR
-        if is_near and isinstance(one, dict) and names != ("tool", "modelscope"):
+        if is_near and isinstance(value, dict) and names != ("tool", "modelscope"):
             message = f"[{'.'.join(names)}] of '{path}' is not read: the settings are in [tool.modelscope]"
             raise UsageError(message, "write [tool.modelscope]")
 
 
 def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     where = f"[tool.modelscope] of '{path}'"
-    table = {key.replace("_", "-"): value for key, value in table.items()}  # fail_on is as good
+    table = {key.replace("_", "-"): value for key, value in table.items()}  # accept fail_on
     for key in table:
         if key not in _KEYS:
             message = with_nearest(f"unknown key '{key}' in {where}", key, _KEYS)
             raise UsageError(message, f"write one of {', '.join(_KEYS)}")
-    typed: dict[str, float | str] = {}
+    thresholds: dict[str, float | str] = {}
     select = _codes(table, "select", where)
-    given = table.get("thresholds", {})
-    if not isinstance(given, dict):
+    entries = table.get("thresholds", {})
+    if not isinstance(entries, dict):
         raise UsageError(f"'thresholds' in {where} is not a table", "write [tool.modelscope.thresholds]")
-    for name, value in (*given.items(), *((key, table[key]) for key in BUDGETS if key in table)):
+    for name, value in (*entries.items(), *((key, table[key]) for key in BUDGETS if key in table)):
         rule = find_rule(name, where)
-        typed[rule.code] = read_threshold(value, rule.kind, f"{name} = ", rule.most)
+        thresholds[rule.code] = read_threshold(value, rule.kind, f"{name} = ", rule.most)
         if name in BUDGETS:
             select = _with(rule.code, select)
     baseline = _name(table, "baseline", where, "a file name", "known.json")
@@ -175,7 +175,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
     settings = CheckSettings(
         select=select,
         ignore=_codes(table, "ignore", where),
-        thresholds=typed,
+        thresholds=thresholds,
         fail_on=_severity(table.get("fail-on", ERROR), "fail-on = "),
         baseline=path.parent / baseline if baseline else None,
         project=path,
@@ -183,7 +183,7 @@ def _from_table(table: dict[str, Any], path: Path) -> CheckSettings:
         model=_from_here(path.parent, model) if model and _is_file(path.parent, model) else model,
         checkpoint=Path(_from_here(path.parent, checkpoint)) if checkpoint else None,
         images=tuple(
-            _from_here(path.parent, one) for one in _strings(table, "images", where, "files", "star.png")
+            _from_here(path.parent, file) for file in _strings(table, "images", where, "files", "star.png")
         ),
     )
     settings.rules(EVERY_RULE)
@@ -198,13 +198,13 @@ def _name(table: dict[str, Any], key: str, where: str, what: str, example: str) 
 
 
 def _is_file(folder: Path, model: str) -> bool:
-    """Tell a file, or what is in one (`net.py:Net`), from a name and from `package.module:attr`."""
+    """Tell whether a model is a file, or in one (`net.py:Net`), not a name or `package.module:attr`."""
     file, _, attribute = model.rpartition(":")
     return file.endswith(".py") if attribute and file else (folder / model).exists()
 
 
 def _from_here(folder: Path, name: str) -> str:
-    """Return a path that is written as seen from `folder`, as it is seen from where we are."""
+    """Turn a path relative to `folder` into one relative to the working folder."""
     return name if folder == Path.cwd() else os.path.relpath(folder / name)
 
 
@@ -216,7 +216,7 @@ def _strings(table: dict[str, Any], key: str, where: str, what: str, example: st
     value = table.get(key, [])
     if isinstance(value, str):
         value = [value]
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise UsageError(
             f"'{key} = {value}' in {where} is not a list of {what}", f'write {key} = ["{example}"]'
         )

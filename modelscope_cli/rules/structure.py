@@ -9,7 +9,7 @@ from modelscope_cli.records.naming import some
 from modelscope_cli.records.summary import INSIDE, USED, LayerShape
 from modelscope_cli.rules.rule import Rule, Sighting, always, write_threshold
 
-# What stands below these is judged by itself.
+# Layers below these are judged separately.
 _TAKES_PART = (USED, INSIDE)
 _LEGITIMATE = ("the attention uses its weight directly", "auxiliary head, for training")
 
@@ -22,7 +22,7 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
 def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     rows = _rows(evidence)
     used = evidence.backward.used if evidence.backward else frozenset()
-    settled: list[str] = []  # excused or reported: with everything below
+    settled: list[str] = []  # excused or reported, with all layers below
     for row in rows:
         if (
             row.executed

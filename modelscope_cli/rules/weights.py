@@ -29,9 +29,9 @@ def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     safety = evidence.safety
     n = len(safety.objects) + len(safety.errors)
     if n > threshold:
-        what = [f"it names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
-        what += [f"it cannot be read to its end ({some(safety.errors, 1)})"] * bool(safety.errors)
-        yield Sighting(None, n, f"{safety.file}: {' and '.join(what)}")
+        problems = [f"it names {some(suspect.name for suspect in safety.objects)}"] * bool(safety.objects)
+        problems += [f"it cannot be read to its end ({some(safety.errors, 1)})"] * bool(safety.errors)
+        yield Sighting(None, n, f"{safety.file}: {' and '.join(problems)}")
 
 
 _OF_FILES = (
@@ -66,19 +66,19 @@ _OF_FILES = (
 
 
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for one in evidence.tensors:
-        n = one.nan_count + one.inf_count
+    for tensor in evidence.tensors:
+        n = tensor.nan_count + tensor.inf_count
         if n > threshold:
-            kinds = _each({"NaN": one.nan_count, "infinite": one.inf_count})
-            yield Sighting(one.layer or None, n, f"{one.name}: {kinds} of {one.numel} values")
+            kinds = _each({"NaN": tensor.nan_count, "infinite": tensor.inf_count})
+            yield Sighting(tensor.layer or None, n, f"{tensor.name}: {kinds} of {tensor.numel} values")
 
 
 def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for one in evidence.batch_norms:
-        n = one.negative + one.zero
+    for norm in evidence.batch_norms:
+        n = norm.negative + norm.zero
         if n > threshold:
-            kinds = _each({"negative": one.negative, "zero": one.zero})
-            yield Sighting(one.name or None, n, f"running variance: {kinds} of {one.channels} channels")
+            kinds = _each({"negative": norm.negative, "zero": norm.zero})
+            yield Sighting(norm.name or None, n, f"running variance: {kinds} of {norm.channels} channels")
 
 
 def _each(counts: dict[str, int]) -> str:
@@ -86,19 +86,19 @@ def _each(counts: dict[str, int]) -> str:
 
 
 def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    for i, one in enumerate(evidence.inputs):
+    for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"
-        n_broken = one.nan_count + one.inf_count
+        n_broken = batch.nan_count + batch.inf_count
         if n_broken:
-            words = f"{which} itself holds {n_broken} NaN or infinite values of {one.numel}"
+            words = f"{which} itself holds {n_broken} NaN or infinite values of {batch.numel}"
             yield Sighting(None, n_broken, words, ERROR)
-        elif not one.dtype.startswith(("float", "bfloat")) or one.rms is None:  # codes, not measures
+        elif not batch.dtype.startswith(("float", "bfloat")) or batch.rms is None:  # codes, not measures
             continue
-        elif one.numel > 1 and one.min == one.max:
-            yield Sighting(None, one.rms, f"every value of {which} is {one.min:g}")
-        elif min(one.rms, evidence.first_rms or 0.0) > threshold:
-            figures = f"mean {one.mean:.3g}, standard deviation {one.std:.3g}"
-            yield Sighting(None, one.rms, f"{which} has {figures}, from {one.min:.3g} to {one.max:.3g}")
+        elif batch.numel > 1 and batch.min == batch.max:
+            yield Sighting(None, batch.rms, f"every value of {which} is {batch.min:g}")
+        elif min(batch.rms, evidence.first_rms or 0.0) > threshold:
+            figures = f"mean {batch.mean:.3g}, standard deviation {batch.std:.3g}"
+            yield Sighting(None, batch.rms, f"{which} has {figures}, from {batch.min:.3g} to {batch.max:.3g}")
 
 
 RULES = (

@@ -1,1 +1,1 @@
-"""Tell whether loading a file would run code: every pickle in it is gone through, none is run."""
+"""Tell whether loading a file would run code, by interpreting every pickle in it without running any."""

@@ -1,8 +1,8 @@
-"""Judge the calls of functions that call, look up or make what they are handed. Standard library.
+"""Judge calls of functions that call, look up or construct their arguments. Standard library.
 
-Honest files hold them too: a bound method is pickled as `getattr(object, 'name')`, `int | str` as
-`reduce(or_, (int, str))`, a random generator of NumPy as a function and the function that it calls, and what fastai
-exports holds functions that cloudpickle has taken apart.
+Harmless files contain them, too: a bound method is pickled as `getattr(object, 'name')`, `int | str` as
+`reduce(or_, (int, str))`, a NumPy random generator as a function and the function that it calls, and fastai exports
+contain functions taken apart by cloudpickle.
 """
 
 from collections.abc import Callable
@@ -35,10 +35,10 @@ _COMPUTED = Rating(DANGEROUS, "uses what cannot be determined")
 
 @dataclass(frozen=True, slots=True)
 class ForwardedCall:
-    """The call that a function makes of what it is handed.
+    """The call that a function makes of its arguments.
 
     Attributes:
-        state: what its result is given afterwards.
+        state: the state set on its result.
     """
 
     how: str
@@ -48,30 +48,30 @@ class ForwardedCall:
     state: Any = None
 
 
-# None for what is known with these arguments, or what of `known` is done with them on top of it.
+# None if known with these arguments, or a section of known names for what else is done with them.
 Verdict = Rating | ForwardedCall | str | None
 
 
 def is_reached(value: Opaque) -> bool:
-    """Tell what was taken from elsewhere, was made out of bytes, or came out of either: it may be anything."""
+    """Tell whether a value was looked up, unpickled from bytes, or derived from such: it may be anything."""
     return value.name.endswith("()") or value.name in (GETATTR, *_MAKERS) or value.name.startswith("computed")
 
 
 def is_handed_code(value: Any) -> bool:
-    """Tell a function that only does harm once it is called, and that is not dangerous by its name."""
+    """Tell whether a function is harmful only when called, and not dangerous by its name."""
     if isinstance(value, Global):
         return value.name in HARMFUL
     return isinstance(value, Opaque) and (value.name in _MAKERS or value.name == f"{_BUILTIN_TYPE}()")
 
 
 def may_call(owner: Opaque) -> bool:
-    """Tell what a call gave that may itself be called: one of cloudpickle's types, named by a plain word."""
+    """Tell whether the result of a call may be called: one of cloudpickle's types, named by a plain word."""
     args = owner.args if isinstance(owner.args, tuple) else ()
     return owner.name == _BUILTIN_TYPE and len(args) == 1 and args[0] in ("CodeType", "MethodType")
 
 
 def resolved(name: str, args: Any) -> Global | Opaque | None:
-    """Return the known function that `getattr` gives, or the object that `copyreg` makes; None for all else."""
+    """Return the known function found by `getattr`, or the object made by `copyreg`; None for anything else."""
     match name, args:
         case "copyreg._reconstructor" | "copyreg.__newobj__" | "copyreg.__newobj_ex__", (
             Global(name=kind),
@@ -85,7 +85,7 @@ def resolved(name: str, args: Any) -> Global | Opaque | None:
 
 
 def _getattr(values: tuple[Any, ...]) -> Verdict:
-    """A bound method or a member of an enumeration is pickled so: an attribute with a plain name, of a class."""
+    """Judge `getattr`: bound methods and enum members are pickled as a plainly named attribute of a class."""
     match values:
         case (Global() | Opaque() as owner, str(attribute), *_):
             is_member = owner.name in ENUMS and attribute.isidentifier() and not attribute.startswith("_")
@@ -103,7 +103,7 @@ def _getattr(values: tuple[Any, ...]) -> Verdict:
 
 
 def _partial(values: tuple[Any, ...]) -> Verdict:
-    """It only keeps them; a function that it will call is ranked by its own name."""
+    """Judge `partial`, which only keeps its arguments; the function is ranked by its own name."""
     match values:
         case (Global(name=name), *_) if name not in HARMFUL:
             return None
@@ -153,7 +153,7 @@ def _function_state(values: tuple[Any, ...]) -> Verdict:
 
 
 def _subimport(values: tuple[Any, ...]) -> Verdict:
-    """A module that a function refers to: what is reached through it is judged where it is reached."""
+    """Judge the import of a module for a function: lookups in it are judged separately."""
     is_named = len(values) == 1 and isinstance(values[0], str) and values[0] != "antigravity"
     return Rating(UNKNOWN, f"imports '{values[0][:40]}'", is_call=True) if is_named else _COMPUTED
 
@@ -163,7 +163,7 @@ def _made(values: tuple[Any, ...]) -> Verdict:
 
 
 def _reconstructor(values: tuple[Any, ...]) -> Verdict:
-    """`object.__new__(cls)`, or `base.__new__(cls, state)` and `base.__init__`."""
+    """Judge `object.__new__(cls)`, or `base.__new__(cls, state)` and `base.__init__`."""
     match values:
         case (kind, Global(name="builtins.object"), None):
             return ForwardedCall("NEWOBJ", kind, ())
@@ -250,5 +250,5 @@ CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     **dict.fromkeys((f"{_RANDOM}__generator_ctor", f"{_RANDOM}__randomstate_ctor"), _generator),
     "numpy.random.bit_generator.__pyx_unpickle_SeedSequence": _seeds,
 }
-# They do harm once something else calls them.
+# Functions that are harmful when called by something else.
 HARMFUL = {LOADS_BYTES, *CALL_RULES} - {"_codecs.encode", "codecs.encode"}

@@ -1,4 +1,4 @@
-"""Open what is inside archives and packed files, and judge the documents among it that a loader runs.
+"""Open the content of archives and compressed files, and judge documents that a loader runs.
 
 Documents: programs, and configurations of Keras, torch.export and GGUF. Standard library.
 """
@@ -59,12 +59,12 @@ class _Window(io.RawIOBase):
 
 
 def window(file: IO[bytes], start: int, nbytes: int) -> IO[bytes]:
-    """Return `nbytes` of a file from `start` on as a file."""
+    """Return `nbytes` of a file from `start` as a file."""
     return io.BufferedReader(_Window(file, start, nbytes))
 
 
 MAX_UNPACKED = 64 << 20
-# Of all that is unpacked from one file together, beside four bytes for each of its own.
+# Total unpacked bytes per file, in addition to four for each of its own.
 MAX_ALL_UNPACKED = 512 << 20
 _MAX_MEMBERS = 20_000
 _N_HEAD = 1 << 16
@@ -78,7 +78,7 @@ _CLOSED = {
     },
     **{b"\x04\x22\x4d\x18": "packed by lz4", b"\x89HDF": "an HDF5 file, which may hold code of Keras"},
 }
-# What programs run that are given an archive: torch.package, torch._inductor, Keras.
+# Archive members that torch.package, torch._inductor or Keras may run.
 _CODE = re.compile(r"(?i).*\.(?:py|pyc|pyd|so|dll|dylib|sh)")
 
 
@@ -87,12 +87,12 @@ class Part:
     """A file inside another.
 
     Attributes:
-        file: None where it cannot be had, and `problem` says why.
-        problem: why it may not be all.
-        is_certain: `problem` is told also where pickles are found in it.
-        is_code: by its name, a program.
-        is_storage: torch reads it as the values of a tensor.
-        n_unpacked: bytes of memory that it takes.
+        file: None if unavailable, for the reason in `problem`.
+        problem: why it may be incomplete.
+        is_certain: whether `problem` is reported even if pickles are found in it.
+        is_code: whether its name is that of a program.
+        is_storage: whether torch reads it as tensor values.
+        n_unpacked: bytes of memory it takes.
     """
 
     name: str
@@ -109,16 +109,16 @@ class _ByteReader(Protocol):
 
 
 def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
-    """Return what stands inside a file that begins with `head`; nothing where it is not a container."""
+    """Yield the parts of a file that begins with `head`; none if it is not a container."""
     if head.startswith(ZIP):
         yield from _of_zip(file)
     elif is_tar(file):
         yield from _of_tar(file)
     elif head.startswith(b"\x93NUMPY"):
         yield from _of_npy(file)
-    for magic, what in _CLOSED.items():
+    for magic, description in _CLOSED.items():
         if head.startswith(magic):
-            yield Part("", None, f"{what}, which is not read")
+            yield Part("", None, f"{description}, which is not read")
     file.seek(0)
     opened = _opened(file, head)
     if opened is not None:
@@ -126,7 +126,7 @@ def parts_of(file: IO[bytes], head: bytes) -> Iterator[Part]:
 
 
 def _opened(file: IO[bytes], head: bytes) -> "_ByteReader | None":
-    """Return the unpacked side of a packed file."""
+    """Return a reader of a compressed file's content; None if not compressed."""
     if head.startswith(b"\x1f\x8b"):
         return gzip.GzipFile(fileobj=file)
     if head.startswith(b"BZh"):
@@ -137,7 +137,7 @@ def _opened(file: IO[bytes], head: bytes) -> "_ByteReader | None":
 
 
 def is_tar(file: IO[bytes]) -> bool:
-    """Tell an archive of tar, as torch does: by opening it."""
+    """Tell whether a file is a tar archive, by opening it, as torch does."""
     file.seek(0)
     block = file.read(tarfile.BLOCKSIZE)
     is_named = block[257:262] == b"ustar"
@@ -155,7 +155,7 @@ def is_tar(file: IO[bytes]) -> bool:
 
 
 class _Inflating:
-    """The reading side of deflated bytes."""
+    """Reader of deflated bytes."""
 
     def __init__(self, file: IO[bytes], window_bits: int) -> None:
         self._file, self._stream = file, zlib.decompressobj(window_bits)
@@ -183,7 +183,7 @@ def _unpacked(name: str, opened: _ByteReader) -> Part:
 
 
 def _is_plain_array(data: bytes) -> bool:
-    """Tell the beginning of an .npy file behind whose header no pickle follows."""
+    """Tell whether data begins like an .npy file without objects, so without a pickle."""
     try:
         return not read_npy_header(io.BytesIO(data))[0].has_objects
     except ValueError:
@@ -234,7 +234,7 @@ def _of_entry(entry: ZipEntry, packed: IO[bytes]) -> Part:
 
 def _of_tar(file: IO[bytes]) -> Iterator[Part]:
     file.seek(0)
-    members: dict[str, tarfile.TarInfo] = {}  # the last of each name, which torch takes
+    members: dict[str, tarfile.TarInfo] = {}  # the last of each name, as torch uses
     links: list[tuple[str, str]] = []
     try:
         with tarfile.open(fileobj=file, mode="r:") as archive:
@@ -265,7 +265,7 @@ def _of_tar(file: IO[bytes]) -> Iterator[Part]:
 
 
 def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
-    """Yield the pickles that only a reader of torch's old format comes to."""
+    """Yield the pickles that only a reader of torch's old format reaches."""
     inside = window(file, member.offset_data, max(0, member.size))
     before = 0
     try:
@@ -278,9 +278,9 @@ def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
 
 
 def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:
-    """A file with holes: what it is made of is not what its bytes in the archive are, and readers differ in it."""
-    made = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
-    data = made.read() if made is not None else b""
+    """Return a sparse member, whose content differs from its bytes in the archive and between readers."""
+    content = archive.extractfile(member) if member.size <= MAX_UNPACKED else None
+    data = content.read() if content is not None else b""
     problem = "a sparse member of a tar archive, which programs read differently"
     return Part(member.name, io.BytesIO(data), problem, is_certain=True, n_unpacked=len(data))
 
@@ -308,7 +308,7 @@ def _of_npy(file: IO[bytes]) -> Iterator[Part]:
 
 _MAX_BYTES = 32 << 20
 _NATIVE = (b"\x7fELF", b"MZ", b"\xcf\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"#!")
-# The classes of these modules that hold no function, no path and no bytes.
+# Keras classes that contain no function, path or bytes.
 _KERAS = re.compile(
     r"keras(?:\.(?:layers|initializers|regularizers|constraints|optimizers|optimizers\.schedules|losses|metrics|models"
     r"|dtype_policies|quantizers|random|src\.models\.(?:functional|sequential|model)))?"
@@ -322,7 +322,7 @@ _RUNS = {
     "FlaxLayer": "holds a function of Python",
     "__typespec__": "looks up a name of TensorFlow",
 }
-# `Symbol('s0', positive=True)`, `Max(1, s0)`, `floor(s0/2)`; functions of Python have small letters.
+# `Symbol('s0', positive=True)`, `Max(1, s0)`, `floor(s0/2)`; Python functions are in lower case.
 _EXPRESSION = re.compile(r"(?:[A-Za-z0-9_ +*/()%,<>=&|~-]|(?<=[0-9])\.(?=[0-9])|'[A-Za-z][A-Za-z0-9_]*')*")
 _CALLED = re.compile(r"\b(?!(?:floor|ceiling|log|sqrt|exp|sin|cos|tan)\b)[a-z_]\w*\s*\(|__")
 _REACHING = re.compile(
@@ -334,7 +334,7 @@ _GGUF_TEXT, _GGUF_LIST = 8, 9
 
 
 def suspects_of(file: IO[bytes], head: bytes, place: str) -> Iterator[Suspect]:
-    """Yield what loading a file could run that is not a pickle."""
+    """Yield code other than pickles that loading a file could run."""
     where = place or "the file itself"
     if place and head.startswith(_NATIVE):
         yield Suspect(plain(place), UNKNOWN, "is a program, which its loader runs", None, where, is_call=True)
@@ -354,7 +354,7 @@ def _read(file: IO[bytes]) -> bytes:
 
 
 def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
-    # To parse JSON takes up to 25 times the memory of its text.
+    # Parsed JSON takes up to 25 times the memory of its text.
     if not (re.search(rb"class_name|expr_str|\\u00", data)):
         return
     if len(data) == _MAX_BYTES:
@@ -362,7 +362,7 @@ def _of_json(data: bytes, place: str) -> Iterator[Suspect]:
         return
     try:
         waiting = [json.loads(data)]
-    except ValueError:  # any reader of JSON fails as well
+    except ValueError:  # any JSON reader fails, too
         return
     except RecursionError:
         yield Suspect("a configuration", UNKNOWN, "is nested too deeply to be read", None, place)
@@ -389,7 +389,7 @@ def _of_keras(value: dict[str, Any], place: str) -> Iterator[Suspect]:
         is_worst = identifier in ("Lambda", "__lambda__") and not is_named
         yield Suspect(full, DANGEROUS if is_worst else UNKNOWN, _RUNS[identifier], None, place, is_call=True)
         return
-    if module is None:  # by Keras 2, or out of its registry: its own classes only
+    if module is None:  # Keras 2, or its registry: its own classes only
         is_plain = identifier.isidentifier()
     elif is_function and module == "builtins":
         is_plain = identifier.isidentifier() and not hasattr(builtins, identifier)
@@ -418,7 +418,7 @@ def _of_expression(text: str, place: str) -> Iterator[Suspect]:
 
 
 def _of_templates(file: IO[bytes], place: str) -> Iterator[Suspect]:
-    """llama-cpp-python before 0.2.72 gives the template of a chat to Jinja without a sandbox."""
+    """Judge chat templates, which llama-cpp-python before 0.2.72 runs in Jinja without a sandbox."""
     try:
         for key, text in _texts_of_gguf(file):
             match = _REACHING.search(text) if b"chat_template" in key else None
@@ -431,7 +431,7 @@ def _of_templates(file: IO[bytes], place: str) -> Iterator[Suspect]:
 
 
 def _texts_of_gguf(file: IO[bytes]) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and texts of the metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
+    """Yield names and string values of the metadata: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md."""
 
     def number(form: str) -> int:
         return int(struct.unpack(form, file.read(struct.calcsize(form)))[0])

@@ -1,13 +1,13 @@
-"""Names that honest writers of checkpoints use, and what each does with its arguments. Standard library.
+"""Names used by common checkpoint writers, and what each does with its arguments. Standard library.
 
-The names are in `known_names.txt`; what is not written there is unknown.
+The names are listed in `known_names.txt`; any other name is unknown.
 """
 
 from collections.abc import Iterator
 from pathlib import Path
 
-# What a known name does with its arguments where a pickle calls it: the sections of the file. A name of the section
-# `ruled` has a rule of its own in `call_rules`.
+# Sections of the file: what a known name does with its arguments when called. Names in `ruled` have a rule of their
+# own in `call_rules`.
 KEEPS, KEEPS_FIRST, LISTS, HASHES, READS, UNCALLED = (
     "keeps",
     "keeps_first",
@@ -19,9 +19,9 @@ KEEPS, KEEPS_FIRST, LISTS, HASHES, READS, UNCALLED = (
 
 
 def read_sections(file: str) -> dict[str, list[str]]:
-    """Return the full names in each section of a text file beside this one.
+    """Return the full names in each section of a text file in this folder.
 
-    A line is `module, module: name name ...` or only full names, and goes on in the indented lines below it.
+    A line is `module, module: name name ...` or only full names, continued on the indented lines below it.
     """
     sections: dict[str, list[str]] = {}
     text = Path(__file__).with_name(file).read_text(encoding="utf-8").replace("\n    ", " ")
@@ -49,9 +49,9 @@ DOES: dict[str, str] = {
 }
 KNOWN_NAMES = frozenset(DOES).union(_SECTIONS["ruled"])
 ENUMS = frozenset(_SECTIONS["enums"])
-# What a file may name under weights_only=True.
+# Names allowed under weights_only=True.
 WEIGHTS_ONLY = frozenset(_SECTIONS["weights_only"])
-# torch, `sys` and the like refuse these even where a user allows them: `_blocklisted_modules` there.
+# Modules that torch refuses even if a user allows them: its `_blocklisted_modules`.
 BLOCKED = frozenset({"sys", "os", "posix", "nt"})
-# What torch writes by itself, and any other loader of its files knows.
+# Names that torch writes itself, which other loaders of its files know.
 TORCHS_OWN = WEIGHTS_ONLY | {name for name in KNOWN_NAMES if name.startswith("torch.distributed.")}

@@ -1,4 +1,4 @@
-"""Judge what a pickle would do, step by step as the machine comes to it. Standard library."""
+"""Judge each step of a pickle as the machine interprets it. Standard library."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -34,7 +34,7 @@ _MAX_DEPTH = 3
 
 
 def format_call(callee: Any, args: Any) -> str:
-    """Return a call as it would be written, cut short where it is long."""
+    """Format a call, shortened if long."""
     inside = (
         [format_value(arg, 1) for arg in args[:_MAX_ITEMS]]
         if isinstance(args, tuple)
@@ -45,7 +45,7 @@ def format_call(callee: Any, args: Any) -> str:
 
 
 def format_value(value: Any, depth: int = 0) -> str:
-    """Return a value as it would be written; what is nested or long without end is cut."""
+    """Format a value, cutting deep nesting and long values."""
     if isinstance(value, Global):
         return plain(value.name)[:_MAX_TEXT]
     if isinstance(value, Opaque):
@@ -71,14 +71,14 @@ def format_value(value: Any, depth: int = 0) -> str:
 
 Nested = Callable[[Any, int], str | None]
 
-# Load the bytes they are given as a pickle.
+# Functions that unpickle their argument.
 _LOADERS = ("loads", "load", "_load_from_bytes", "_loads", "Unpickler", "_Unpickler", "read_pickle")
-# Values looked through in one pickle, beyond which what they hold cannot be told.
+# Maximum values inspected per pickle; beyond it their content is unknown.
 _MAX_LOOK = 3_000_000
 _MAX_HANDED = 200
-# Looked up in an object before its class: `load_build` and `load_appends` of CPython.
+# Looked up on the object before its class, by CPython's `load_build` and `load_appends`.
 _CALLED_BY_PICKLE = ("__setstate__", "append", "extend", "add")
-# Special names that honest objects have among their own attributes.
+# Special names that harmless objects have as instance attributes.
 _HARMLESS_SPECIAL = ("__orig_class__", "__wrapped__", "__fields_set__", "__pydantic_fields_set__", "__dict__")
 _SETS = ("builtins.set", "builtins.frozenset", "collections.Counter")
 _COMPUTED = Rating(DANGEROUS, "is called with arguments that cannot be determined")
@@ -89,18 +89,18 @@ _TOO_MUCH = Global("more values than can be looked through")
 
 
 class PickleAuditor:
-    """Keeps the names of a pickle that are not known, with the worst that is done with each.
+    """Collects the unknown names of a pickle, with the worst use of each.
 
     Attributes:
-        ranks: every name that was imported.
-        suspects: by name, the worst of each.
+        ranks: rating of every imported name.
+        suspects: the worst use by name.
     """
 
     def __init__(self, place: str, nested: Nested) -> None:
-        """Take `nested(bytes, position)`, which goes through a pickle inside and returns what is wrong with it."""
+        """Take `nested(bytes, position)`, which scans a nested pickle and returns the problem, or None."""
         self._place = place
         self._nested = nested
-        self._has_code = False  # a name that is not known, or that calls what it is handed
+        self._has_code = False  # whether a name is unknown or calls its arguments
         self._left = _MAX_LOOK
         self._keys: dict[int, Any] = {}
         self.ranks: dict[str, Rating] = {}
@@ -202,7 +202,7 @@ class PickleAuditor:
         return rating
 
     def _handed(self, name: str, does: str | None, args: Any, keywords: Any, position: int) -> None:
-        """Judge the arguments of a known name by what it does with them."""
+        """Judge the arguments of a known name by its use of them."""
         values = args if isinstance(args, tuple) else None
         if values is None or does == READS:
             self._read(name, args if values is not None else [args], position)
@@ -221,17 +221,17 @@ class PickleAuditor:
             self._read(name, [keywords], position)
 
     def _forwarded(self, call: ForwardedCall, position: int) -> None:
-        """Judge the call that a function makes of what it is handed."""
+        """Judge the call that a function makes of its arguments."""
         args = (call.args, call.keywords) if call.keywords else call.args
         self.called(call.how, call.callee, args, position)
         if call.state is not None:
             self._built(Opaque("torch._utils._rebuild_parameter"), call.state, position)
 
     def _read(self, name: str, values: Iterable[Any], position: int, *, is_kept: bool = False) -> None:
-        """Judge values that `name` converts, iterates, compares, or looks attributes up in.
+        """Judge values that `name` converts, iterates, compares or reads attributes of.
 
         Args:
-            is_kept: functions and classes among them, which are compared by what they are, stay as they are.
+            is_kept: whether functions and classes among them, compared by identity, are harmless.
         """
         code = self._code_in(values, is_kept=is_kept) if self._has_code else None
         if code is not None and is_handed_code(code):
@@ -244,7 +244,7 @@ class PickleAuditor:
         self._suspect(name, Rating(UNKNOWN, reason, is_call=True), None, position)
 
     def _code_in(self, values: Iterable[Any], *, is_kept: bool = False) -> Global | Opaque | None:
-        """Return the worst that some values hold and that runs code where it is called; None for none."""
+        """Return the worst content of some values that runs code when called; None without any."""
         worst_code: Global | Opaque | None = None
         visited: set[int] = set()
         waiting: list[tuple[Any, bool]] = [(value, is_kept) for value in values]
@@ -268,13 +268,13 @@ class PickleAuditor:
                 self._left -= 1
                 if self._left < 0:
                     return _TOO_MUCH
-                waiting.extend((one, keeps) for one in inner)
+                waiting.extend((item, keeps) for item in inner)
             if worst_code is not None and is_handed_code(worst_code):
                 return worst_code
         return worst_code
 
     def _load(self, name: str, rating: Rating, values: tuple[Any, ...] | None, position: int) -> Rating:
-        """Go through the pickle in the bytes that a loader is given."""
+        """Scan the pickle in a loader's argument."""
         data = _bytes_of(values[0]) if values else None
         problem = self._nested(data, position) if data is not None else "its bytes cannot be determined"
         if name == LOADS_BYTES and problem is None:
@@ -310,7 +310,7 @@ class PickleAuditor:
             self._read("a dict or set", [state], position)
 
     def _kept(self, target: Opaque, values: Any, position: int) -> None:
-        """Judge what an object of an unknown class is given: its code may call what calls what it is handed."""
+        """Judge the content of an object of an unknown class, whose code may call it."""
         code = self._code_in([values]) if HARMFUL & self.ranks.keys() else None
         if code is _TOO_MUCH:
             self._call_of(code.name, f"are handed to '{target.name}'", position)
@@ -322,7 +322,7 @@ class PickleAuditor:
         self._suspect(name, Rating(DANGEROUS, reason), (callee, args), position)
 
     def _suspect(self, name: str, ranked: Rating, call: tuple[Any, Any] | None, position: int) -> None:
-        """Keep the worst that is said of a name; of two that are as bad, the one that tells of a call."""
+        """Keep the worst rating of a name; of two equal ones, that of a call."""
         if ranked.rank == KNOWN:
             return
         place = f"{self._place}, byte {position}" if self._place else f"byte {position}"
@@ -334,9 +334,9 @@ class PickleAuditor:
 
 
 def _planted(state: Any) -> Global | Opaque | None:
-    """Return what a state puts under a name that is looked up in the object itself, and called.
+    """Return the value that a state sets under a name that pickle looks up on the object and calls.
 
-    Two states, the second of them set attribute by attribute, may put another class there.
+    A pair of states, whose second is set attribute by attribute, may also change the class.
     """
     for part in state if isinstance(state, tuple) else (state,):
         if not isinstance(part, dict):
@@ -353,10 +353,10 @@ def _planted(state: Any) -> Global | Opaque | None:
     return None
 
 
-def _handed_on(*given: Any) -> list[Global | Opaque]:
-    """Return the functions among arguments that do harm once they are called."""
+def _handed_on(*arguments: Any) -> list[Global | Opaque]:
+    """Return the functions among arguments that are harmful when called."""
     functions: list[Global | Opaque] = []
-    waiting, budget = list(given), _MAX_HANDED
+    waiting, budget = list(arguments), _MAX_HANDED
     while waiting and budget:
         value, budget = waiting.pop(), budget - 1
         if is_handed_code(value):
@@ -369,7 +369,7 @@ def _handed_on(*given: Any) -> list[Global | Opaque]:
 
 
 def _bytes_of(value: Any) -> bytes | Blob | None:
-    """Return the bytes that a value would be, where that is known: plain, in a file in memory, or as text."""
+    """Return a value's bytes: plain, in an in-memory file, or as text; None if unknown."""
     for _ in range(3):
         if isinstance(value, bytes | bytearray | Blob):
             return bytes(value) if isinstance(value, bytearray) else value

@@ -1,6 +1,6 @@
-"""Go through every pickle in a run of bytes: as pickle, as joblib, and by torch's rules of weights_only.
+"""Scan every pickle in a run of bytes as pickle, as joblib, and by torch's weights_only rules.
 
-Those rules: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule of `WeightsOnlyRules` is one `raise`
+These rules: `torch/_weights_only_unpickler.py`, class `Unpickler`; every rule of `WeightsOnlyRules` is one `raise`
 there. Standard library.
 """
 
@@ -60,11 +60,11 @@ _DTYPES = {
 
 
 class WeightsOnlyRules(IgnoreEvents):
-    """Watches a pickle and remembers what torch would refuse in it.
+    """Records what torch would refuse in a pickle.
 
     Attributes:
-        needed: names that are not allowed by themselves, in order.
-        reason: the first thing that no name would help with.
+        needed: names that are not allowed by default, in order.
+        reason: the first refusal that allowing names would not avoid.
     """
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class WeightsOnlyRules(IgnoreEvents):
         self.reason: str | None = None
 
     def verdict(self) -> WeightsOnly:
-        """Return what torch would do, once all its pickles have been gone through."""
+        """Return what torch would do, after all of its pickles were read."""
         if self.reason is not None:
             return WeightsOnly("no", (), self.reason)
         return WeightsOnly("with names", tuple(self.needed)) if self.needed else WeightsOnly("yes")
@@ -80,10 +80,7 @@ class WeightsOnlyRules(IgnoreEvents):
     def finished(
         self, operations: set[int], error: ValueError | None, suspects: Iterable[Suspect] = ()
     ) -> None:
-        """Take the operations of a pickle that has been read, why it could not be, and what it would run.
-
-        A name that would be run is not one to allow.
-        """
+        """Take the opcodes of a pickle, its error, and the suspects, which must not be allowed."""
         run = [suspect for suspect in suspects if suspect.is_call or suspect.rank == DANGEROUS]
         if self.needed and run:
             self.refuse(f"'{run[0].name}', which {run[0].reason}")
@@ -94,7 +91,7 @@ class WeightsOnlyRules(IgnoreEvents):
             self.refuse(f"a damaged pickle: {error}")
 
     def refuse(self, reason: str) -> None:
-        """Remember why, if there was no reason yet."""
+        """Record the first reason."""
         self.reason = self.reason or reason
 
     def named(self, found: Global, position: int) -> None:
@@ -138,7 +135,7 @@ def _word(value: Any) -> str:
 
 
 def _type_of(value: Any) -> str | None:
-    """Return the full name of the type that a value would have; None where that cannot be known."""
+    """Return the full name of a value's type; None if unknown."""
     if not isinstance(value, Opaque):
         return None
     args = value.args if isinstance(value.args, tuple) else ()
@@ -159,7 +156,7 @@ def _type_of(value: Any) -> str | None:
 
 
 def _is_value(name: str) -> bool:
-    """Tell a dtype or the type of a storage, which are allowed and cannot be called."""
+    """Tell whether a name is a dtype or storage type, which are allowed and not callable."""
     module, _, last = name.rpartition(".")
     is_type = last[:1].isupper() or last == "device" or module not in ("torch", "torch.cuda")
     return name in WEIGHTS_ONLY and (not is_type or (last.endswith("Storage") and module != "torch.storage"))
@@ -172,9 +169,9 @@ _N_STATE = (8, 9)  # of a dtype, since NumPy 1.4
 
 
 class _PlainReading(IgnoreEvents):
-    """Passes on the names and calls that `pickle.load` finds in the values of an array, where joblib reads values.
+    """Passes on the names and calls that `pickle.load` finds in array values, which joblib reads as values.
 
-    Not what is there by chance: in a pickle of objects the numbers of its memory mean others to `pickle.load`.
+    Accidental ones are left out: in a pickle of objects, memo numbers differ for `pickle.load`.
     """
 
     def __init__(self, watch: PickleEvents, has_objects: bool) -> None:
@@ -195,7 +192,7 @@ class _PlainReading(IgnoreEvents):
 
 
 class JoblibMachine(PickleMachine):
-    """Steps over the values behind each array, or reads the pickle that holds them."""
+    """Skips the values after each array, or reads their pickle."""
 
     def read(self) -> Any:
         """Return the description of the next pickle."""
@@ -223,7 +220,7 @@ class JoblibMachine(PickleMachine):
         self.skip(math.prod(checked_sizes(target.state.get("shape"))) * width)
 
     def _read_plainly(self, *, has_objects: bool) -> None:
-        """Go on as `pickle.load` does, for which no values are there; mostly it fails at their first byte."""
+        """Continue as `pickle.load` does, which expects no values; it usually fails at their first byte."""
         watch = _PlainReading(self._watch, has_objects)
         self.read_on(watch)
         self._is_strange = watch.is_strange
@@ -245,22 +242,22 @@ def _width(dtype: Any) -> int | None:
     if match is None or not isinstance(state, tuple) or len(state) not in _N_STATE:
         raise ValueError("an array of a dtype that cannot be determined")
     width = int(match[2]) * _BYTES.get(match[1], 1)
-    # NumPy takes the flags and, of texts and fields, the size from the state, whatever the code says.
+    # NumPy takes the flags and, for strings and fields, the size from the state rather than the code.
     *_, nbytes, _, flags = state[:8]
     if type(flags) is not int or (match[1] in _BYTES and nbytes != width):
         raise ValueError("an array of a dtype that contradicts itself")
     return None if match[1] == "O" or flags & _HAS_OBJECT else width
 
 
-# What the format before torch 1.6 begins with, as a number and as the pickle of it.
+# The magic number of the format before torch 1.6, and its pickle.
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 N_LEGACY = 5  # pickles: the magic number, the protocol, the system, the content, the keys
 _MAX_PICKLES = 100_000
 _MAX_GUESSES = 4096
-_MIN_OPERATIONS = 5  # different ones
+_MIN_OPERATIONS = 5  # distinct opcodes
 _MAX_SWEEP = MAX_BYTES
 _BEGIN = re.compile(rb"\x80[\x00-\x05]")
-# A name as text, and as two counted texts before STACK_GLOBAL, with or without a memo of each.
+# A name as text, or as two counted strings before STACK_GLOBAL, memoised or not.
 _NAME = re.compile(
     rb"[ci]([\w.]{1,100})\n([\w.]{1,100})\n|\x8c.([\w.]{1,100})\x94?\x8c.([\w.]{1,100})\x94?\x93", re.DOTALL
 )
@@ -271,10 +268,10 @@ class FoundPickle:
     """One pickle.
 
     Attributes:
-        content: its description; None where it broke.
-        error: why it broke.
-        is_sure: it is one: it says so, it names something, or it is whole and not trivial.
-        is_named: it names something.
+        content: its description; None after an error.
+        error: why it could not be read.
+        is_sure: whether it certainly is a pickle: by its header, by an import, or complete and not trivial.
+        is_named: whether it imports a name.
     """
 
     start: int
@@ -288,7 +285,7 @@ class FoundPickle:
 
 
 class _BothEvents(IgnoreEvents):
-    """Tells two listeners of everything."""
+    """Passes all events to two listeners."""
 
     def __init__(self, first: PickleEvents, second: PickleEvents) -> None:
         for event in ("named", "called", "altered", "hashed", "referred", "strange"):
@@ -306,11 +303,11 @@ def _each(first: Callable[..., None], second: Callable[..., None]) -> Callable[.
 def read_pickles(
     file: IO[bytes], place: str, nested: Nested, rules: WeightsOnlyRules | None = None, is_one: bool = False
 ) -> list[FoundPickle]:
-    """Go through the pickles that follow one another from the beginning of a file, and those that may stand behind.
+    """Read consecutive pickles from the beginning of a file, and possible ones after them.
 
     Args:
-        rules: of torch, for the pickles that `torch.load` reads.
-        is_one: what follows the first is not read by anybody.
+        rules: torch's rules, for the pickles that `torch.load` reads.
+        is_one: whether no reader goes beyond the first.
     """
     n_bytes = file.seek(0, 2)
     first = _read(file, 0, place, nested, rules)
@@ -323,10 +320,10 @@ def read_pickles(
     ):
         if is_legacy and len(pickles) == N_LEGACY:
             break
-        one = _read(file, pickles[-1].end, place, nested, rules if is_legacy else None)
-        if one.error is not None and not one.is_named and not is_legacy:
+        current = _read(file, pickles[-1].end, place, nested, rules if is_legacy else None)
+        if current.error is not None and not current.is_named and not is_legacy:
             break
-        pickles.append(one)
+        pickles.append(current)
     if pickles[-1].error is not None:
         pickles[-1] = _with_sweep(file, pickles[-1], place)
     elif not is_one:
@@ -356,7 +353,7 @@ def _read(
 
 
 def _is_named(machine: PickleMachine, auditor: PickleAuditor) -> bool:
-    """Tell whether names stand in it that can be names: `class A:` in a text would name something too."""
+    """Tell whether a pickle imports plausible names: `class A:` in a text would import something, too."""
     ranks = [
         ranked.rank
         for name, ranked in auditor.ranks.items()
@@ -366,22 +363,22 @@ def _is_named(machine: PickleMachine, auditor: PickleAuditor) -> bool:
 
 
 def _behind(file: IO[bytes], at: int, place: str, nested: Nested) -> list[FoundPickle]:
-    """Guess where further pickles begin behind bytes that are none; only those that name something are told."""
+    """Search for pickles after bytes that are not one; return only those that import a name."""
     file.seek(at)
     data = file.read(_MAX_SWEEP)
     pickles: list[FoundPickle] = []
     end = 0
     for _, match in zip(range(_MAX_GUESSES), _BEGIN.finditer(data), strict=False):
         if match.start() >= end:
-            one = _read(file, at + match.start(), place, nested, None)
-            if one.is_named:
-                pickles.append(one)
-                end = one.end - at
+            current = _read(file, at + match.start(), place, nested, None)
+            if current.is_named:
+                pickles.append(current)
+                end = current.end - at
     return pickles
 
 
 def _with_sweep(file: IO[bytes], broken: FoundPickle, place: str) -> FoundPickle:
-    """Look for dangerous names behind the place where a pickle breaks: another reader may get there."""
+    """Search for dangerous names after the error in a pickle, which other readers may reach."""
     file.seek(broken.start)
     data = file.read(_MAX_SWEEP)
     suspects = dict(broken.suspects)

@@ -1,6 +1,6 @@
-"""How far a name is trusted: dangerous, unknown or known. Standard library.
+"""Rate names as dangerous, unknown or known. Standard library.
 
-The dangerous ones are in `dangerous_names.txt`, those that hold values only in `known_names.txt`.
+Dangerous names are in `dangerous_names.txt`, those that only hold values in `known_names.txt`.
 """
 
 import sys
@@ -11,7 +11,7 @@ from modelscope_cli.checkpoints.pickle_machine import Global
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES, read_sections
 from modelscope_cli.records.weights import DANGEROUS, KNOWN, UNKNOWN
 
-# These would be reached through any module: `anything.os.system`, `six.moves.builtins.eval`.
+# Modules reachable through any other: `anything.os.system`, `six.moves.builtins.eval`.
 _EVERYWHERE = """
     os posix nt subprocess sys builtins __builtin__ importlib ctypes pty runpy pickle _pickle marshal shutil socket
     multiprocessing"""
@@ -21,7 +21,7 @@ DANGEROUS_NAMES: dict[str, str] = {
 }
 ANYWHERE = frozenset(_EVERYWHERE.split())
 
-# What these are called is what they do, whichever module they were imported into.
+# Names that mean the same in every module they were imported into.
 _LAST_PARTS = """
     system popen Popen exec eval execfile check_output check_call getoutput getstatusoutput import_module
     urlopen urlretrieve run_module run_path exec_module load_module attrgetter methodcaller FunctionType
@@ -32,18 +32,18 @@ _LAST_PARTS = """
 LAST_PARTS = frozenset(_LAST_PARTS.split())
 
 
-# Modules of the standard library that Python has dropped since 3.11: the answer is the same on every Python.
+# Standard library modules removed since Python 3.11, for the same answer on every version.
 _DROPPED = """
     aifc asynchat asyncore audioop cgi cgitb chunk crypt distutils imghdr imp lib2to3 mailcap msilib nis nntplib
     ossaudiodev pipes smtpd sndhdr spwd sunau telnetlib uu xdrlib __builtin__"""
 _STANDARD = sys.stdlib_module_names | set(_DROPPED.split())
-# Where classes of one's own stand, and the names of TorchScript: not what `__dunder__` is used for elsewhere.
+# Special names of modules with the user's own classes, and of TorchScript.
 _OWN = ("__main__", "__mp_main__", "__torch__")
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A rank and the reason for it, in words that follow `it`; whether it is that of a call."""
+    """A rank, its reason as a predicate of `it`, and whether it is that of a call."""
 
     rank: str
     reason: str
@@ -55,7 +55,7 @@ _IS_UNKNOWN = Rating(UNKNOWN, "is not on the list of what only holds values")
 
 
 def rank(found: Global) -> Rating:
-    """Return how far a name is trusted, whatever it is called with."""
+    """Rate a name, regardless of arguments."""
     if found.name in KNOWN_NAMES:
         return _IS_KNOWN
     attribute = found.name[len(found.module) + 1 :]
@@ -63,17 +63,17 @@ def rank(found: Global) -> Rating:
 
 
 def is_class_like(name: str) -> bool:
-    """Tell a name as classes have them, `Conv2d` or `_Loss`, from one of a function or module."""
+    """Tell whether a name looks like a class, `Conv2d` or `_Loss`, not a function or module."""
     return name.rpartition(".")[2].lstrip("_")[:1].isupper()
 
 
 def is_standard(name: str) -> bool:
-    """Tell a name of Python's own library."""
+    """Tell whether a name is in Python's standard library."""
     return name.partition(".")[0] in _STANDARD
 
 
 def is_reaching(name: str) -> str | None:
-    """Return why an attribute of this name is dangerous, whatever it is taken from."""
+    """Return why an attribute of this name is dangerous on any object; None if it is not."""
     if _is_special(name):
         return f"reaches what Python hides as '{name}'"
     return f"is called '{name}', as what runs code is" if name in LAST_PARTS else None
@@ -92,7 +92,7 @@ def _dangerous(module: str, attribute: str) -> Rating | None:
 
 
 def _below_listed(name: str) -> str | None:
-    """Return why a name, or one that it is below of, is listed."""
+    """Return why a name or one of its parents is listed; None if not listed."""
     return next((DANGEROUS_NAMES[upper] for upper in _with_uppers(name) if upper in DANGEROUS_NAMES), None)
 
 
@@ -103,7 +103,7 @@ def _with_uppers(name: str) -> Iterable[str]:
 
 
 def _through(module: str, attributes: list[str]) -> str | None:
-    """Judge a dotted name: one that goes on from a class stays in it, one from a module leads anywhere."""
+    """Judge a dotted name: attributes of a class stay in it, those of a module may be anything."""
     for n in range(len(attributes)):
         listed = _below_listed(".".join(attributes[n:]))
         if listed is not None:
@@ -119,7 +119,7 @@ def _of_python(modules: list[str]) -> str:
 
 
 def _is_class(modules: list[str], attribute: str) -> bool:
-    """Tell a class of a public module of Python's library: made without its constructor, it holds values."""
+    """Tell whether a name is a class in a public standard library module: only its constructor could do harm."""
     return is_class_like(attribute) and not any(map(_is_private, modules))
 
 

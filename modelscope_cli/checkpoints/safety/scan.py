@@ -1,7 +1,7 @@
 """Scan a file, the files of a checkpoint, or a folder for code that loading would run. Standard library.
 
-Every pickle of a file is gone through, whatever the file is called and whatever it says it is; none is run. What
-cannot be read is an error, and an error is never clean.
+Every pickle of a file is scanned, whatever the file's name and format; none is run. Unreadable content is an error,
+and an error is never clean.
 """
 
 import codecs
@@ -42,20 +42,20 @@ from modelscope_cli.records.weights import UNKNOWN, Safety, Suspect, WeightsOnly
 
 _MAX_DEPTH = 4
 _MAX_TEXT = 32 << 20
-# Of pickles inside pickles and archives, for each byte of the file: more is only had by naming the same ones again.
+# Minimum budget of bytes for nested pickles; only reusing the same ones repeatedly takes more.
 _MIN_WORK = 64 << 20
 _WORK_PER_BYTE = 4
 _N_HEAD = 512
-# Bare bytes of tensors in an archive of torch.export.
+# Raw tensor bytes in a torch.export archive.
 _SPACES = str.maketrans("", "", "\t\r\n\f")
 _BEGIN = re.compile(rb"\x80[\0-\5]|PK|\x93NUMPY")
 _EXPORTED = re.compile(r"(?:[^/]+/)?data/(?:weights/weight|constants/tensor)_[0-9]+")
-# Formats that hold no pickles: what begins so is understood.
+# Beginnings of formats without pickles.
 _PLAIN_FORMATS = (
     *(b"GGUF", b"ggjt", b"ARROW1", b"PAR1", b"%PDF", b"RIFF"),
     *(b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"II*\0", b"MM\0*", b"\0\x05\x16\x07"),
     *(b"OggS", b"fLaC", b"ID3"),
-    *(b"\x93NUMPY",),  # what it holds is a part of its own
+    *(b"\x93NUMPY",),  # its values are a separate part
 )
 
 
@@ -68,7 +68,7 @@ def scan(path: Path) -> Safety:
 
 
 class Scanner:
-    """Goes through files inside files and gathers what is found."""
+    """Scans nested files and collects the findings."""
 
     def __init__(self, nbytes: int) -> None:
         self._work_left = _MIN_WORK + _WORK_PER_BYTE * nbytes
@@ -81,7 +81,7 @@ class Scanner:
         self._is_understood = True
 
     def result(self, file: str, weights_only: WeightsOnly) -> Safety:
-        """Return all that was found, the dangerous first."""
+        """Return all findings, the dangerous first."""
         suspects = sorted(self._suspects.values(), key=lambda suspect: suspect.badness, reverse=True)
         rank = worst(
             [suspect.rank for suspect in suspects]
@@ -102,7 +102,7 @@ class Scanner:
         )
 
     def look_at_whole(self, file: IO[bytes]) -> WeightsOnly:
-        """Go through a file that somebody gives to `torch.load`, and return what that would say."""
+        """Scan a file for `torch.load`, and return what weights_only would do."""
         file.seek(0)
         head = file.read(_N_HEAD)
         rules = WeightsOnlyRules()
@@ -119,7 +119,7 @@ class Scanner:
             if not self._pickles and not self._errors and not self._suspects and not _is_plain(head):
                 self._is_understood = False
             start = appended_archive(file)
-            if start is not None:  # zipfile and torch.jit look for the directory at the end alone
+            if start is not None:  # zipfile and torch.jit look for the directory only at the end
                 nbytes = file.seek(0, 2)
                 self._look_inside(window(file, start, nbytes - start), ZIP[0], "", 0, None)
             return WeightsOnly("unasked")
@@ -130,7 +130,7 @@ class Scanner:
         return rules.verdict()
 
     def look(self, file: IO[bytes], place: str, depth: int = 0) -> bool:
-        """Go through a part of a file, whatever it is; tell whether it is of a format that is read."""
+        """Scan a part of a file in any format; return whether the format is supported."""
         if depth > _MAX_DEPTH:
             self._errors.append(f"{place}: files inside files, more than {_MAX_DEPTH} deep")
             return True
@@ -169,7 +169,7 @@ class Scanner:
                         main = (None, main[1])
                     else:
                         self._look_at_part(part, part.file, inner, depth)
-                    part.file.close()  # and with it the memory of what is unpacked
+                    part.file.close()  # frees the unpacked content
                 if part.problem is not None and (part.is_certain or len(self._pickles) == n_before):
                     self._errors.append(f"{inner}: {part.problem}".removeprefix(": "))
                 self._unpacked_left -= part.n_unpacked
@@ -182,7 +182,7 @@ class Scanner:
 
     def _look_at_part(self, part: Part, file: IO[bytes], place: str, depth: int) -> None:
         head = file.read(_N_HEAD)
-        # torch reads values as they are, so they are a pickle only if they say so.
+        # torch reads raw values, so they are a pickle only if they begin like one.
         if part.is_storage and not _BEGIN.match(head):
             return
         is_read = self.look(file, place, depth + 1)
@@ -191,7 +191,7 @@ class Scanner:
             self._add([Suspect(place, UNKNOWN, "is of a format that is not read", None, place)])
 
     def _add(self, suspects: Iterable[Suspect]) -> None:
-        """Keep the worst that is said of each name."""
+        """Keep the worst rating of each name."""
         for suspect in suspects:
             old = self._suspects.get(suspect.name)
             if old is None or suspect.badness > old.badness:
@@ -205,22 +205,22 @@ class Scanner:
 
         pickles = read_pickles(file, place, nested, rules, is_one)
         n_together = N_LEGACY if pickles and pickles[0].content == LEGACY_MAGIC else 1
-        for number, one in enumerate(pickles):
-            self._has_work(one.end - one.start, place)
+        for number, pickle in enumerate(pickles):
+            self._has_work(pickle.end - pickle.start, place)
             where = place or "the file itself"
-            where = f"{where}, byte {one.start}" if one.start else where
-            self._names.update(dict.fromkeys(one.names))
+            where = f"{where}, byte {pickle.start}" if pickle.start else where
+            self._names.update(dict.fromkeys(pickle.names))
             if not 0 < number < n_together:
                 self._pickles.append(where)
             if rules is None or number >= n_together:
                 self._unread.append(where)
-            if one.error is not None:
-                self._errors.append(f"{where}: {one.error}")
-            self._add(one.suspects.values())
+            if pickle.error is not None:
+                self._errors.append(f"{where}: {pickle.error}")
+            self._add(pickle.suspects.values())
         return pickles
 
     def _look_nested(self, file: IO[bytes], data: bytes | Blob, place: str, depth: int) -> str | None:
-        """Go through the pickle that a loader is given; say what was not understood of it."""
+        """Scan the pickle in a loader's argument; return the problem, if any."""
         nbytes = data.nbytes if isinstance(data, Blob) else len(data)
         if not self._has_work(nbytes, place) or depth > _MAX_DEPTH:
             return "it is nested too deeply, or read too often, to be judged"
@@ -235,7 +235,7 @@ class Scanner:
         file.seek(at)
         is_known = all(name in WEIGHTS_ONLY or name == LOADS_BYTES for name in self._names)
         self._names = names | self._names
-        del self._unread[n_unread:]  # it is read by the pickle around it
+        del self._unread[n_unread:]  # it is read by the enclosing pickle
         if len(self._errors) > n_errors:
             return "it cannot be read"
         if not is_known:
@@ -250,7 +250,7 @@ class Scanner:
 
 
 def _torchs_pickle(file: IO[bytes], rules: WeightsOnlyRules) -> str | None:
-    """Return the entry of an archive that torch unpickles; None where it does not."""
+    """Return the entry of an archive that torch unpickles; None without one."""
     try:
         entries = list_entries(file)
         records = torch_records(entries)
@@ -266,7 +266,7 @@ def _torchs_pickle(file: IO[bytes], rules: WeightsOnlyRules) -> str | None:
 
 
 def _is_plain(head: bytes) -> bool:
-    """Tell text, and formats that hold no pickle."""
+    """Tell whether a file begins like text or a format without pickles."""
     is_known = head.startswith(_PLAIN_FORMATS) or head[4:8] == b"ftyp" or is_safetensors(head)
     if not head or is_known or (head[:2] == b"BM" and head[6:10] == bytes(4)):
         return True
@@ -289,9 +289,9 @@ _ALL_LOADED = WeightsOnly(
 
 
 def scan_file(path: Path) -> Safety:
-    """Scan one file, whatever it is.
+    """Scan one file of any kind.
 
-    What cannot be read is an error in the result: a pipe, a file without permission.
+    If it cannot be read (a pipe, a file without permission), the result has an error.
     """
     if path.exists() and not path.is_file():
         return _not_read(path, "not a plain file")
@@ -314,7 +314,7 @@ def scan_checkpoint(path: Path) -> Safety:
 
 
 def _scan_shards(index: Path) -> list[Safety]:
-    """Scan the files that an index names, but for those outside its folder."""
+    """Scan the files that an index names, except those outside its folder."""
     if not index.name.endswith(INDEX) or not index.is_file():
         return []
     try:
@@ -331,7 +331,7 @@ def _scan_shards(index: Path) -> list[Safety]:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Give every file of a folder, of any depth, in order; links are not followed out of it."""
+    """Yield every file of a folder, recursively and in order; links out of it are not followed."""
     root = folder.resolve()
     for at, folders, names in os.walk(folder):
         folders.sort()
@@ -373,15 +373,15 @@ def _not_read(path: Path, reason: str) -> Safety:
 
 
 def _scan_objects(path: Path) -> Safety:
-    """Scan a file beside a `.metadata` of torch.distributed: that says where in the file there are objects.
+    """Scan a file of a torch.distributed checkpoint, whose `.metadata` locates the objects in it.
 
-    Tensors are there too; those torch loads with weights_only=True.
+    It also contains tensors, which torch loads with weights_only=True.
     """
     metadata = path.parent / METADATA
     try:
         places = _objects(metadata, metadata.stat().st_mtime_ns)
     except _NOT_METADATA as error:
-        if path.suffix != _DISTRIBUTED:  # it may be another file of that name
+        if path.suffix != _DISTRIBUTED:  # other files may have that name
             return scan(path)
         return _not_read(path, f"'{METADATA}' does not say where its values are ({type(error).__name__})")
     if path.suffix != _DISTRIBUTED and path.name not in (place.file for place in places):
@@ -399,7 +399,7 @@ def _scan_objects(path: Path) -> Safety:
 
 
 def _scan_metadata(path: Path) -> Safety:
-    """Scan a `.metadata`; what it names is only looked for in its own folder."""
+    """Scan a `.metadata`; report files it names outside its folder as errors."""
     result = scan(path)
     try:
         places = _objects(path, path.stat().st_mtime_ns)
@@ -414,7 +414,7 @@ def _scan_metadata(path: Path) -> Safety:
 
 @dataclass(frozen=True, slots=True)
 class _StoredValue:
-    """Where a value is, and whether torch unpickles it in full."""
+    """Location of a value, and whether torch unpickles it in full."""
 
     name: str
     file: str
@@ -425,7 +425,7 @@ class _StoredValue:
 
 @lru_cache(1)
 def _objects(metadata: Path, _: int) -> tuple[_StoredValue, ...]:
-    """Return where all values are that the metadata, of the given age, names."""
+    """Return the locations of all values in the metadata, cached by its modification time."""
     with metadata.open("rb") as opened:
         content = PickleMachine(opened, lambda name, args: None).read()
     kinds = {name: entry.name for name, entry in content.state["state_dict_metadata"].items()}
