@@ -1,4 +1,4 @@
-"""What `attack` draws, and the folder it leaves behind beside the adversarial image itself."""
+"""The figures of `attack` and its output folder, apart from the adversarial image itself."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     figure = new_figure(whole[0] / DPI, whole[1] / DPI, is_laid_out=False)
 
     def place(left: float, top: float, wide: float, high: float) -> Any:
-        """Return axes at a place in pixels from the upper left corner."""
+        """Return axes at a position in pixels from the upper left corner."""
         shares = (left / whole[0], 1 - (top + high) / whole[1], wide / whole[0], high / whole[1])
         axes = figure.add_axes(shares)
         axes.set_axis_off()
@@ -79,7 +79,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
-    """Enlarge a small image by a whole factor, so that its pixels stay square and alike; shrink a large one."""
+    """Enlarge a small image by an integer factor, so that its pixels stay square; shrink a large one."""
     least, most = _SIDE
     long = max(width, height)
     factor = max(least // long, 1) if long <= most else most / long
@@ -91,7 +91,7 @@ def _rgb(pixels: Tensor) -> Any:
 
 
 def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -> None:
-    """A thin bar under each name; the old answer has one colour wherever it is, the new another."""
+    """Draw a thin bar under each class; the old and the new prediction have fixed colours."""
     old, new = ([guess.index for guess in said.top[:1]] for said in (record.before, record.after_saved))
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)
@@ -113,7 +113,7 @@ def _short(name: str, most: int = 30) -> str:
 
 
 def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
-    """What was done, in the space under the change."""
+    """Describe the attack in the space under the perturbation."""
     lines = (
         attack_words(record),
         f"epsilon {in_levels(record.epsilon, record.norm)}, {record.iterations} of {record.steps} steps",
@@ -132,7 +132,7 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
 
 
 def draw_losses(record: AttackRecord) -> Any:
-    """Draw the loss over the steps, one line a run; what was found is marked."""
+    """Draw the loss over the steps, one line per run; the result is marked."""
     from matplotlib.ticker import MaxNLocator
 
     said = f"{record.run.model.heading}, on {Path(record.image).name}"
@@ -157,7 +157,7 @@ def draw_losses(record: AttackRecord) -> Any:
     return figure
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"losses": draw_losses}
 
 
@@ -165,7 +165,7 @@ __all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
-    """Write all of `FILES` but `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
+    """Write all of `FILES` except `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
     save_levels(before, stage / BEFORE)
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)

@@ -12,11 +12,11 @@ from modelscope_cli.report.page.images import EmbeddedImages, slider
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import RESULT_FILES
 
-_LEAST_SIDE = 448  # pixels; a smaller image is enlarged by a whole factor
+_LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
 
 
 def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return what came of it, the image before and after, what was added, the loss, and the table."""
+    """Return the outcome, the image before and after, the perturbation, the loss, and the table."""
     sheet = attack_sheet(record)
     places = {id(row): f"class-{n}" for n, row in enumerate(sheet.rows)}
 
@@ -67,7 +67,7 @@ def _first(answer: Answer) -> str:
 
 
 def _losses(record: AttackRecord) -> Html:
-    """Return the loss of the run that came furthest, and those of all others as one broken line."""
+    """Return the loss of the best run, and those of all others as one broken line."""
     runs = [(range(len(losses)), losses) for losses in record.losses]
     step, loss = runs.pop(record.restart)
     lines = [Line(f"run {record.restart + 1}" if runs else "loss", step, loss)]

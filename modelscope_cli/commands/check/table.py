@@ -1,4 +1,4 @@
-"""The table of `check`, and its other forms: annotations of GitHub, and JUnit."""
+"""The table of `check`, its GitHub annotations and its JUnit document."""
 
 import os
 import re
@@ -49,7 +49,7 @@ COLUMNS = (
 )
 
 
-# Of a data set what is found is in an image.
+# In a data set a finding is about an image.
 _OF_IMAGES = tuple(
     replace(column, title="image", text=lambda r: r.layer or "the images")
     if column.key == "layer"
@@ -59,7 +59,7 @@ _OF_IMAGES = tuple(
 
 
 def check_sheet(record: CheckRecord) -> Sheet:
-    """Lay out the findings, errors first, with a hint for every rule that fired."""
+    """Return the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
         title=f"{_subject(record)}: {_verdict(record)}",
         columns=COLUMNS if record.dataset is None else _OF_IMAGES,
@@ -71,7 +71,7 @@ def check_sheet(record: CheckRecord) -> Sheet:
 
 
 def verdict(record: CheckRecord) -> str:
-    """Say in lines what the table shows of the findings that are new: where, what, and once a rule its hint."""
+    """Return the new findings as lines: where, what, and one hint per rule."""
     lines = [f"{_subject(record)}: {_verdict(record)}"]
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     for code, hint in hints.items():
@@ -86,8 +86,8 @@ def _whole(record: CheckRecord) -> str:
 
 
 def sentence(record: CheckRecord) -> str:
-    """Say in one sentence what came of it: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were
-    not judged: MS301 MS302`."""
+    """Return the outcome: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were not judged: MS301
+    MS302`."""
     codes = " ".join(rule.code for rule in record.unjudged)
     return "; ".join(filter(None, [_outcome(record), _unjudged(record) and f"{_unjudged(record)}: {codes}"]))
 
@@ -106,7 +106,7 @@ def _outcome(record: CheckRecord) -> str:
 
 
 def _unjudged(record: CheckRecord) -> str:
-    """Count what was not judged, among it the images that could not be read; nothing where all was."""
+    """Count what was not judged, including unreadable images; empty if everything was."""
     given, n = record.run.input, len(record.unjudged)
     rules = (
         f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
@@ -119,7 +119,7 @@ def _unjudged(record: CheckRecord) -> str:
 
 
 def unjudged_reasons(record: CheckRecord) -> list[str]:
-    """Say why rules were not judged, once a reason: `MS502 MS503: no budget is set`."""
+    """Return why rules were not judged, one line per reason: `MS502 MS503: no budget is set`."""
     codes: dict[str, list[str]] = {}
     for rule in record.unjudged:
         codes.setdefault(rule.reason or "", []).append(rule.code)
@@ -143,7 +143,7 @@ def _verdict(record: CheckRecord) -> str:
 
 
 def _counted(record: CheckRecord) -> str:
-    """Count the new findings: `1 error, 2 warnings`, empty where there are none."""
+    """Count the new findings: `1 error, 2 warnings`, empty if there are none."""
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
@@ -154,7 +154,7 @@ def _counted(record: CheckRecord) -> str:
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
-    """Say how large the images are, and how many are broken or copies."""
+    """Return the sizes of the images, and how many are broken or copies."""
     if report.width is not None and report.height is not None:
         sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
@@ -186,11 +186,11 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
 
 
 def render_github(record: CheckRecord) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, a `::notice` of
-    what was not judged, and the verdict.
+    """Return `::error file=...,line=...,title=...::message` for every new finding, a `::notice` of what was not
+    judged, and the verdict.
 
-    A finding about what is in no file of the repository has a title only, and is on the page of the run. The
-    escapes are those of actions/toolkit, packages/core/src/command.ts.
+    A finding outside the files of the repository has only a title and is on the page of the run. Escapes as in
+    actions/toolkit, packages/core/src/command.ts.
     """
     commands = [_command(finding) for finding in record.findings if not finding.known]
     if record.unjudged:
@@ -202,7 +202,7 @@ def render_github(record: CheckRecord) -> str:
 
 
 def append_summary(text: str) -> None:
-    """Append Markdown to the page of the run where GitHub Actions says which file that is."""
+    """Append Markdown to the job summary of GitHub Actions, if its file is set."""
     file = os.environ.get("GITHUB_STEP_SUMMARY")
     if file:
         with Path(file).open("a", encoding="utf-8") as summary:
@@ -226,14 +226,13 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-# What XML 1.0 has no place for, section 2.2, and `plain` leaves.
+# Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.
 _FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(record: CheckRecord) -> str:
-    """Return a document in which a rule fails where it has a new finding at or above `--fail-on`, passes with
-    the others written to its output, and is skipped where it could not be judged; a check that judged nothing is
-    an error."""
+    """Return JUnit XML: a rule fails on a new finding at or above `--fail-on`, passes with other findings in its
+    output, and is skipped if it was not judged; a check that judged nothing is an error."""
     suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
     n_failures = n_skipped = 0
     for rule in record.rules:

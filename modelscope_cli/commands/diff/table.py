@@ -17,11 +17,11 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
-WHOLE = {"show_all": True}  # also what is the same on both sides
+WHOLE = {"show_all": True}  # also equal rows
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
-    """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""
+    """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones."""
     is_run = record.layers is not None
     return Sheet(
         title=_title(record),
@@ -35,7 +35,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
-    """Say in lines what the table shows: the totals, where it begins, and the first rows that differ."""
+    """Return lines with the totals, the first difference, and the first rows that differ."""
     found = [row for row in record.rows if row.status != "same"]
     lines = [f"{_title(record)}: {_totals(record)}"]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
@@ -46,7 +46,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
-    """All columns of `diff`; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns of `diff`; with a record, empty ones are hidden in the terminal."""
     rows = record.rows if record else ()
     has_non_finite = any(row.nonfinite for row in rows)
     has_shapes = any(row.shape != row.b_shape for row in rows)
@@ -84,7 +84,7 @@ _FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:
-    """A trait of both sides: `64x3 -> 64x4` where they differ."""
+    """Return value and text of an attribute on both sides: `64x3 -> 64x4` where they differ."""
 
     def value(row: Difference) -> str:
         both = [getattr(row, trait), getattr(row, f"b_{trait}")]
@@ -184,7 +184,7 @@ def _tolerance(record: DiffRecord) -> str:
 
 
 def _worst(record: DiffRecord) -> list[tuple[str, str]]:
-    """Where it begins; tensors do not follow each other, so the one that is farthest off."""
+    """Return the first layer that diverges; of tensors, which have no order, the one that differs most."""
     if record.layers is not None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         return [("first divergence", _describe(first) if first else "none")]

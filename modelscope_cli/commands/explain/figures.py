@@ -1,4 +1,4 @@
-"""What `explain` draws, and the folder it leaves behind."""
+"""The figures of `explain` and its output folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ _LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
 _KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and the gap between it and them
 _COLUMNS = 6  # of small maps under a large one
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
-_SHOWN = 0.995  # of the values lie within the colours: a few pixels would leave all others pale
+_SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS, _MOST_CLASSES = 12, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One image and what explains it.
+    """One image and its explanations.
 
     Attributes:
-        name: of the image; said: what the model says of it, in words.
+        name: of the image; said: the prediction for it, as text.
         image: `(3, H, W)` uint8, as the model sees it.
-        maps: `(H, W)` float32 of each method, the winner first; receipts: of the same names.
-        units: what a map is in, `logits` or nothing, by method.
+        maps: `(H, W)` float32 by method, the winner first; receipts: by method.
+        units: unit of a map by method, `logits` or empty.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Explained:
     units: Mapping[str, str]
 
     def size(self, width: float, most: float) -> tuple[float, float]:
-        """Return width and height of the image, fitted into so many inches; a very long one stays visible."""
+        """Return width and height of the image fitted into the given inches, with a minimum for very long images."""
         height, long = self.image.shape[-2:]
         scale = min(width / long, most / height)
         return max(long * scale, 0.05), max(height * scale, 0.05)
 
 
 class _FigurePage:
-    """A figure whose axes stand at places in inches, from the upper left corner."""
+    """A figure whose axes are placed in inches from the upper left corner."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         self.width, self.height = width, height
@@ -73,7 +73,7 @@ class _FigurePage:
         return axes
 
     def small(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
-        """A map; below it what its receipt says, in the warning colour where it failed a test."""
+        """Draw a map with its test results below, in the warning colour if one failed."""
         axes, receipt = self.axes(left, top, *size), one.receipts[method]
         _overlay(axes, one.image, one.maps[method])
         axes.set_title(_titled(method, receipt), loc="left", fontsize=9, color=INK, pad=3)
@@ -90,7 +90,7 @@ def _titled(method: str, receipt: Receipt) -> str:
 
 
 def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
-    """Draw one image large, its winner's map, its curves and the other maps; or several, a row an image."""
+    """Draw one image with the winner's map, its curves and the other maps; or several images, one per row."""
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
@@ -150,10 +150,10 @@ def _show(axes: Any, image: Any, **how: Any) -> Any:
 
 
 def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
-    """Lay a signed map over the gray image, colour symmetric about zero, as opaque as it is strong.
+    """Draw a signed map over the gray image: diverging colours symmetric about zero, opacity by magnitude.
 
     Returns:
-        What a colour bar is made of, and whether values lie beyond its ends.
+        The mappable for a colour bar, and whether values exceed its range.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -173,7 +173,7 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
 
 
 def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
-    """What the model still says while the image is uncovered and covered in the map's order, a line a baseline."""
+    """Draw the insertion and deletion curves in the order of the map, one line per baseline."""
     for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
         ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
         for values, colour, way in ways:
@@ -200,9 +200,9 @@ def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw for each class where its evidence is in the mean, the class whose evidence is most outside first.
+    """Draw the mean map of each class, the class with the most evidence outside first.
 
-    All share one scale: 1 is an even spread. The dotted line is the border, the outer tenth of each side.
+    All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
     """
     shown = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
     side = 1.9
@@ -231,7 +231,7 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
 
 
 EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
-Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
+Kept = Sequence[Any]  # of `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:

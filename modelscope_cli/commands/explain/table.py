@@ -33,11 +33,11 @@ _OF_FULL = (
     "other class: how much the map is still the same; planted: how much of the planted evidence it finds. They "
     "show the model images unlike those it was trained on, and may disagree"
 )
-_MOST_CLASSES = 3  # in the facts; the others stand in the report
+_MOST_CLASSES = 3  # in the facts; the others are in the report
 
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
-    """All columns; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns; with a record, empty ones are hidden in the terminal."""
 
     rows = record.rows if record is not None else None
 
@@ -89,7 +89,7 @@ def _against(key: str) -> Callable[[Receipt], str]:
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:
-    """List the methods, the winner first."""
+    """Return the methods, the winner first."""
     return Sheet(
         title=headline(record.run, record.images),
         columns=explain_columns(record),
@@ -121,7 +121,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
 
 
 def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
-    """Return of the methods that explain at one layer the first; the reason is the same for all."""
+    """Return the first method of each layer; the reason for a layer is the same for all its methods."""
     return list({row.layer or row.method: row for row in reversed(rows)}.values())[::-1]
 
 
@@ -133,7 +133,7 @@ def _met(one: RequirementMet) -> str:
 
 
 def _answers(receipt: Receipt) -> list[str]:
-    """Say which tests failed, and which were not made and why; of several images, of how many."""
+    """Return which tests failed, and which were not run and why; for several images, with counts."""
     said = []
     for answer in (FAILED, NOT_MADE):
         reasons: dict[str, list[str]] = {}
@@ -148,7 +148,7 @@ def _answers(receipt: Receipt) -> list[str]:
 
 
 def _counted(record: ExplainRecord) -> str:
-    """Count the answers of all methods and images."""
+    """Count the test results of all methods and images."""
     tests = [one for row in record.rows for one in row.receipt.tests]
     counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
     passed, failed, not_made = counts

@@ -1,4 +1,4 @@
-"""The figures of `predict --truth`, and the folder it leaves behind."""
+"""The figures of `predict --truth` and its output folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ _COLUMNS = 6
 
 
 def draw_reliability(record: PredictRecord) -> Any:
-    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has."""
+    """Draw for every bin of confidence the accuracy, the mean confidence (red) and the number of images."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
         message = "predict draws a figure only with a truth of one class per image"
@@ -48,10 +48,10 @@ def draw_reliability(record: PredictRecord) -> Any:
 
 
 def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
-    """Draw the images with the highest score of a wrong class, the worst first, as the model saw them.
+    """Draw the images with the highest score of a wrong class, the worst first, as preprocessed.
 
     Args:
-        images: `(3, H, W)` uint8, one a mistake.
+        images: `(3, H, W)` uint8, one per mistake.
     """
     assert record.truth is not None
     n_columns = min(_COLUMNS, len(images))
@@ -74,7 +74,7 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
     return figure
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"reliability": draw_reliability}
 
 
@@ -82,7 +82,7 @@ RELIABILITY, WORST = "reliability.png", "worst.png"
 
 
 def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[str, ...]:
-    """Name what `save_report` writes; without a truth the record and its page."""
+    """Return the files that `save_report` writes; without ground truth only the record and its page."""
     if truth is None:
         return RESULT_FILES
     drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)

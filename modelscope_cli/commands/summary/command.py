@@ -54,14 +54,14 @@ def summary(call: Call) -> None:
         save(record, graph, color, is_whole=call["all"])
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
-    if raised is not None:  # the layers up to the one that did are shown all the same
+    if raised is not None:  # the layers up to the failing one are shown
         raise raised
 
 
 def _summary(
     asked: Any, options: dict[str, Any], measure: tuple[str, ...], *, is_fresh: bool
 ) -> tuple["SummaryRecord", ModelscopeError | None]:
-    """Return a summary that was kept by an earlier run, else a new one, and what ended its forward, if anything."""
+    """Return a cached summary, else a new one, and the exception of its forward, if any."""
     from modelscope_cli.commands.summary.kept import Told, kept_for
 
     kept = kept_for(*asked, **options) if not measure else None

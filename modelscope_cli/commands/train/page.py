@@ -1,4 +1,4 @@
-"""The page of `train`: of one training, or of the variants of a study."""
+"""The page of `train`: one training, or the variants of a study."""
 
 from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
 from modelscope_cli.records.train import Training, TrainRecord
@@ -18,7 +18,7 @@ from modelscope_cli.report.page.training import (
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict first, then what it rests on."""
+    """Return the verdict first, then its evidence."""
     found = _of_study(record) if record.is_study else _of_training(record)
     seen = images_section(record, embedded)
     return [section for section in (*found, *seen) if section.body]

@@ -10,7 +10,7 @@ from modelscope_cli.shell import console
 from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
-_MISUSED = 2  # with which argparse, and Click, end a script that does not know an option
+_MISUSED = 2  # exit code of argparse and Click for an unknown option
 
 
 class _Telling:
@@ -59,7 +59,7 @@ def watch(call: Call) -> int:
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None
     if not is_first and fail_on is not None and not exit_code:
-        record = read_together(record, out, ranks)  # every rank ends as the first one does
+        record = read_together(record, out, ranks)  # every rank exits as the first does
     is_unknown = call["strict"] and record.verdict == UNKNOWN
     judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
     if not is_first:

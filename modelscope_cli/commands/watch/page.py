@@ -20,7 +20,7 @@ from modelscope_cli.report.page.training import (
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict first, then what it rests on."""
+    """Return the verdict first, then its evidence."""
     sheet = watch_sheet(record)
     anchors = Anchors(record)
     steps = f"{record.steps:,}, {record.recorded:,} of them looked at closely"
