@@ -295,10 +295,7 @@ def _downwards(
 
 
 def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
-    """Set up the axes of a tall panel: names, and ticks at the top and the bottom.
-
-    Tick labels have no common offset, which would be shown only at the bottom.
-    """
+    """Set up a tall panel: names, and ticks at both ends without an offset, which only the bottom would show."""
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if names:
         write_names(axes, names)

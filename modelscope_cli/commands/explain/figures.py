@@ -235,7 +235,7 @@ Kept = Sequence[Any]  # of `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
-    """Name what `save_report` writes: the explanations only of images, the classes only of several."""
+    """Return the files that `save_report` writes; explanations need images, class maps several of them."""
     figures = (EXPLANATION,) if _seen(kept) else ()
     return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
 
