@@ -1,4 +1,4 @@
-"""How a record is shown in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
+"""The display of a record in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -31,7 +31,7 @@ class Shown:
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
-        # How it looks is the business of the reports, which know the records; hence the late imports.
+        # Imported late: the reports, which draw records, import them.
         from modelscope_cli.report import views
 
         sheet = views.whole_sheet_of(self)
@@ -44,7 +44,7 @@ class Shown:
         return len(self.labelled())
 
     def __bool__(self) -> bool:
-        return True  # it is there, also where it has no rows
+        return True  # true even without rows
 
     def __getitem__(self, key: str | int | slice) -> Any:
         """Return the row with this label, or the rows at these places."""

@@ -120,7 +120,8 @@ class Folded:
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
     """Choose the rows of a table with more than `most`; None if all are shown.
 
-    Marked rows, column extremes, and the first and last rows stay; blocks that repeat an earlier one are hidden first.
+    Marked rows, column extremes, and the first and last rows stay; blocks that repeat an earlier one are hidden
+    first.
     """
     n = len(sheet.rows)
     if n <= most or sheet.is_catalogue:

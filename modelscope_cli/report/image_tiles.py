@@ -95,7 +95,7 @@ def resize(colours: Tensor, side: int) -> Tensor:
 
 
 def enlarge(colours: Tensor, cell: int | None) -> Tensor:
-    """Scale `(n, H, W)` indices to `cell` pixels on the long side; None enlarges small ones to at least `SMALL_MAP`."""
+    """Scale `(n, H, W)` indices to `cell` pixels on the long side; None: small ones to `SMALL_MAP` or more."""
     side = max(colours.shape[-2:])
     if cell is not None:
         return colours if cell == side else resize(colours, cell)

@@ -70,8 +70,8 @@ def notation(values: Sequence[float | None], *, is_change: bool = False) -> Call
     """Return a formatter for a column of numbers, so that magnitudes can be compared.
 
     All have the same number of decimals if that is short and leaves each three significant digits, else powers of
-    ten. Among numbers of both signs the smaller half may have fewer digits, as they may be remainders of larger ones
-    that cancel. A positive change has a sign.
+    ten. Among numbers of both signs the smaller half may have fewer digits, as they may be remainders of larger
+    ones that cancel. A positive change has a sign.
     """
     sign = "+" if is_change else ""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))

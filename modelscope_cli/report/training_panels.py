@@ -44,7 +44,7 @@ def rectifiers(layers: Sequence[WatchedLayer]) -> list[WatchedLayer]:
 
 
 def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
-    """Return the trained weight matrices; all parameters if there are none."""
+    """Return the trained parameters of more than one dimension; all trained ones if there are none."""
     trained = [row for row in parameters if row.series.step]
     return [row for row in trained if len(row.shape) > 1] or trained
 

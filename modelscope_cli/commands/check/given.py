@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
     """Return the model and the images of the command line, else those of the project.
 
-    The first word is the model, or an image where --model or the project names the model. The weights are checked later.
+    The first word is the model, or an image where --model or the project names the model. The weights are checked
+    later.
     """
     from modelscope_cli.models.request import check_request, weights_file
 

@@ -50,7 +50,7 @@ class Explained:
     units: Mapping[str, str]
 
     def size(self, width: float, most: float) -> tuple[float, float]:
-        """Return width and height of the image fitted into the given inches, with a minimum for very long images."""
+        """Return width and height of the image fitted into a size in inches, with a minimum for long images."""
         height, long = self.image.shape[-2:]
         scale = min(width / long, most / height)
         return max(long * scale, 0.05), max(height * scale, 0.05)

@@ -121,7 +121,7 @@ def columns_of(table: str, view: View) -> tuple[str, ...] | None:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
     named = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
-    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # for the list of columns in an error
+    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # if a column is unknown
     is_asked = view.columns is not None or named
     return tuple(column.key for column in chosen) if is_asked else None
 

@@ -1,7 +1,7 @@
 """The SVG of a model: colours, texts, arrows and boxes.
 
-Colours are attributes of the elements, for a standalone file; the style sheet of a page overrides them by class, also
-for the dark scheme.
+Colours are attributes of the elements, for a standalone file; the style sheet of a page overrides them by class,
+also for the dark scheme.
 """
 
 import re

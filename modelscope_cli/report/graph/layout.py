@@ -198,7 +198,7 @@ def _lanes(arcs: Sequence[Arc], layout: GraphLayout) -> list[list[Arc]]:
 
 
 def _widen(top: Item, layout: GraphLayout, arcs: dict[Item, list[Arc]]) -> None:
-    """Make room on the right of every box for its lanes, from the inside out; sibling boxes have equal right edges."""
+    """Make room on the right of every box for its lanes, from the inside out; sibling boxes end alike."""
     for box in reversed([item for item in top.walk() if item.kind == "box"]):
         boxes = [layout.places[item] for item in box.inside if item.kind == "box"]
         right = max([layout.core, *(place.right for place in boxes)])
