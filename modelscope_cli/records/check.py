@@ -249,8 +249,8 @@ class RuleList(Shown):
         return "rules"
 
     def to_dict(self) -> dict[str, Any]:
-        own = [
+        rules = [
             {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
             for rule in self.rules
         ]
-        return {**first_keys("rules", self.versions, self.argv), "rules": own}
+        return {**first_keys("rules", self.versions, self.argv), "rules": rules}

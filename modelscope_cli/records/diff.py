@@ -183,5 +183,5 @@ def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
 
 def first_divergence(rows: tuple[Difference, ...]) -> str | None:
     """Return the label of the first row that both sides have and that is not the same."""
-    ours = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
-    return next(ours, None)
+    divergent = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
+    return next(divergent, None)

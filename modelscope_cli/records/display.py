@@ -51,13 +51,13 @@ class Shown:
         labelled = self.labelled()
         if not isinstance(key, str):
             return [row for _, row in labelled][key]
-        found = [row for label, row in labelled if label == key] or [
+        matches = [row for label, row in labelled if label == key] or [
             row for _, row in labelled if getattr(row, "name", None) == key
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise KeyError(f"'{key}' means {len(found)} rows; go through the record to find yours")
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise KeyError(f"'{key}' means {len(matches)} rows; go through the record to find yours")
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 

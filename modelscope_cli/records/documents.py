@@ -232,18 +232,18 @@ class _Document:
         self.kinds: dict[str, Schema] = {}
 
     def schema(self) -> Schema:
-        own = self.record(self.kind)["properties"]
-        properties = {**self.header(own.pop("run", None)), **own}
+        fields = self.record(self.kind)["properties"]
+        properties = {**self.header(fields.pop("run", None)), **fields}
         properties.pop("versions", None)
-        made: Schema = {"type": "object", "properties": properties, "required": list(properties)}
+        result: Schema = {"type": "object", "properties": properties, "required": list(properties)}
         if self.name in _EXCEPTIONS:
-            _EXCEPTIONS[self.name](self, made)
+            _EXCEPTIONS[self.name](self, result)
         return {
             "$schema": DIALECT,
             "$id": f"modelscope/{self.name}/1",
             "title": f"modelscope {self.name}",
             "description": _about(self.kind),
-            **made,
+            **result,
             "$defs": dict(sorted(self.kinds.items())),
         }
 
@@ -268,8 +268,8 @@ class _Document:
         properties = {}
         for field in dataclasses.fields(kind):
             if field.repr:
-                said = {"description": about[field.name]} if field.name in about else {}
-                properties[key_of(field.name)] = {**said, **self.value(hints[field.name])}
+                description = {"description": about[field.name]} if field.name in about else {}
+                properties[key_of(field.name)] = {**description, **self.value(hints[field.name])}
         return {
             "type": "object",
             "description": _about(kind),
@@ -322,13 +322,13 @@ def _about(kind: type[Any]) -> str:
 
 def _attributes(kind: type[Any]) -> dict[str, str]:
     """Return the descriptions of the fields in a record's docstring."""
-    found: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         entries = re.split(r"\n    (?=\S)", (inspect.getdoc(base) or "").partition("Attributes:")[2])
         for entry in entries:
             names, _, meaning = " ".join(entry.split()).partition(": ")
-            found |= {name: meaning for name in names.split(", ") if meaning and name.isidentifier()}
-    return found
+            descriptions |= {name: meaning for name in names.split(", ") if meaning and name.isidentifier()}
+    return descriptions
 
 
 def _one_kind_of_rows(document: _Document, made: Schema) -> None:

@@ -166,22 +166,22 @@ DEFAULTS: dict[str, Any] = {
 
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: shared keywords in its signature, and checks of its options."""
-    own = inspect.signature(function)
+    signature = inspect.signature(function)
     kinds = _accepted(function)
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
         for name, default in DEFAULTS.items()
         if name in kinds
     ]
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     defaults = {p.name: p.default for p in (*parameters, *shared)}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
             if name not in defaults:
-                what = f"{function.__name__}() got an unexpected keyword argument '{name}'"
-                raise TypeError(with_nearest(what, name, defaults))
+                message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
+                raise TypeError(with_nearest(message, name, defaults))
         try:
             refuse(
                 function.__name__,
@@ -194,7 +194,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 error.speak_python()
             raise
 
-    call.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
 
 

@@ -73,8 +73,8 @@ def index_ranges(indices: Sequence[int]) -> str:
     """Return ascending indices with runs of three and more as ranges: `3,7,10..20`."""
     parts: list[str] = []
     for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        parts += [f"{found[0]}..{found[-1]}"] if len(found) > 2 else map(str, found)
+        group = [index for _, index in run]
+        parts += [f"{group[0]}..{group[-1]}"] if len(group) > 2 else map(str, group)
     return ",".join(parts)
 
 

@@ -66,19 +66,19 @@ def _options(text: str) -> dict[str, Option]:
 
 
 def _option(words: Sequence[str]) -> Option:
-    said: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for word in words:
         if word.startswith(">="):
-            said["least"] = float(word[2:])
+            properties["least"] = float(word[2:])
         elif word.startswith("<="):
-            said["most"] = float(word[2:])
+            properties["most"] = float(word[2:])
         elif word.startswith(("<", ">")):
-            said["above" if word[0] == ">" else "below"] = float(word[1:])
+            properties["above" if word[0] == ">" else "below"] = float(word[1:])
         elif "|" in word:
-            said["choices"] = tuple(word.split("|"))
+            properties["choices"] = tuple(word.split("|"))
         else:
-            said["short" if word.startswith("-") else "metavar"] = word
-    return Option(**said)
+            properties["short" if word.startswith("-") else "metavar"] = word
+    return Option(**properties)
 
 
 def _flag(text: str, short: str = "") -> Option:

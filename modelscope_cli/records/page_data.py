@@ -44,11 +44,11 @@ def is_page(page: bytes) -> bool:
 
 def extract(page: bytes) -> list[dict[str, Any]]:
     """Return the documents in a page."""
-    found = _ISLAND.search(page)
-    if found is None:
+    island = _ISLAND.search(page)
+    if island is None:
         raise NotAPageError("it holds no data of modelscope")
     try:
-        held = json.loads(found[1])
+        held = json.loads(island[1])
         documents = held if isinstance(held, list) else _unpacked(held)
     except (ValueError, LookupError, TypeError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise NotAPageError("its data is damaged") from error

@@ -87,19 +87,19 @@ def refuse(command: str, given: Mapping[str, Any]) -> None:
     for refusal in REFUSALS.get(command, ()):
         if refusal.option not in given:
             continue
-        typed = spelled(command, refusal.option, given[refusal.option])
+        option_text = spelled(command, refusal.option, given[refusal.option])
         if isinstance(refusal, Needs):
             if refusal.other not in given:
                 other = spelled(command, refusal.other, None)
                 example = flags(command, refusal.other, refusal.example)
                 hint = f"{flags(command, refusal.option, given[refusal.option])} {example}"
-                raise UsageError(f"'{typed}' needs {other}", hint)
+                raise UsageError(f"'{option_text}' needs {other}", hint)
             continue
         for other in refusal.others:
             if other in given:
                 second = spelled(command, other, given[other])
                 why = f": {refusal.why}" if refusal.why else ""
-                message = f"'{typed}' and '{second}' exclude each other{why}"
+                message = f"'{option_text}' and '{second}' exclude each other{why}"
                 raise UsageError(message, f"leave out {flags(command, other, given[other])}")
 
 
@@ -124,8 +124,8 @@ def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:
     else:
         return
     example = option.least if option.above is None else option.above + 1
-    shown = _short(value)
-    message = f"'{spelled(command, name, shown)}' is {allowed}"
+    value_text = _short(value)
+    message = f"'{spelled(command, name, value_text)}' is {allowed}"
     raise UsageError(message, flags(command, name, f"{1 if example is None else example:g}"))
 
 

@@ -338,5 +338,5 @@ class Record(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        own = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
-        return {**self.run.header(), **own}
+        body = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
+        return {**self.run.header(), **body}

@@ -281,9 +281,9 @@ class WeightsRecord(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        own = {
+        fields = {
             field.name: to_plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in ("versions", "argv")
         }
-        return {**first_keys(self.command, self.versions, self.argv), **own}
+        return {**first_keys(self.command, self.versions, self.argv), **fields}

@@ -125,10 +125,10 @@ def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference beyond the noise")
     lines = [(f"like {compared.reference}", "; ".join(words))]
     for one in compared.deviations:
-        what = f"{one.kind}, {one.where}" if one.where else one.kind
+        label = f"{one.kind}, {one.where}" if one.where else one.kind
         values = f"{one.here}; there {one.reference}" if one.reference else one.here
         lines.append(
-            ("", f"{what}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
+            ("", f"{label}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
         )
     return lines
 

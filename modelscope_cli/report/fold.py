@@ -49,7 +49,7 @@ def _repeats(
     depth: int,
     known: dict[_Signature, str] | None,
 ) -> Iterator[Repeat]:
-    seen = {} if known is None else known
+    first_blocks = {} if known is None else known
     alike: list[_RowBlock] = []
     like = ""
     for block in _blocks(rows, around, depth):
@@ -57,18 +57,18 @@ def _repeats(
             (".".join(parts[depth + 1 :]), type) for parts, type in rows[block.start : block.stop]
         )
         is_block = len(signature) >= _LEAST
-        if is_block and signature in seen and (not alike or like == seen[signature]):
-            like = seen[signature]
+        if is_block and signature in first_blocks and (not alike or like == first_blocks[signature]):
+            like = first_blocks[signature]
             alike.append(block)
             continue
         if alike:
             yield _told(alike, like)
             alike = []
-        if is_block and signature in seen:
-            like = seen[signature]
+        if is_block and signature in first_blocks:
+            like = first_blocks[signature]
             alike = [block]
         elif is_block:
-            seen[signature] = block.name
+            first_blocks[signature] = block.name
             yield from _repeats(rows, block, depth + 1, known)
     if alike:
         yield _told(alike, like)
@@ -142,8 +142,8 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
         needed.update(range(n - _LAST, n))
         others = [place for place in sorted(kept) if place not in needed]
         kept = needed.union(others[: max(_FIRST, most - len(needed))])
-    shown = tuple(sorted(kept))
-    return Folded(shown, _lines(n, shown, repeats), extremes, len(set(bad) - set(shown)))
+    visible = tuple(sorted(kept))
+    return Folded(visible, _lines(n, visible, repeats), extremes, len(set(bad) - set(visible)))
 
 
 def _labels(sheet: Sheet) -> tuple[list[str], list[str]]:
@@ -173,15 +173,15 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
 def _lines(n: int, kept: Sequence[int], repeats: Sequence[Repeat]) -> dict[int, tuple[str, ...]]:
     """Describe the hidden ranges: the repeated blocks, each once, or the number of rows."""
     owner = {place: one for one in repeats for place in range(one.start, one.stop)}
-    told: set[Repeat] = set()
+    described: set[Repeat] = set()
     lines: dict[int, tuple[str, ...]] = {}
     for before, after in zip((-1, *kept), (*kept, n), strict=True):
         texts = []
         for one, places in groupby(range(before + 1, after), owner.get):
             if one is None:
                 texts.append(counted(len(list(places)), "row"))
-            elif one not in told:
-                told.add(one)
+            elif one not in described:
+                described.add(one)
                 texts.append(one.text)
         if texts:
             lines[after] = tuple(texts)

@@ -137,18 +137,18 @@ def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tu
 def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record
-    shown = maps[list(record.shown)]
-    input_image, columns = look.input_image, image_tiles.columns_of(len(shown))
-    if shown.ndim == 1:
-        cells = image_tiles.strip(vector_colours(shown))
-        columns, input_image = image_tiles.columns_of(len(shown), image_tiles.STRIP_COLUMNS), None
+    selected = maps[list(record.shown)]
+    input_image, columns = look.input_image, image_tiles.columns_of(len(selected))
+    if selected.ndim == 1:
+        cells = image_tiles.strip(vector_colours(selected))
+        columns, input_image = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS), None
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     elif look.under is not None:
-        body = image_tiles.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
+        body = image_tiles.overlay(selected, look.under, look.cmap, look.cell, look.scale, BAND)
     else:
-        cells = image_tiles.enlarge(image_tiles.to_colours(shown, look.scale), look.cell)
+        cells = image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), look.cell)
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
-    rows = -(-len(shown) // columns)
+    rows = -(-len(selected) // columns)
     cell = (
         (body.width + image_tiles.GAP) // columns - image_tiles.GAP,
         (body.height + image_tiles.GAP) // rows - image_tiles.GAP - BAND,

@@ -273,12 +273,12 @@ def cut(text: str, size: int, width: int) -> str:
     text, font = plain(text), _font(size)
     if font.getlength(text) <= width:
         return text
-    kept = len(text) - 1
-    while kept > 0:
-        short = f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+    n_kept = len(text) - 1
+    while n_kept > 0:
+        short = f"{text[: n_kept // 2]}…{text[len(text) - (n_kept - n_kept // 2) :]}"
         if font.getlength(short) <= width:
             return short
-        kept -= 1
+        n_kept -= 1
     return ""
 
 

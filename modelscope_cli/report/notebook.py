@@ -59,21 +59,21 @@ def _style() -> str:
 def _without_empty_columns(sheet: Sheet) -> Sheet:
     """Leave out columns that are empty in all rows."""
     first, *others = sheet.columns
-    kept = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
-    return replace(sheet, columns=(first, *kept))
+    columns = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
+    return replace(sheet, columns=(first, *columns))
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
     """Yield the rows of the table; folded rows follow a line that describes them."""
     folded = fold(sheet, _MOST_ROWS)
-    kept = set(folded.kept if folded else range(len(sheet.rows)))
+    visible = set(folded.kept if folded else range(len(sheet.rows)))
     cells = list(zip(*(column.cells(sheet.rows) for column in columns), strict=True))
     for n, row in enumerate(sheet.rows):
-        if folded and n not in kept and (n - 1 in kept or not n):
+        if folded and n not in visible and (n - 1 in visible or not n):
             after = next((place for place in folded.kept if place > n), len(sheet.rows))
             for text in folded.lines.get(after, ()):
                 yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(text)}</td></tr>'
-        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in kept}
+        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in visible}
         texts = (
             f"<td{_class(_kind(column, row))}>{escape(cell)}</td>"
             for column, cell in zip(columns, cells[n], strict=True)
@@ -110,8 +110,8 @@ def _draw(record: Any, picture: str | None) -> Any:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
-        what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
-        raise UsageError(what, one_of(picture, figures))
+        message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
+        raise UsageError(message, one_of(picture, figures))
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return figures[picture or next(iter(figures))](record)

@@ -103,8 +103,8 @@ def sizes(values: Sequence[float | None]) -> Callable[[float | None], str]:
 def _in_one_unit(
     values: Sequence[float | None], base: int, units: Sequence[str]
 ) -> Callable[[float | None], str]:
-    known = sorted(value for value in values if value)
-    middle = statistics.median_high(known) if known else 1
+    nonzero = sorted(value for value in values if value)
+    middle = statistics.median_high(nonzero) if nonzero else 1
     power = min(max(int(math.log(middle, base)), 0), len(units) - 1)
     unit = base**power
     decimals = max(2 - _exponent(middle / unit), 0) if power else 0

@@ -31,13 +31,13 @@ def read(path: str | PathLike[str]) -> Shown:
         UsageError: a page that compares two results (exit 2 on the command line).
         CannotRunError: there is no such file, it cannot be read, or it is not a result of modelscope (exit 4).
     """
-    found = read_all(path)
-    if len(found) > 1:
-        names = " and ".join(_typed(one) for one in found)
+    records = read_all(path)
+    if len(records) > 1:
+        names = " and ".join(_typed(one) for one in records)
         raise UsageError(
             f"'{path}' compares two results: {names}", "read one of the pages or folders it was made from"
         )
-    return found[0]
+    return records[0]
 
 
 def read_all(path: str | PathLike[str]) -> list[Shown]:
@@ -62,10 +62,10 @@ def result_file(path: Path) -> Path:
         if not path.exists():
             raise CannotRunError(f"there is no '{path}'", _look(path.parent))
         return path
-    found = in_folder(path)
-    if found is None:
+    result = in_folder(path)
+    if result is None:
         raise CannotRunError(f"folder '{path}' holds no {DOCUMENT} and no {PAGE}", _look(path))
-    return found
+    return result
 
 
 def in_folder(folder: Path) -> Path | None:

@@ -54,11 +54,11 @@ class Range:
 def range_of(rows: Sequence[Any], shade: Shade) -> Range | None:
     """Return the range of the magnitudes of a shade over rows."""
     values = (shade.value(row) for row in rows)
-    known = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
-    return Range(min(known), max(known)) if known else None
+    magnitudes = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
+    return Range(min(magnitudes), max(magnitudes)) if magnitudes else None
 
 
 def levels(rows: Sequence[Any], shade: Shade) -> dict[int, int]:
     """Return the level of every row by its `id`."""
-    found = range_of(rows, shade)
-    return {id(row): found.level(shade.value(row)) if found else 0 for row in rows}
+    span = range_of(rows, shade)
+    return {id(row): span.level(shade.value(row)) if span else 0 for row in rows}

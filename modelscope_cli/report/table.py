@@ -83,14 +83,14 @@ def _write(sheet: Sheet, folded: Folded) -> list[_Written]:
 
 def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator[RenderableType]:
     """Yield the table, split at the lines that describe folded rows."""
-    kept = folded.kept
-    starts = [0, *(n for n, place in enumerate(kept) if n and place in folded.lines), len(kept)]
+    visible = folded.kept
+    starts = [0, *(n for n, place in enumerate(visible) if n and place in folded.lines), len(visible)]
     for start, stop in pairwise(starts):
-        for line in folded.lines.get(kept[start], ()):
+        for line in folded.lines.get(visible[start], ()):
             yield Text(f"⋯ {line}", "dim")
         table = _frame(columns, has_header=not start)
         for n in range(start, stop):
-            row = sheet.rows[kept[n]]
+            row = sheet.rows[visible[n]]
             style = _DIM_ROW if sheet.is_dim(row) else _BAD_ROW if sheet.is_bad(row) else ""
             table.add_row(*(one.cell(n) for one in columns), style=style)
         yield table

@@ -17,14 +17,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> in
     Args:
         about: metadata for the header, each as a JSON document.
     """
-    own: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    data: dict[str, Tensor] = {}
+    memories: set[int] = set()
     for name, tensor in tensors.items():
         kept = tensor.detach().to("cpu").contiguous()
         memory = kept.untyped_storage().data_ptr()
-        own[name] = kept.clone() if memory in seen else kept  # the format refuses shared memory
-        seen.add(memory)
+        data[name] = kept.clone() if memory in memories else kept  # the format refuses shared memory
+        memories.add(memory)
     # Not `save_file`, whose errors are not OSError and whose files only the owner can read.
-    content = save(own, metadata={"format": "pt", **{key: json.dumps(value) for key, value in about.items()}})
+    content = save(
+        data, metadata={"format": "pt", **{key: json.dumps(value) for key, value in about.items()}}
+    )
     write_bytes(path, content)
     return len(content)

@@ -27,8 +27,8 @@ def floats(values: Sequence[float | None]) -> list[float]:
 
 def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
     """Draw a series over steps; an isolated number, invisible as a line, is a dot."""
-    known = [False, *(value is not None and math.isfinite(value) for value in values), False]
-    alone = [n - 1 for n in range(1, len(known) - 1) if known[n] and not known[n - 1] and not known[n + 1]]
+    valid = [False, *(value is not None and math.isfinite(value) for value in values), False]
+    alone = [n - 1 for n in range(1, len(valid) - 1) if valid[n] and not valid[n - 1] and not valid[n + 1]]
     dots = {"marker": ".", "markevery": alone} if alone else {}
     lines: list[Any] = axes.plot(step, floats(values), **dots, **look)
     return lines
@@ -125,8 +125,8 @@ def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
     for one in first:
         label = "learning rate" + (f" of {one.optimizer}" if len(first) > 1 else "")
         lines += plot_series(right, one.step, one.value, color=AMBER, lw=1.0, ls="--", label=label)
-    known = [value for one in first for value in one.value if value]
-    if known and max(known) > 100 * min(known):
+    positive = [value for one in first for value in one.value if value]
+    if positive and max(positive) > 100 * min(positive):
         right.set_yscale("log")
     else:
         right.set_ylim(bottom=0)
@@ -142,13 +142,13 @@ def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | No
     Args:
         values: determine the typical range; `also`: further values drawn with them.
     """
-    known, others = _finite(values), _finite(also)
-    if not known:
+    finite, others = _finite(values), _finite(also)
+    if not finite:
         return
-    usual = known[int(0.95 * (len(known) - 1))]
-    highest = max([*known, *others])
+    usual = finite[int(0.95 * (len(finite) - 1))]
+    highest = max([*finite, *others])
     if highest > 8 * usual > 0:
-        axes.set_ylim(min(0.0, known[0]), 3 * usual)
+        axes.set_ylim(min(0.0, finite[0]), 3 * usual)
         say_cut(axes, highest)
 
 
@@ -219,8 +219,8 @@ def draw_key(
 def name_powers(key: Any, low: int, high: int) -> None:
     """Label a colour bar of log10 values from 10^low to 10^high."""
     powers = list(range(low, high + 1))
-    shown = powers[:: -(-len(powers) // 8)]
-    key.set_ticks(shown, labels=[f"1e{power}" for power in shown])
+    labelled = powers[:: -(-len(powers) // 8)]
+    key.set_ticks(labelled, labels=[f"1e{power}" for power in labelled])
 
 
 _NAME = 0.2  # inches from a name to the next
@@ -319,13 +319,13 @@ def _span(step: int, text: str, high: float, letter: float) -> tuple[float, floa
 def _levels(spans: Sequence[tuple[float, float]]) -> list[int | None]:
     """Return for each text the lowest level without overlap; None if there is no room."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
-    found: list[int | None] = []
+    levels: list[int | None] = []
     for start, end in spans:
         level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
-        found.append(level)
+        levels.append(level)
         if level is not None:
             taken[level].append((start, end))
-    return found
+    return levels
 
 
 def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> None:
@@ -345,11 +345,11 @@ def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> No
 
 def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
     """Return the findings by label of the layer or parameter."""
-    found: dict[str, list[TrainingFinding]] = {}
+    by_label: dict[str, list[TrainingFinding]] = {}
     for finding in findings:
         if finding.layer is not None:
-            found.setdefault(finding.layer, []).append(finding)
-    return found
+            by_label.setdefault(finding.layer, []).append(finding)
+    return by_label
 
 
 def mark_rows(
@@ -357,15 +357,15 @@ def mark_rows(
 ) -> None:
     """Mark findings on a map with one row per layer: a triangle at their first step, codes at the right."""
     for place, label in enumerate(labels):
-        found = findings.get(label, ())
-        if not found:
+        row_findings = findings.get(label, ())
+        if not row_findings:
             continue
-        since = [finding.since_step for finding in found if finding.since_step is not None]
+        since = [finding.since_step for finding in row_findings if finding.since_step is not None]
         if since:
             look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
             axes.plot([max(min(since), low)], [place], ">", **look)
         axes.annotate(
-            codes(found),
+            codes(row_findings),
             (1, place),
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),

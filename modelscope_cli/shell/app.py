@@ -67,9 +67,9 @@ def _run(argv: list[str]) -> int:
             from modelscope_cli.shell.hints import unknown_command
 
             raise unknown_command(argv)
-        typed = command_line(_typed(argv))
+        command = command_line(_typed(argv))
         with lean_imports():
-            code = typed(args=argv, prog_name=_program(argv), standalone_mode=False)
+            code = command(args=argv, prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
@@ -116,10 +116,10 @@ def _unusable(error: OSError) -> CannotRunError:
     """Turn an error of the system into one about its file, else about a stream."""
     if error.filename is None:
         return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
-    shown = _shortened(
+    path = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
-    return CannotRunError(f"cannot use '{shown}': {error.strerror}", f"ls -ld {shlex.quote(shown)}")
+    return CannotRunError(f"cannot use '{path}': {error.strerror}", f"ls -ld {shlex.quote(path)}")
 
 
 def _shortened(text: str) -> str:
@@ -141,8 +141,8 @@ def _misused(error: Exception) -> int:
 def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
-    what = in_one_line(f"{type(error).__name__}: {error}", 300)
+    summary = in_one_line(f"{type(error).__name__}: {error}", 300)
     again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
-    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what}", hint))
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", hint))
     return BUG

@@ -56,15 +56,15 @@ def _parameter(one: Declared, command: str) -> inspect.Parameter:
         "autocompletion": _completion(one),
     }
     if one.is_argument:
-        made = typer.Argument(**settings)
+        parameter = typer.Argument(**settings)
     else:
-        made = typer.Option(*one.spellings, rich_help_panel=one.panel, **settings)
+        parameter = typer.Option(*one.spellings, rich_help_panel=one.panel, **settings)
     default = one.parameter.default if one.parameter.kind == "flag" else None
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if one.parameter.is_required else default,
-        annotation=Annotated[_KINDS.get(one.parameter.kind, str | None), made],
+        annotation=Annotated[_KINDS.get(one.parameter.kind, str | None), parameter],
     )
 
 
@@ -103,8 +103,8 @@ class Call:
         """Return the value of an option, else its default."""
         if name in self.typed:
             return self.typed[name]
-        known = declared(self.name).get(name)
-        return known.parameter.default if known is not None else DEFAULTS.get(name)
+        option = declared(self.name).get(name)
+        return option.parameter.default if option is not None else DEFAULTS.get(name)
 
     def begin(
         self, more: tuple[str, ...] = (), *, is_shared: bool = False, format: str = "auto"
@@ -138,8 +138,8 @@ class Call:
 
     def is_own(self, name: str) -> bool:
         """Tell whether an option exists only on the command line, not as a parameter of the function."""
-        known = declared(self.name).get(name)
-        return known is not None and known.is_own
+        option = declared(self.name).get(name)
+        return option is not None and option.is_own
 
     def subject(self, is_model: Callable[[str], bool] = names_model) -> tuple["ModelRequest", "InputRequest"]:
         """Return the requested model and input, checked without importing anything heavy.
@@ -148,8 +148,8 @@ class Call:
             is_model: tells a model from an image.
         """
         default = declared(self.name)["model"].option.shown
-        typed = self["first"], self["images"], self["model"]
-        named, images = take_model(self.name, *typed, default=default or None, is_model=is_model)
+        arguments = self["first"], self["images"], self["model"]
+        named, images = take_model(self.name, *arguments, default=default or None, is_model=is_model)
         return self.model(named), self.inputs(images)
 
     def learner(self) -> tuple["ModelRequest", str | None]:
@@ -207,7 +207,7 @@ class Call:
         """
         of_function = signature(FUNCTIONS.get(self.name, self.name))
         in_request = {*SHARED["Model"], *SHARED["Input"]} - {"mode"}
-        found = {
+        values = {
             name: self.typed[name]
             for name, one in declared(self.name).items()
             if name in self.typed and not one.is_own and not one.is_argument
@@ -215,9 +215,9 @@ class Call:
             if not names or name in names
         }
         if names:
-            return found
+            return values
         always = {"force": self["force"], "progress": PROGRESS, "share": True}
-        return found | {name: value for name, value in always.items() if name in of_function}
+        return values | {name: value for name, value in always.items() if name in of_function}
 
     def folder(self, model: str) -> Path:
         """Return the folder of --out, else a new default folder."""
@@ -255,11 +255,11 @@ def _read(command: str, one: Declared, text: Any) -> Any:
         return int(text) if kind == "whole" else float(text)
     except ValueError:
         flag = one.spellings[0]
-        share, typed = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
+        share, excerpt = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
         example = one.shown_default or (f"{one.option.least:g}" if one.option.least is not None else "1")
         if kind == "real" and text.endswith("%") and share.replace(".", "", 1).isdigit():
             example = f"{float(share) / 100:g}"
-        what = "not a whole number" if kind == "whole" else "not a number"
-        what = "too large" if text.lstrip("+-").isdecimal() else what  # too many digits for Python
-        message = f"'{flags(command, one.name, typed)}' is {what}"
+        problem = "not a whole number" if kind == "whole" else "not a number"
+        problem = "too large" if text.lstrip("+-").isdecimal() else problem  # too many digits for Python
+        message = f"'{flags(command, one.name, excerpt)}' is {problem}"
         raise UsageError(message, f"{flag} {example.split()[0]}") from None

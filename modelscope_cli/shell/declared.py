@@ -107,32 +107,32 @@ def declared(command: str) -> Mapping[str, Declared]:
     """Return the arguments and options of a command by parameter name, panel by panel."""
     function = FUNCTIONS.get(command, command)
     parameters = signature(function) if function in modelscope_cli.__all__ else {}
-    shared, own = _by_name(SHARED), _by_name(OWN[command])
+    shared, command_options = _by_name(SHARED), _by_name(OWN[command])
     of_command = {
-        **own,
+        **command_options,
         **dict.fromkeys(parameters.keys() - IN_PYTHON),
-        **dict.fromkeys(["model"] if "first" in own else []),
-        **dict.fromkeys(["input"] if "images" in own else []),
+        **dict.fromkeys(["model"] if "first" in command_options else []),
+        **dict.fromkeys(["input"] if "images" in command_options else []),
         **dict.fromkeys(
             name for name in SHARED["Output"] if shared[name][1].kind and _is_shown(command, name)
         ),
     }
-    found = []
+    options = []
     for name in sorted(of_command.keys() - LACKS.get(command, frozenset()), key=[*of_command].index):
-        panel, option = own.get(name) or shared.get(name) or (OPTIONS, Option())
+        panel, option = command_options.get(name) or shared.get(name) or (OPTIONS, Option())
         mine = Parameter(option.kind, option.default, option.help) if option.kind else parameters[name]
-        found.append(
+        options.append(
             Declared(name, panel, option, replace(mine, help=option.help or mine.help), bool(option.kind))
         )
     order = [*(panel for panel in OWN[command] if panel not in SHARED), OPTIONS, *SHARED]
     places = [*shared]
-    found.sort(
+    options.sort(
         key=lambda one: (
             order.index(one.panel),
             places.index(one.name) if one.name in SHARED.get(one.panel, ()) else -1,
         )
     )
-    return {one.name: one for one in found}
+    return {one.name: one for one in options}
 
 
 def _is_shown(command: str, name: str) -> bool:
@@ -155,20 +155,20 @@ def signature(function: str) -> Mapping[str, Parameter]:
     plain = [*args.posonlyargs, *args.args]
     n_required = len(plain) - len(args.defaults)
     defaults = [*[None] * n_required, *args.defaults, *args.kw_defaults]
-    found = {}
+    parameters = {}
     for place, (arg, default) in enumerate(zip([*plain, *args.kwonlyargs], defaults, strict=True)):
         kind = _kind(ast.unparse(arg.annotation)) if arg.annotation else "text"
         help = helps.get(arg.arg, "")
-        found[arg.arg] = Parameter(kind, constants.value(default), help, place < n_required)
+        parameters[arg.arg] = Parameter(kind, constants.value(default), help, place < n_required)
     if args.vararg:
-        found[args.vararg.arg] = Parameter("texts", (), helps.get(args.vararg.arg, ""))
+        parameters[args.vararg.arg] = Parameter("texts", (), helps.get(args.vararg.arg, ""))
     if args.kwarg and args.kwarg.annotation:
         group = ast.unparse(args.kwarg.annotation).removeprefix("Unpack[").removesuffix("]")
         kinds = getattr(keywords, group).__annotations__
         for name, default in keywords.DEFAULTS.items():
-            if name in kinds and name not in found:
-                found[name] = Parameter(_kind(str(kinds[name])), default, _shared_helps()[name])
-    return found
+            if name in kinds and name not in parameters:
+                parameters[name] = Parameter(_kind(str(kinds[name])), default, _shared_helps()[name])
+    return parameters
 
 
 def _kind(annotation: str) -> str:
@@ -221,11 +221,11 @@ def _helps(doc: str) -> dict[str, str]:
     """
     section = _SECTION.search(doc)
     pieces = _ENTRY.split(section[1])[1:] if section else []
-    found: dict[str, str] = {}
+    helps: dict[str, str] = {}
     for names, text in zip(pieces[::2], pieces[1::2], strict=True):
         words = " ".join(text.split()).partition(" In Python")[0].rstrip(";")
-        found |= dict.fromkeys((name.strip() for name in names.split(",")), _capitalised(words))
-    return found
+        helps |= dict.fromkeys((name.strip() for name in names.split(",")), _capitalised(words))
+    return helps
 
 
 def _capitalised(text: str) -> str:
@@ -246,8 +246,8 @@ def _shared_helps() -> dict[str, str]:
 
 def help_of(one: Declared, command: str) -> str:
     """Return the help of an option; parameter names in code become options."""
-    known = declared(command)
-    return _IN_CODE.sub(lambda found: _flag(known.get(found[1])) or found[1], one.parameter.help)
+    options = declared(command)
+    return _IN_CODE.sub(lambda found: _flag(options.get(found[1])) or found[1], one.parameter.help)
 
 
 def _flag(one: Declared | None) -> str:

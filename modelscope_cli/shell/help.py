@@ -78,8 +78,8 @@ def usage(path: str) -> str:
 
 def _usage_of(argument: Declared) -> str:
     name = argument.option.metavar
-    shown = name if argument.parameter.is_required else f"[{name}]"
-    return f"{shown}..." if argument.parameter.kind == "texts" else shown
+    metavar = name if argument.parameter.is_required else f"[{name}]"
+    return f"{metavar}..." if argument.parameter.kind == "texts" else metavar
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
@@ -123,8 +123,8 @@ def _section(title: str, options: Iterable[Declared], command: str, is_whole: bo
             yield bold(title)
         about = help_of(one, command)
         facts = list(facts_of(one, is_whole))
-        shown = about if is_whole else _SENTENCE.split(about)[0]
-        yield from entry(label(one), f"{shown} [{'; '.join(facts)}]" if facts else shown)
+        text = about if is_whole else _SENTENCE.split(about)[0]
+        yield from entry(label(one), f"{text} [{'; '.join(facts)}]" if facts else text)
 
 
 def facts_of(one: Declared, is_whole: bool = True) -> Iterator[str]:

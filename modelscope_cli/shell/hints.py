@@ -85,16 +85,16 @@ def unknown_command(argv: Sequence[str]) -> UsageError:
     """Return the error for a first word that is not a command; for a model the hint is its summary."""
     from modelscope_cli.shell.named_model import names_model
 
-    typed = argv[0]
-    near = difflib.get_close_matches(typed.lower(), COMMANDS, n=1, cutoff=0.6)
-    meant = THEIR_COMMANDS.get(typed.lower()) or next(iter(near), None)
-    if meant is not None:
-        hint = _line([meant, *argv[1:]])
-    elif os.path.exists(typed):
-        hint = _line(["watch" if typed.endswith(".py") else "featuremaps", *argv])
+    word = argv[0]
+    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
+    nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
+    if nearest is not None:
+        hint = _line([nearest, *argv[1:]])
+    elif os.path.exists(word):
+        hint = _line(["watch" if word.endswith(".py") else "featuremaps", *argv])
     else:
-        hint = _line(["summary", *argv]) if names_model(typed) else "modelscope --help"
-    return UsageError(with_nearest(f"no such command '{typed}'", typed, COMMANDS, 1), hint)
+        hint = _line(["summary", *argv]) if names_model(word) else "modelscope --help"
+    return UsageError(with_nearest(f"no such command '{word}'", word, COMMANDS, 1), hint)
 
 
 def too_many(command: str, words: Sequence[str], argv: Sequence[str]) -> UsageError:
@@ -126,20 +126,20 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     after = list(argv[at + 1 :])
     follows = bool(not equals and after and not after[0].startswith("-"))
     value = after[0] if follows else value
-    known = options_of(argv[0])
+    options = options_of(argv[0])
     typed = typed.replace("_", "-")
     # An option of another command is not a typo.
     is_of_another = any(typed in options_of(name) for name in COMMANDS)
-    near = [] if is_of_another else difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
+    near = [] if is_of_another else difflib.get_close_matches(typed, options, n=1, cutoff=0.75)
     names = [*SYNONYMS.get(typed, ()), *near]
     for form in names:
         name, _, fixed = form.partition(" ")
-        if name and name not in known:
+        if name and name not in options:
             continue
-        takes = bool(name) and takes_value(known[name]) and not fixed
-        said = [name, fixed, value if takes or not name else ""]
-        line = [*argv[:at], *filter(None, said), *after[follows and (takes or not name) :]]
-        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, known)), None)
+        takes = bool(name) and takes_value(options[name]) and not fixed
+        candidate = [name, fixed, value if takes or not name else ""]
+        line = [*argv[:at], *filter(None, candidate), *after[follows and (takes or not name) :]]
+        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, options)), None)
         return (_with_option(another, line) if another else None) or line
     return None
 
@@ -167,14 +167,14 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
     """Yield the words that another command accepts: arguments, and options that both have."""
-    theirs, ours = options_of(argv[0]), options_of(command)
+    source_options, target_options = options_of(argv[0]), options_of(command)
     # A command without an input has one argument, the model.
     n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
     if any(one.is_argument and one.parameter.kind == "texts" for one in declared(command).values()):
         n_arguments = len(argv)
     words = iter(argv[1:])
     for word in words:
-        option = theirs.get(word.partition("=")[0])
+        option = source_options.get(word.partition("=")[0])
         if option is None:
             n_arguments -= 1
             if n_arguments >= 0:
@@ -183,7 +183,7 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
         has_value = takes_value(option) and "=" not in word
         value = next(words, "") if has_value else word.partition("=")[2]
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
-        if option.spellings[0] in ours and (option.name == "model" or not is_wrong):
+        if option.spellings[0] in target_options and (option.name == "model" or not is_wrong):
             yield from (word, value) if has_value else (word,)
 
 
@@ -220,16 +220,16 @@ def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] 
     Args:
         argv: the command line; it ends with `arguments`, those of the script.
     """
-    script, known = argv[len(argv) - len(arguments) - 1], options_of("watch")
+    script, options = argv[len(argv) - len(arguments) - 1], options_of("watch")
     text = Path(script).read_text(encoding="utf-8", errors="replace") if Path(script).is_file() else ""
-    ours: list[str] = []
+    moved: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
         name, equals, _ = word.partition("=")
-        is_ours = name in known and f"'{name}'" not in text and f'"{name}"' not in text
-        (ours if is_ours else rest).append(word)
-        if is_ours and takes_value(known[name]) and not equals:
-            ours += filter(None, [next(words, "")])
+        is_ours = name in options and f"'{name}'" not in text and f'"{name}"' not in text
+        (moved if is_ours else rest).append(word)
+        if is_ours and takes_value(options[name]) and not equals:
+            moved += filter(None, [next(words, "")])
     before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
-    return (ours[0], _line([*before, *ours, script, *rest])) if ours else None
+    return (moved[0], _line([*before, *moved, script, *rest])) if moved else None

@@ -80,10 +80,10 @@ def take_model(
         _refuse_weights(words)
     if words:
         _refuse_mistyped(words[0])
-    said = default if named is None else named
-    if said is None:
+    model_name = default if named is None else named
+    if model_name is None:
         raise UsageError("missing argument 'MODEL'", f"modelscope {command} --help")
-    return said, words
+    return model_name, words
 
 
 def refuse_model(word: str, *options: str) -> None:
@@ -102,10 +102,10 @@ def _refuse_mistyped(word: str) -> None:
     from modelscope_cli.models.hubs import named_here
 
     is_file = os.path.exists(word) or _has_name_of_image(word)
-    known = None if is_file else named_here(word)
-    if known is not None:
-        message = f"'{word}' is neither a file nor a model: did you mean {known}"
-        raise UsageError(message, f"--model {shlex.quote(known)}")
+    match = None if is_file else named_here(word)
+    if match is not None:
+        message = f"'{word}' is neither a file nor a model: did you mean {match}"
+        raise UsageError(message, f"--model {shlex.quote(match)}")
     near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
@@ -127,5 +127,5 @@ def _refuse_weights(words: Sequence[str]) -> None:
         is_weights = is_weights_file(word)
         if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
-        what = "weights" if is_weights else "a model"
-        raise UsageError(f"'{word}' holds {what}, not an image", shlex.join(["modelscope", *line]))
+        kind = "weights" if is_weights else "a model"
+        raise UsageError(f"'{word}' holds {kind}, not an image", shlex.join(["modelscope", *line]))

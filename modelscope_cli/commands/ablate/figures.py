@@ -99,8 +99,8 @@ def _bars(
     panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
     colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
-    known = [height or 0.0 for height in heights]
-    panel.bars(places, known, width=0.85, color=colours, edgecolor=colours, lw=0.4)
+    lengths = [height or 0.0 for height in heights]
+    panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
     lost = [x for x, height in zip(places, heights, strict=True) if height is None]
     if lost:
         panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
@@ -195,31 +195,31 @@ def _whole_lines(record: AblateRecord) -> tuple[str, str, str]:
     baseline = record.baseline
     top = next((one.top for one in baseline.predictions), ())
     if record.output != "classes":
-        said = _name(top[0]) if top else ""
-        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", said
+        score = _name(top[0]) if top else ""
+        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", score
     (guess, *_) = top
-    said = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
-    return "the whole model", said, _name(guess)
+    score = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
+    return "the whole model", score, _name(guess)
 
 
 def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     name = label_of(row) + (f"   channel {row.channel}" if row.channel is not None else "")
     share = "" if row.target_probability is None else numbers.percent(row.target_probability)
     answer = answer_of(row)
-    said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
+    outcome = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
     if row.changed_fraction is None:
-        said = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
+        outcome = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
     elif record.output != "classes":
-        said = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
+        outcome = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
     elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
-        said = (
+        outcome = (
             f"{n_changed} of {record.images} change, most to {answer}"
             if n_changed
             else "no prediction changes"
         )
     change = f"change of the {record.score_name} {signed(row.target_logit_change)}"
-    return name, f"{change}   {share}".rstrip(), said
+    return name, f"{change}   {share}".rstrip(), outcome
 
 
 def _name(guess: Guess) -> str:

@@ -36,10 +36,10 @@ def save_levels(pixels: Tensor, path: Path) -> None:
 
 def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
     """Write the magnified change as a PNG whose comment states the factor."""
-    said = PngImagePlugin.PngInfo()
-    said.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
+    metadata = PngImagePlugin.PngInfo()
+    metadata.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
     image = Image.fromarray(_rgb(magnified(record, before, after)))
-    write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=said))
+    write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=metadata))
 
 
 def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
@@ -61,9 +61,9 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     said = f"{record.run.model.heading}, on {Path(record.image).name}"
     title.text(0, 0.72, said, fontsize=11, color=INK, va="center")
     titles = ("before", f"the change, magnified {record.magnification} times", "after, as saved")
-    shown = (before, magnified(record, before, after), after)
+    images = (before, magnified(record, before, after), after)
     lefts = [_MARGIN + i * (column + _GAP) for i in range(3)]
-    for left, words, pixels in zip(lefts, titles, shown, strict=True):
+    for left, words, pixels in zip(lefts, titles, images, strict=True):
         place(left, 0, column, _HEAD).text(0, 0.16, words, fontsize=9, color=_FAINT, va="center")
         axes = place(left, _HEAD, width, height)
         axes.imshow(_rgb(pixels), interpolation="antialiased", aspect="auto")
@@ -92,14 +92,14 @@ def _rgb(pixels: Tensor) -> Any:
 
 def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -> None:
     """Draw a thin bar under each class; the old and the new prediction have fixed colours."""
-    old, new = ([guess.index for guess in said.top[:1]] for said in (record.before, record.after_saved))
+    old, new = ([guess.index for guess in label.top[:1]] for label in (record.before, record.after_saved))
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)
     for row, guess in enumerate(answer.top):
         colour = _OLD if guess.index in old else _NEW if guess.index in new else _OTHERS
         weight = "bold" if row == 0 else "normal"
-        said = _short(name(guess.index, guess.label))
-        axes.text(0, row + 0.42, said, fontsize=9, color=INK, weight=weight)
+        label = _short(name(guess.index, guess.label))
+        axes.text(0, row + 0.42, label, fontsize=9, color=INK, weight=weight)
         score = guess.score if guess.share is None else guess.share
         axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
         axes.barh(row + 0.68, 1, color="#eef0f4", height=0.2)
@@ -123,11 +123,11 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     axes.set_ylim(n_rows, 0)
     for row, words in enumerate(lines):
         axes.text(0, row + 0.42, words, fontsize=9, color=INK)
-    said = f"fooled: {best(record.before)} is now {best(record.after_saved)}"
+    outcome = f"fooled: {best(record.before)} is now {best(record.after_saved)}"
     if not record.success_saved:
-        said = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
+        outcome = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
     axes.text(
-        0, len(lines) + 0.42, said, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
+        0, len(lines) + 0.42, outcome, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
     )
 
 
@@ -135,8 +135,8 @@ def draw_losses(record: AttackRecord) -> Any:
     """Draw the loss over the steps, one line per run; the result is marked."""
     from matplotlib.ticker import MaxNLocator
 
-    said = f"{record.run.model.heading}, on {Path(record.image).name}"
-    figure = new_figure(7.0, 4.2, f"{said}: the loss of {attack_words(record)}")
+    title = f"{record.run.model.heading}, on {Path(record.image).name}"
+    figure = new_figure(7.0, 4.2, f"{title}: the loss of {attack_words(record)}")
     axes = figure.subplots()
     axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
     for run, losses in enumerate(record.losses):
@@ -144,13 +144,13 @@ def draw_losses(record: AttackRecord) -> Any:
         label = f"run {run + 1} of {len(record.losses)}" if is_best else None
         colour = _OLD if is_best else _OTHERS
         axes.plot(losses, "o-", ms=3, lw=1.4, color=colour, zorder=2 + is_best, label=label)
-    found = record.losses[record.restart][record.iterations]
+    final = record.losses[record.restart][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
-    axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
+    axes.plot(record.iterations, final, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
     axes.set_ylabel(f"{loss_words(record)}, {'falling' if record.targeted else 'rising'} is progress")
     axes.set_xlabel(f"gradient steps made, of at most {record.steps}")
-    made = max(len(losses) for losses in record.losses) - 1
-    axes.set_xlim(-0.02 * made - 0.1, made * 1.02 + 0.1)
+    n_steps = max(len(losses) for losses in record.losses) - 1
+    axes.set_xlim(-0.02 * n_steps - 0.1, n_steps * 1.02 + 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(axes)
     axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)

@@ -23,18 +23,18 @@ def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
     def anchor(row: Any) -> str:
         return places[id(row)]
 
-    said = (
+    lines = (
         f"{_words(record.before)} plus the change, magnified {record.magnification} times, is "
         f"{_words(record.after_saved)}"
     )
-    found = [
+    items = [
         glance(sheet, anchor, judged(record)),
         Section("images", "Before and after", _before_and_after(record, embedded)),
-        Section("change", "The change", joined([embedded.figure(COMPARISON, said)])),
+        Section("change", "The change", joined([embedded.figure(COMPARISON, lines)])),
         Section("loss", "Loss over steps", _losses(record)),
         Section("table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=anchor)),
     ]
-    return [section for section in found if section.body]
+    return [section for section in items if section.body]
 
 
 def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:

@@ -79,8 +79,8 @@ def verdict(record: AttackRecord) -> str:
         return f"yes: {before} is now {after}; but not by the 8-bit file read back, which is {saved}"
     if record.success_saved:
         return f"only by the 8-bit file read back, which is {saved}; before rounding it is {after}"
-    what = f"the model still predicts {after}" if after == before else f"{before} is now {after}"
-    return f"no, {what} (the exit code is still 0: an attack is not a check)"
+    change = f"the model still predicts {after}" if after == before else f"{before} is now {after}"
+    return f"no, {change} (the exit code is still 0: an attack is not a check)"
 
 
 def attack_words(record: AttackRecord) -> str:

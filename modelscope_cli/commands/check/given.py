@@ -30,8 +30,8 @@ def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list
         is_alone = settings.model is None and not any(map(names_model, call["images"] or ()))
         return is_alone or names_learner(word)
 
-    typed = call["first"], call["images"], call["model"]
-    model, images = take_model("check", *typed, default=settings.model, is_model=is_model)
+    arguments = call["first"], call["images"], call["model"]
+    model, images = take_model("check", *arguments, default=settings.model, is_model=is_model)
     if not images and not call["input_shape"]:
         images = list(settings.images)
     request = call.model(model, is_checked=False)

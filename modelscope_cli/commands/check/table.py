@@ -75,8 +75,8 @@ def verdict(record: CheckRecord) -> str:
     lines = [f"{_subject(record)}: {_verdict(record)}"]
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     for code, hint in hints.items():
-        found = [one for one in record.findings if one.code == code and not one.known]
-        lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in found]
+        findings = [one for one in record.findings if one.code == code and not one.known]
+        lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in findings]
         lines.append(f"      hint: {hint}")
     return "\n".join([*lines, sentence(record)])
 
@@ -95,14 +95,14 @@ def sentence(record: CheckRecord) -> str:
 def _outcome(record: CheckRecord) -> str:
     new = _counted(record)
     n_known = sum(finding.known for finding in record.findings)
-    known = f"{n_known} known" if n_known else ""
+    known_count = f"{n_known} known" if n_known else ""
     if record.verdict == NOT_JUDGED:
         return "neither passed nor failed"
     if not record.passed:
-        return f"failed with {new}" + (f" ({known})" if known else "")
+        return f"failed with {new}" + (f" ({known_count})" if known_count else "")
     if not new:
-        return f"passed: nothing new ({known})" if known else "passed: nothing found"
-    return f"passed with {new} ({'; '.join(filter(None, [known, 'only errors fail the check']))})"
+        return f"passed: nothing new ({known_count})" if known_count else "passed: nothing found"
+    return f"passed with {new} ({'; '.join(filter(None, [known_count, 'only errors fail the check']))})"
 
 
 def _unjudged(record: CheckRecord) -> str:
@@ -123,23 +123,23 @@ def unjudged_reasons(record: CheckRecord) -> list[str]:
     codes: dict[str, list[str]] = {}
     for rule in record.unjudged:
         codes.setdefault(rule.reason or "", []).append(rule.code)
-    return [f"{' '.join(own)}: {reason}" for reason, own in codes.items()]
+    return [f"{' '.join(rule_codes)}: {reason}" for reason, rule_codes in codes.items()]
 
 
 def _subject(record: CheckRecord) -> str:
-    model, given = record.run.model, record.run.input
+    model, info = record.run.model, record.run.input
     if record.dataset is not None:
         against = f", compared with {', '.join(record.dataset.against)}" if record.dataset.against else ""
         return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = counted(record.images, "image")
-    what = images if given and given.source == "image" else given.source if given else "nothing"
+    what = images if info and info.source == "image" else info.source if info else "nothing"
     return f"{model.described} on {what}, {record.mode} mode"
 
 
 def _verdict(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
-    found = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
-    return "; ".join(filter(None, [found, _unjudged(record)]))
+    counts = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+    return "; ".join(filter(None, [counts, _unjudged(record)]))
 
 
 def _counted(record: CheckRecord) -> str:
@@ -239,8 +239,8 @@ def render_junit(record: CheckRecord) -> str:
         case = ET.SubElement(
             suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
         )
-        found = [finding for finding in record.findings if finding.code == rule.code]
-        new = [finding for finding in found if not finding.known]
+        findings = [finding for finding in record.findings if finding.code == rule.code]
+        new = [finding for finding in findings if not finding.known]
         failing = [finding for finding in new if is_as_severe(finding.severity, record.fail_on)]
         if not rule.judged:
             ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
@@ -251,8 +251,8 @@ def render_junit(record: CheckRecord) -> str:
             failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
             failure.text = _lines(failing, rule)
             n_failures += 1
-        elif found:
-            ET.SubElement(case, "system-out").text = _lines(found, rule)
+        elif findings:
+            ET.SubElement(case, "system-out").text = _lines(findings, rule)
     is_unjudged = record.verdict == NOT_JUDGED
     if is_unjudged:
         case = ET.SubElement(suite, "testcase", classname=_clean(record.run.model.name), name="verdict")

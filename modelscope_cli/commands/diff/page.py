@@ -28,11 +28,11 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
 def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[Section]:
     """Return a chart of every number that both results have, A and B over their rows."""
     names = list(dict.fromkeys(row.name for row in rows))
-    found = {(row.name, row.figure): row for row in rows}
+    by_figure = {(row.name, row.figure): row for row in rows}
     anchors = {row.name: places[id(row)] for row in reversed(rows)}
     curves = []
     for figure in dict.fromkeys(row.figure for row in rows if row.figure):
-        both = [found.get((name, figure)) for name in names]
+        both = [by_figure.get((name, figure)) for name in names]
         a, b = ([getattr(row, side, None) for row in both] for side in "ab")
         curves.append(DepthCurves(figure.replace("_", " "), a, b))
     return depth_section(curves, names, lambda n: anchors[names[n]])

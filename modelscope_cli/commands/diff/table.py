@@ -36,12 +36,12 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
     """Return lines with the totals, the first difference, and the first rows that differ."""
-    found = [row for row in record.rows if row.status != "same"]
+    differences = [row for row in record.rows if row.status != "same"]
     lines = [f"{_title(record)}: {_totals(record)}"]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
-    lines += [f"  {row.label}: {_distance(row)}" for row in found[:most]]
-    if len(found) > most:
-        lines.append(f"  and {len(found) - most} more")
+    lines += [f"  {row.label}: {_distance(row)}" for row in differences[:most]]
+    if len(differences) > most:
+        lines.append(f"  and {len(differences) - most} more")
     return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
 
 
@@ -125,7 +125,7 @@ def _values(row: Difference) -> str:
 
 
 def _title(record: DiffRecord) -> str:
-    a, b, given = record.run.model, record.b.model, record.run.input
+    a, b, input_info = record.run.model, record.b.model, record.run.input
     weights = a.weights.resolved, b.weights.resolved
     if a.name != b.name or "object" in (a.source, b.source):  # two modules may be of one class
         names = f"{a.name} against {b.name}"
@@ -135,10 +135,10 @@ def _title(record: DiffRecord) -> str:
         names = f"{a.name} compared with itself"
     if record.figures is not None:
         return f"{names}, figure by figure"
-    if given is None:
+    if input_info is None:
         return f"{names}, tensor by tensor"
-    if given.source != "image":
-        return f"{names} on {given.source} {numbers.shapes(given.shape)}"
+    if input_info.source != "image":
+        return f"{names} on {input_info.source} {numbers.shapes(input_info.shape)}"
     return f"{names} on {counted(record.images or 0, 'image')}"
 
 
@@ -173,8 +173,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
 
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
-    found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
-    return ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"
+    counts = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 
 def _tolerance(record: DiffRecord) -> str:

@@ -81,8 +81,8 @@ class _FigurePage:
             **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
             "ROAD": receipt.road,
         }
-        said = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
-        axes.set_xlabel(said, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
+        results = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        axes.set_xlabel(results, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
 
 
 def _titled(method: str, receipt: Receipt) -> str:
@@ -137,8 +137,8 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
             if method in one.maps:
                 page.small(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    said = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
-    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, said, fontsize=8, color=INK)
+    legend = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
+    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, legend, fontsize=8, color=INK)
     return page.figure
 
 
@@ -204,15 +204,15 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
 
     All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
     """
-    shown = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
+    classes = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
     side = 1.9
     row = side + 2 * _LINE + _CAPTION
-    height = _HEAD + row * max(-(-len(shown) // _COLUMNS), 1)
+    height = _HEAD + row * max(-(-len(classes) // _COLUMNS), 1)
     page = _FigurePage(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
-    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in shown}
+    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
     highest = max([1.0, *(cells.max().item() for cells in spread.values())])
     drawn = None
-    for place, one in enumerate(shown):
+    for place, one in enumerate(classes):
         down, across = divmod(place, _COLUMNS)
         top = _HEAD + down * row + 2 * _LINE
         axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)

@@ -103,7 +103,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     share = numbers.percent(record.probability)
     facts = [("target", f"{record.target}, logit {numbers.number(record.logit)}, probability {share}")]
     facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
-    facts += [(row.method, said) for row in record.rows for said in _answers(row.receipt)]
+    facts += [(row.method, result) for row in record.rows for result in _answers(row.receipt)]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
@@ -134,7 +134,7 @@ def _met(one: RequirementMet) -> str:
 
 def _answers(receipt: Receipt) -> list[str]:
     """Return which tests failed, and which were not run and why; for several images, with counts."""
-    said = []
+    results = []
     for answer in (FAILED, NOT_MADE):
         reasons: dict[str, list[str]] = {}
         for one in receipt.tests:
@@ -143,8 +143,8 @@ def _answers(receipt: Receipt) -> list[str]:
             if one.answer == answer:
                 name = one.test if n_images == 1 else f"{one.test} ({n} of {n_images} images)"
                 reasons.setdefault(one.reason, []).append(name)
-        said += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return said
+        results += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return results
 
 
 def _counted(record: ExplainRecord) -> str:
@@ -161,8 +161,8 @@ def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
     facts = []
     for one in where.classes[:_MOST_CLASSES]:
         outside = f", {numbers.percent(one.outside)} outside" if one.outside is not None else ""
-        said = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
-        facts.append((one.label, said))
+        text = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
+        facts.append((one.label, text))
     names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
     place = "outside" if where.measure == "outside" else "at the border"
     return [*facts, (f"most {place}", names)] if names else facts

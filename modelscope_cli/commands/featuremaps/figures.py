@@ -125,8 +125,8 @@ def save_sheets(
 
 def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:
     """Return a unique key of an output, or of a channel of one."""
-    own = (row.name, row.call, row.output)
-    return (*own, row.channel) if isinstance(row, ChannelImages) else own
+    output_key = (row.name, row.call, row.output)
+    return (*output_key, row.channel) if isinstance(row, ChannelImages) else output_key
 
 
 def _pages(rows: Sequence[ChannelImages]) -> Iterable[Sequence[ChannelImages]]:

@@ -78,8 +78,8 @@ def _is_missing(row: FeatureMap) -> bool:
 
 
 def _title(record: FeatureMapsRecord) -> str:
-    given = record.run.input
-    what = (", ".join(given.files) or given.source) if given else ""
+    input_info = record.run.input
+    source = (", ".join(input_info.files) or input_info.source) if input_info else ""
     if record.top_images:
-        what = counted(record.images, "image")
-    return f"{record.run.model.described} on {what}, {record.run.device}"
+        source = counted(record.images, "image")
+    return f"{record.run.model.described} on {source}, {record.run.device}"

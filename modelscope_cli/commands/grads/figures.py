@@ -71,8 +71,8 @@ def _draw(
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
-            found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
-            panel.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
+            ys = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
+            panel.plot(marked, ys, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
     panel.grid()
     if rows:
         panel.legend(ncols=4)

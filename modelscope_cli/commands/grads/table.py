@@ -108,8 +108,8 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     marks = [row.mark for row in rows if row.mark]
     if marks:
         kinds = dict.fromkeys(marks)
-        told = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
-        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {told}"))
+        mark_counts = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
+        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {mark_counts}"))
     low, high = record.thresholds.vanishing, record.thresholds.exploding
     facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
     if record.batch_norm:

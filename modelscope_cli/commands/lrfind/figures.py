@@ -46,7 +46,8 @@ def _title(record: LrfindRecord) -> str:
     advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
     reasons = {"diverged": "because the loss diverged", "the loss": f"because {record.stopped}"}
     ended = next(
-        (said for start, said in reasons.items() if record.stopped.startswith(start)), f"at {record.stopped}"
+        (reason for start, reason in reasons.items() if record.stopped.startswith(start)),
+        f"at {record.stopped}",
     )
     return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
 

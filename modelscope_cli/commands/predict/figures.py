@@ -29,18 +29,18 @@ def draw_reliability(record: PredictRecord) -> Any:
         raise UsageError(message, "--truth folders")
     figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    seen = [one for one in truth.bins if one.n]
-    middles = [(one.low + one.high) / 2 for one in seen]
+    filled_bins = [one for one in truth.bins if one.n]
+    middles = [(one.low + one.high) / 2 for one in filled_bins]
     width = 0.92 / BINS
-    upper.bar(middles, [one.accuracy for one in seen], width, color=LINE, label="accuracy")
-    confidences = [one.confidence for one in seen]
+    upper.bar(middles, [one.accuracy for one in filled_bins], width, color=LINE, label="accuracy")
+    confidences = [one.confidence for one in filled_bins]
     upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
     upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")
     upper.legend(**ABOVE, ncols=3)
-    lower.bar(middles, [one.n for one in seen], width, color=LINE)
+    lower.bar(middles, [one.n for one in filled_bins], width, color=LINE)
     lower.set_ylabel("images")
     lower.set_xlabel("confidence: score of the predicted class")
     lower.set_xlim(0, 1)
@@ -64,9 +64,9 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
         axes.set_axis_off()
     for axes, mistake, image in zip(cells, record.truth.worst, images, strict=False):
         axes.imshow(image.permute(1, 2, 0).numpy())
-        said = mistake.predicted_label or str(mistake.predicted)
+        label = mistake.predicted_label or str(mistake.predicted)
         lines = (
-            f"{shortened(said)} {numbers.percent(mistake.confidence)}",
+            f"{shortened(label)} {numbers.percent(mistake.confidence)}",
             f"is {shortened(truth_words(mistake))}",
             shortened(mistake.image),
         )

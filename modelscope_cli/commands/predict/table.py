@@ -136,8 +136,8 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
             ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
         )
     if report.ece is not None and table == "calibration":
-        said = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
-        facts.append(("calibration", said))
+        ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
+        facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
         text = f"{missing} of {len(report.classes)} classes are in no image"
@@ -179,19 +179,19 @@ def _what(row: Variation) -> str:
 
 
 def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
-    meant = record.variations[-1]
+    baseline = record.variations[-1]
     facts = [("as meant", record.meant)]
     if record.stated_by is not None:
         facts.append(("stated by", record.stated_by))
     else:
         facts.append(("stated by", f"nobody, so 'as meant' is a guess: {record.assumed}"))
     if record.given is not None:
-        given = next(row for row in record.variations if row.kind == "given")
-        text = f"{record.given}: not what the weights state; {_damage(given, record.images)}"
+        requested = next(row for row in record.variations if row.kind == "given")
+        text = f"{record.given}: not what the weights state; {_damage(requested, record.images)}"
         facts.append(("as given", text))
     facts += [_told(one) for one in record.evidence]
     if record.stated_by is None:
-        facts.append(("most sure", _most_sure(record, meant)))
+        facts.append(("most sure", _most_sure(record, baseline)))
     if record.left_out is not None:
         facts.append(("left out", record.left_out))
     return facts
@@ -304,8 +304,8 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
 
 
 def _title(record: PredictRecord) -> str:
-    what = counted(len({prediction.image for prediction in record.predictions}), "image")
-    return f"{record.run.model.described} on {what}, {record.run.device}"
+    image_count = counted(len({prediction.image for prediction in record.predictions}), "image")
+    return f"{record.run.model.described} on {image_count}, {record.run.device}"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

@@ -37,8 +37,8 @@ def draw_pruning(record: PruneRecord) -> Any:
     names = layer_names(map(weight_label, record.layers))
     is_swept = len(record.sweep) > 1
     curves = _curves_of(record)
-    said = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
-    title = fitted(_title(record) + said, _WIDTH)
+    results = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
+    title = fitted(_title(record) + results, _WIDTH)
     top = _TOP + _LINE * title.count("\n")
     rows = ROW * len(names)
     figure = new_figure(
@@ -70,7 +70,7 @@ def _curves_of(record: PruneRecord) -> list[_Drift]:
     """Return the curves that this kind of output has."""
     rows = record.sweep
     titles = {column.key: column.title for column in prune_columns("drift", record.output)}
-    found = [
+    drifts = [
         (
             [100 * share for row in rows if (share := row.agreement) is not None],
             100.0,
@@ -84,17 +84,17 @@ def _curves_of(record: PruneRecord) -> list[_Drift]:
         ([nats for row in rows if (nats := row.kl_divergence) is not None], 0.0, "KL divergence, nats"),
         ([row.max_logit_change for row in rows], 0.0, titles["max_logit_change"]),
     ]
-    return [curve for curve in found if curve[0]]
+    return [curve for curve in drifts if curve[0]]
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
     points = {0.0: at_zero} | dict(zip((100 * row.amount for row in record.sweep), values, strict=True))
     finite = {x: y for x, y in points.items() if math.isfinite(y)}
     axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=LINE, clip_on=False)
-    asked = 100 * record.amount
-    axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
-    if asked in finite:
-        axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
+    requested = 100 * record.amount
+    axes.axvline(requested, color=ACCENT, lw=0.8, ls=":", zorder=0)
+    if requested in finite:
+        axes.plot([requested], [finite[requested]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
     most = max(points)
     axes.set_xlim(-0.02 * most, 1.02 * most)
     axes.set_ylim(bottom=0)

@@ -120,12 +120,12 @@ def order_of(values: Any) -> list[int]:
 
 
 def _explain(figure: Any, row: ActivationStats) -> None:
-    said = "Similar channels are next to each other, whatever the sign."
+    text = "Similar channels are next to each other, whatever the sign."
     constant = (row.channels or 0) - (row.correlation.channels if row.correlation else 0)
     if constant:
-        said += f" Gray: {counted(constant, 'channel')} that never varied."
+        text += f" Gray: {counted(constant, 'channel')} that never varied."
     figure.text(
-        _LEFT / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), said, fontsize=8.5, color=INK
+        _LEFT / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), text, fontsize=8.5, color=INK
     )
 
 

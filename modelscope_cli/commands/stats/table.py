@@ -43,8 +43,8 @@ def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
     """Return the fact about the narrowest head for the other tables."""
     least = min(rows, key=lambda row: _share(row) or 0.0)
     share = numbers.percent(_share(least))
-    what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
-    return "attention", f"{len(rows)} heads; {what}  (--table attention)"
+    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    return "attention", f"{len(rows)} heads; {fact}  (--table attention)"
 
 
 _N_BINS = 16
@@ -91,10 +91,10 @@ _CHANNEL_FACTS = (
 
 def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
     """Return the channels of every output that has some, in execution order."""
-    shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
+    measured = tuple(row for row in rows if row.channels and row.dead_channels is not None)
     facts = (*_CHANNEL_FACTS, dead_fact(rows, images))
     return Sheet(
-        title, CHANNEL_COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
+        title, CHANNEL_COLUMNS, measured, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
     )
 
 

@@ -158,6 +158,6 @@ def _words(record: SummaryRecord) -> Words:
     idle = [row.name for row in record.layers if not row.executed and row.note is None]
     if idle:
         notes.append(f"not called, and not here: {some(map(plain, idle))}")
-    model, given = record.run.model, record.run.input
-    shapes = f", input {numbers.shapes(given.shape)}" if given else ""
+    model, input_info = record.run.model, record.run.input
+    shapes = f", input {numbers.shapes(input_info.shape)}" if input_info else ""
     return Words(f"{model.short_name} ({model.class_name}){shapes}", (facts,), tuple(notes))

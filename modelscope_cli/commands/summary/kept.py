@@ -49,8 +49,8 @@ class Kept:
         from modelscope_cli.records.documents import NotADocumentError, restore
 
         try:
-            found = json.loads(self.path.read_bytes())
-            record, notes = restore(found["document"]), list(found["notes"])
+            document = json.loads(self.path.read_bytes())
+            record, notes = restore(document["document"]), list(document["notes"])
         except (OSError, ValueError, KeyError, TypeError, NotADocumentError):
             return None  # a damaged file is written again
         if not isinstance(record, SummaryRecord):
@@ -80,12 +80,12 @@ def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> K
     is_published = model.model.lower() in model_names() and model.checkpoint is None
     if place == "0" or not is_published or inputs.files or inputs.named:
         return None
-    asked = {
+    request = {
         **versions(),
         "sources": max(file.stat().st_mtime_ns for file in _PACKAGE.rglob("*.py")),
         "model": repr(replace(model, progress=False, offline=False)),  # how it is fetched does not matter
         "inputs": repr(inputs),
         **options,
     }
-    key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
     return Kept(kept_summaries() / f"{model.model.lower()}-{key[:32]}.json")

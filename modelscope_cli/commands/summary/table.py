@@ -103,8 +103,8 @@ def _params(row: LayerShape) -> str:
 
 
 def _title(record: SummaryRecord) -> str:
-    model, given = record.run.model, record.run.input
-    shapes = numbers.shapes(given.shape) if given else ""
+    model, input_info = record.run.model, record.run.input
+    shapes = numbers.shapes(input_info.shape) if input_info else ""
     where = "run without data" if record.run.device == "meta" else record.run.device
     return f"{model.name} ({model.class_name}), input {shapes}, {where}"
 

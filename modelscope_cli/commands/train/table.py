@@ -110,9 +110,9 @@ def _title(record: TrainRecord) -> str:
 
 def settings_of(training: Training) -> str:
     """Return the training settings in one line."""
-    asked = training.settings
-    rate = f"lr {asked['lr']:g} {asked['schedule']}"
-    return f"{training.steps} steps of {asked['batch']}, {asked['optimizer']}, {rate}"
+    settings = training.settings
+    rate = f"lr {settings['lr']:g} {settings['schedule']}"
+    return f"{training.steps} steps of {settings['batch']}, {settings['optimizer']}, {rate}"
 
 
 def _facts(record: TrainRecord) -> list[tuple[str, str]]:
@@ -132,9 +132,9 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in record.trainings:
         at = _at(training.name)
         facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
-    found = [one for one in record.trainings if one.findings]
-    for training in found or record.trainings[:1]:
-        at = _at(training.name) if found else ""
+    faulty = [one for one in record.trainings if one.findings]
+    for training in faulty or record.trainings[:1]:
+        at = _at(training.name) if faulty else ""
         facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts

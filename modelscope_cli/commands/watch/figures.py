@@ -278,12 +278,12 @@ def draw_histograms(record: WatchRecord) -> Any:
     )
     image: Any = None
     for column in range(n_columns):
-        shown = rows[column::n_columns]
+        column_rows = rows[column::n_columns]
         left = _HISTOGRAM_LEFT + column * (_COLUMN + _BETWEEN)
-        axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(shown) * _STRIP)
-        pixels = np.full((len(shown) * size, len(steps)), math.nan)
-        bottoms = [(len(shown) - 1 - line) * size for line in range(len(shown))]
-        for bottom, row in zip(bottoms, shown, strict=True):
+        axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(column_rows) * _STRIP)
+        pixels = np.full((len(column_rows) * size, len(steps)), math.nan)
+        bottoms = [(len(column_rows) - 1 - line) * size for line in range(len(column_rows))]
+        for bottom, row in zip(bottoms, column_rows, strict=True):
             shade = _shades(row, steps)
             pixels[bottom : bottom + len(shade)] = shade
             _name(axes, label(row), findings.get(label(row), ()), bottom, len(shade))
@@ -382,20 +382,20 @@ def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_na
 def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[float]) -> None:
     if not edges:
         return
-    said = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
+    sentences = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
     if any(finding.layer for finding in record.findings):
-        said.append("dotted: the step from which something is wrong, with its code on the right")
+        sentences.append("dotted: the step from which something is wrong, with its code on the right")
     if any(not sum(counts) for row in record.layers for counts in _counts(row)):
-        said.append("white: no finite value")
+        sentences.append("white: no finite value")
     n = len(record.layers)
     if n_shown < n:
         what = "those with findings, the first, the last, the last of each block, and others evenly chosen"
-        said.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
+        sentences.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
     width, height = figure.get_size_inches()
     figure.text(
         _HISTOGRAM_LEFT / width,
         1 - 0.36 / height,
-        "; ".join(said).replace("; \n", "\n"),
+        "; ".join(sentences).replace("; \n", "\n"),
         fontsize=8,
         color=INK,
         va="top",
@@ -419,11 +419,11 @@ def draw_dead(record: WatchRecord) -> Any:
     """Draw the fraction of zeros of rectifiers, else of every layer."""
     rectifiers = training_panels.rectifiers(record.layers)
     rows = rectifiers or list(record.layers)
-    what = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
+    subject = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
     labels = list(map(labelling(record.layers, record.parameters), rows))
     steps = training_panels.all_steps(rows)
     grid = training_panels.grid_of(rows, steps, lambda series: series.zero_fraction)
-    page = HeatPage(record, what, layer_names(labels), labels, steps, n_maps=1, width=10.0)
+    page = HeatPage(record, subject, layer_names(labels), labels, steps, n_maps=1, width=10.0)
     axes, image = page.draw(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
     page.key(image, "percent zero")
     mostly = [

@@ -25,9 +25,9 @@ def watch_sheet(record: WatchRecord) -> Sheet:
     findings = _by_layer(record)
     label = labelling(record.layers, record.parameters)
     rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
-    own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
+    title = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
-        title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
+        title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
         rows=rows,
         facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
@@ -47,11 +47,11 @@ def every_column() -> tuple[Column, ...]:
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
-    found: dict[str, list[TrainingFinding]] = {}
+    by_layer: dict[str, list[TrainingFinding]] = {}
     for finding in record.findings:
         if finding.layer is not None:
-            found.setdefault(finding.layer, []).append(finding)
-    return found
+            by_layer.setdefault(finding.layer, []).append(finding)
+    return by_layer
 
 
 def _first(values: Sequence[Any]) -> Any:
@@ -203,10 +203,10 @@ def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
     """Return how a criterion without a backward pass changed over the steps."""
     values = [value for value in one.series.value if value is not None]
     rates = [value for value in one.series.accuracy if value is not None]
-    what = f"{one.name} ({one.place})" if one.place else one.name
+    label = f"{one.name} ({one.place})" if one.place else one.name
     if not values:
-        return "evaluation", what
-    words = [f"{what} {number(values[0])} at first, {number(values[-1])} at the end"]
+        return "evaluation", label
+    words = [f"{label} {number(values[0])} at first, {number(values[-1])} at the end"]
     if rates:
         words.append(f"accuracy {percent(rates[0])} at first, {percent(rates[-1])} at the end")
     return "evaluation", "; ".join(words)

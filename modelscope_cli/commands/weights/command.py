@@ -46,9 +46,9 @@ def weights(call: Call) -> int:
     if call["scan"]:
         return _scan(file, fail_on, allow, where)
     needs_values = check_columns(where.view, depth)
-    asked = {**call.keywords(), "stats": call["stats"] or needs_values}
+    keywords = {**call.keywords(), "stats": call["stats"] or needs_values}
     try:
-        record = ms.weights(file, **asked, allow=allow)
+        record = ms.weights(file, **keywords, allow=allow)
     except ModelscopeError as error:
         if error.record is not None:
             _tell_of_refused(error, error.record, fail_on, where)

@@ -85,14 +85,14 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
         return scan_sheet(record)
     rows: Sequence[Branch | TensorRow]
     if depth is not None:
-        rows, known = branches(record.tensors, depth), _TREE
+        rows, all_columns = branches(record.tensors, depth), _TREE
     else:
         rows = record.tensors
         with_files = len({row.file for row in rows}) > 1
-        known = _flat(with_files, record.has_stats, any(row.problem for row in rows))
+        all_columns = _flat(with_files, record.has_stats, any(row.problem for row in rows))
     return Sheet(
         title=f"{record.source} ({record.format})",
-        columns=known,
+        columns=all_columns,
         rows=tuple(rows),
         facts=_facts(record),
         is_by_layer=True,
@@ -111,12 +111,12 @@ def check_columns(view: View, depth: int | None) -> bool:
 
 def branches(tensors: Sequence[TensorRow], depth: int) -> list[Branch]:
     """Group tensors by prefixes of up to `depth` parts, in file order."""
-    found: dict[str, list[TensorRow]] = {}
+    groups: dict[str, list[TensorRow]] = {}
     for tensor in tensors:
         words = tensor.name.split(".")
         for n in range(1, min(depth, len(words)) + 1):
-            found.setdefault(".".join(words[:n]), []).append(tensor)
-    return [Branch(name, name.count("."), tuple(below)) for name, below in found.items()]
+            groups.setdefault(".".join(words[:n]), []).append(tensor)
+    return [Branch(name, name.count("."), tuple(below)) for name, below in groups.items()]
 
 
 def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:

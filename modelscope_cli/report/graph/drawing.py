@@ -146,9 +146,9 @@ def _legend(look: GraphLook, y: float) -> Html:
         )
         for n in range(SHADES + 1)
     ]
-    said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
-    every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
-    words = element("text", said[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
+    range_texts = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
+    every = None if look.is_alone else ";".join(f"0,{one}" for one in range_texts)
+    words = element("text", range_texts[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
     return element("g", *chips, words, data_shades=every)
 
 
@@ -163,8 +163,8 @@ def _range_words(shade: Shade, span: Range | None) -> str:
 
 def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
     rows = [item for item in graph.nodes() if item.kind == "layer" and item.row]
-    known = [(shade.value(item.row) or 0.0, item) for item in rows]
-    largest = sorted(known, key=lambda pair: -pair[0])[:5]
+    values = [(shade.value(item.row) or 0.0, item) for item in rows]
+    largest = sorted(values, key=lambda pair: -pair[0])[:5]
     named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
     n_joints = sum(item.kind == "operation" for item in graph.nodes())
     parts = [
@@ -314,15 +314,15 @@ def _written(item: Item, look: GraphLook) -> Iterator[Html]:
 
 
 def _told(item: Item, shades: Sequence[Shade]) -> str:
-    given = numbers.shapes(item.row.input_shapes, most=4) if item.row else ""
-    made = numbers.shapes(item.shapes, most=4)
+    input_shapes = numbers.shapes(item.row.input_shapes, most=4) if item.row else ""
+    output_shapes = numbers.shapes(item.shapes, most=4)
     values = [
         f"{shade.name} {shade.words(item.row)}" for shade in shades if item.row and shade.words(item.row)
     ]
     parts = [
         f"{item.full_name} ({item.type})" if item.type and item.type != item.full_name else item.full_name,
         f"kernel {kernel_words(item)}" if kernel_words(item) else "",
-        f"{given} -> {made}" if given else made,
+        f"{input_shapes} -> {output_shapes}" if input_shapes else output_shapes,
         *values,
         *item.marks,
     ]

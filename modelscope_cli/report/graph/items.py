@@ -64,7 +64,7 @@ def fold(box: Item, *, with_sizes: bool) -> None:
     waiting = [box]
     while waiting:
         outer = waiting.pop()
-        kept: list[Item] = []
+        remaining: list[Item] = []
         alike: list[_Block] = []
         like: _Signature = ()
         for block in _blocks(outer.inside):
@@ -72,21 +72,21 @@ def fold(box: Item, *, with_sizes: bool) -> None:
             if signature and signature == like:
                 alike.append(block)
                 continue
-            kept += _folded(kept, alike)
+            remaining += _folded(remaining, alike)
             alike, like = [], signature
-            kept += block
-        outer.inside = kept + _folded(kept, alike)
+            remaining += block
+        outer.inside = remaining + _folded(remaining, alike)
         waiting += [item for item in outer.inside if item.kind == "box"]
 
 
 def fold_operations(top: Item) -> None:
     """Replace a long run of operations, such as those on the boxes of a detector, by one item."""
     for box in list(top.walk()):
-        kept: list[Item] = []
+        remaining: list[Item] = []
         for kind, group in groupby(box.inside, lambda item: item.kind):
             run = list(group)
-            kept += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
-        box.inside = kept
+            remaining += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
+        box.inside = remaining
 
 
 def _as_one(run: Sequence[Item]) -> Item:
@@ -98,13 +98,13 @@ def _as_one(run: Sequence[Item]) -> Item:
 
 def _blocks(items: Sequence[Item]) -> list[_Block]:
     """Group every box with the operations after it; other items are alone."""
-    found: list[_Block] = []
+    blocks: list[_Block] = []
     for item in items:
-        if item.kind == "operation" and found and found[-1][0].kind == "box":
-            found[-1].append(item)
+        if item.kind == "operation" and blocks and blocks[-1][0].kind == "box":
+            blocks[-1].append(item)
         else:
-            found.append([item])
-    return found
+            blocks.append([item])
+    return blocks
 
 
 def _folded(kept: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
@@ -126,15 +126,15 @@ def _signature(block: _Block, *, with_sizes: bool) -> _Signature:
     """Return the structure of a block: names, types and kernels, and output shapes."""
     if block[0].kind != "box":
         return ()
-    found: list[object] = []
+    parts: list[object] = []
     waiting = [(item, 0) for item in reversed(block)]
     while waiting:
         item, level = waiting.pop()
         name = "" if item is block[0] else item.name
         kernel = item.row.kernel_size if item.row else None
-        found.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
+        parts.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
         waiting += [(inner, level + 1) for inner in reversed(item.inside)]
-    return tuple(found) if len(found) > _LEAST else ()
+    return tuple(parts) if len(parts) > _LEAST else ()
 
 
 MOST_ROWS, MOST_ALIKE = 60, 150
@@ -260,8 +260,8 @@ def _name(top: Item) -> None:
 
 def _lifted(flow: Flow, places: dict[int, Item]) -> tuple[tuple[Item, Item], ...]:
     pairs = ((places.get(source), places.get(target)) for source, target in flow.edges)
-    found = {(a, b): None for a, b in pairs if a is not None and b is not None and a is not b}
-    return tuple(found)
+    edges = {(a, b): None for a, b in pairs if a is not None and b is not None and a is not b}
+    return tuple(edges)
 
 
 def _mark(top: Item, flow: Flow, places: dict[int, Item], failed: str | None) -> None:

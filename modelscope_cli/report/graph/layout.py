@@ -126,13 +126,13 @@ def _stack(top: Item, layout: GraphLayout) -> None:
 
 def _chains(top: Item) -> list[tuple[Item, tuple[Item, ...]]]:
     """Return every item with its enclosing boxes, the outermost first, and itself."""
-    found: list[tuple[Item, tuple[Item, ...]]] = []
+    chains: list[tuple[Item, tuple[Item, ...]]] = []
     waiting: list[tuple[Item, tuple[Item, ...]]] = [(top, (top,))]
     while waiting:
         item, chain = waiting.pop()
-        found.append((item, chain))
+        chains.append((item, chain))
         waiting += [(one, (*chain, one)) for one in reversed(item.inside)]
-    return found
+    return chains
 
 
 def _fork(a: Sequence[Item], b: Sequence[Item]) -> int:
@@ -168,12 +168,12 @@ def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, in
             forks[source].append(target)
         else:
             meets[target].append(source)
-    found = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
-    found += [
+    arcs = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
+    arcs += [
         Arc(tuple(sorted(sources, key=order.__getitem__)), (target,), box)
         for target, sources in meets.items()
     ]
-    return found
+    return arcs
 
 
 def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:

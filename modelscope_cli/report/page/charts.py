@@ -36,8 +36,8 @@ class AxisScale:
 
 def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
     """Return an axis for finite values; from 0 to 1 if there are none."""
-    known = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
-    low, high = min(known), max(known)
+    finite = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         half = abs(high) / 2 or 0.5
         low, high = low - half, high + half
@@ -54,8 +54,8 @@ def steps(last: int, most_ticks: int = 6) -> AxisScale:
 
 def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
     """Return a logarithmic axis for the positive values."""
-    known = [value for value in values if value > 0] or [0.1, 1.0]
-    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    positive = [value for value in values if value > 0] or [0.1, 1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
     low = min(max(low, -300), 299)
     high = min(max(high, low + 1), 300)
     stride = -(-(high - low) // (most_ticks - 1))
@@ -65,8 +65,8 @@ def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
 
 def wants_log(values: Sequence[float]) -> bool:
     """Tell whether values, none of them negative, span too much for a linear axis."""
-    known = [value for value in values if value > 0]
-    return bool(known) and min(values) >= 0 and max(known) > 1000 * min(known)
+    positive = [value for value in values if value > 0]
+    return bool(positive) and min(values) >= 0 and max(positive) > 1000 * min(positive)
 
 
 def _round_step(step: float) -> float:
@@ -145,10 +145,10 @@ def spark(values: Values, step: Sequence[int]) -> Html:
 
     Hidden from screen readers, as the row has the same numbers.
     """
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    if len(known) < 2:
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    if len(finite) < 2:
         return NOTHING
-    scale = logarithmic(known, 400) if wants_log(known) else AxisScale((min(known), max(known)))
+    scale = logarithmic(finite, 400) if wants_log(finite) else AxisScale((min(finite), max(finite)))
     across = AxisScale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
@@ -275,10 +275,10 @@ def _legend(lines: Sequence[Line]) -> Html | None:
 
 
 def _in_words(line: Line) -> str:
-    known = line.finite
-    if not known:
+    finite = line.finite
+    if not finite:
         return f"{line.name}: no finite value"
-    first, last, low, high = map(numbers.number, (known[0], known[-1], min(known), max(known)))
+    first, last, low, high = map(numbers.number, (finite[0], finite[-1], min(finite), max(finite)))
     return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"
 
 
@@ -336,8 +336,8 @@ def depth_section(
 
 def _line(name: str, values: Values, tone: int) -> Line:
     """Return a line without gaps for missing numbers, such as rows that only the other result has."""
-    known = [n for n, value in enumerate(values) if value is not None]
-    return Line(name, known, [values[n] for n in known], tone)
+    indices = [n for n, value in enumerate(values) if value is not None]
+    return Line(name, indices, [values[n] for n in indices], tone)
 
 
 def number_of(column: Column, row: Any) -> float | None:

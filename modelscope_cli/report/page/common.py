@@ -29,9 +29,9 @@ class PageOutcome:
 
 def outcome(record: Any) -> PageOutcome:
     """Return the verdict of a result, else the number of marked rows."""
-    found = judged(record)
-    if found is not None:
-        return found
+    verdict = judged(record)
+    if verdict is not None:
+        return verdict
     sheet = views.sheet_of(record)
     marked = sum(map(sheet.is_bad, sheet.rows))
     return PageOutcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
@@ -43,8 +43,8 @@ def judged(record: Any) -> PageOutcome | None:
     if training is not None:
         codes = dict.fromkeys(one.code for one in record.findings)
         words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
-        told = words.get(training.verdict, f"cannot tell: {training.reason}")
-        return PageOutcome(KINDS.get(training.verdict, NONE), told)
+        text = words.get(training.verdict, f"cannot tell: {training.reason}")
+        return PageOutcome(KINDS.get(training.verdict, NONE), text)
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
@@ -119,9 +119,9 @@ def finding(
     code = element("a", one.code, href=f"#{rule}", class_="code") if rule else None
     code = code or element("span", one.code, class_="code")
     head = joined([code, kind, " ", one.rule.replace("-", " ")])
-    told = [place, *where]
+    details = [place, *where]
     about = joined(
-        [part for n, word in enumerate(filter(None, told)) for part in ((", ", word) if n else (word,))]
+        [part for n, word in enumerate(filter(None, details)) for part in ((", ", word) if n else (word,))]
     )
     return element(
         "li",
@@ -146,8 +146,8 @@ def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutco
         lines.insert(
             0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
         )
-    told = facts(lines) if lines else element("p", "Nothing to add.")
-    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, told]))
+    overview = facts(lines) if lines else element("p", "Nothing to add.")
+    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, overview]))
 
 
 def environment(record: Any) -> Section:
@@ -210,8 +210,8 @@ def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
         )
         for name in names
     ]
-    seen = [figure for figure in figures if figure is not None]
-    return [Section("pictures", "Images", element("div", *seen, class_="gallery"))] if seen else []
+    images = [figure for figure in figures if figure is not None]
+    return [Section("pictures", "Images", element("div", *images, class_="gallery"))] if images else []
 
 
 def _words(name: str) -> str:

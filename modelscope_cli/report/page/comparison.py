@@ -76,9 +76,9 @@ def _called(file: Path) -> str:
 
 
 def _verdict(record: Any) -> Html:
-    found = outcome(record)
+    verdict = outcome(record)
     sheet = views.sheet_of(record)
-    return joined([badge(found) if found.words else None, facts([*sheet.facts])])
+    return joined([badge(verdict) if verdict.words else None, facts([*sheet.facts])])
 
 
 def _curves(a: Any, b: Any) -> list[Section]:
@@ -94,8 +94,8 @@ def _curves(a: Any, b: Any) -> list[Section]:
 
 def _first_series(record: Any, field: str) -> ScalarSeries | None:
     """Return the first series of a field of a training; None for other results."""
-    found = getattr(record, field, None)
-    return found[0] if isinstance(found, tuple) and found and isinstance(found[0], ScalarSeries) else None
+    series = getattr(record, field, None)
+    return series[0] if isinstance(series, tuple) and series and isinstance(series[0], ScalarSeries) else None
 
 
 def _trained(record: Any) -> Any:
@@ -161,14 +161,14 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
 
 def _written(*sides: tuple[Sheet, Column]) -> list[dict[int, str]]:
     """Return the cells of a column of both sheets in one notation, by `id` of the row."""
-    own = [(column, row) for sheet, column in sides for row in sheet.rows]
+    pairs = [(column, row) for sheet, column in sides for row in sheet.rows]
     first = sides[0][1]
     column = replace(
         first,
         value=lambda one: one[0].value(one[1]),
         text=None if first.text is None else lambda one: one[0].text(one[1]),
     )
-    cells = iter(column.cells(own))
+    cells = iter(column.cells(pairs))
     return [{id(row): next(cells) for row in sheet.rows} for sheet, _ in sides]
 
 

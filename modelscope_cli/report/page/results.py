@@ -39,9 +39,9 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
 def page_of_document(document: dict[str, Any], folder: Path | None = None) -> str:
     """Return the page of a document as returned by `strict`; see `page_of`."""
     record = restore(document)
-    own = views.page_of(record.command)
+    page_module = views.page_of(record.command)
     embedded = EmbeddedImages(folder or named_folder(record))
-    sections = own.sections(record, embedded) if own else sheet_sections(record, embedded)
+    sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}")
     return render_page(title, lead, [*sections, environment(record)], [document])
@@ -82,8 +82,8 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
     page = page_of(record, folder) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
-        page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
+        notice = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
     write_text(folder / PAGE, page)
 
 

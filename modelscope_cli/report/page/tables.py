@@ -56,8 +56,8 @@ def table(
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
     """Return the columns and the cells of every row, without columns that are empty or hidden."""
     columns = [(column, column.cells(sheet.rows)) for column in _standing_alone(sheet)]
-    kept = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
-    return [column for column, _ in kept], list(zip(*(cells for _, cells in kept), strict=True))
+    filled = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
+    return [column for column, _ in filled], list(zip(*(cells for _, cells in filled), strict=True))
 
 
 def _standing_alone(sheet: Sheet) -> tuple[Column, ...]:
@@ -186,12 +186,12 @@ def _children(node: _Node, look: _BranchLook) -> Iterator[Html]:
         if not inner.inside:
             yield from leaves
             continue
-        found = sum(look.is_bad(row) for row in inner.all_rows())
+        n_bad = sum(look.is_bad(row) for row in inner.all_rows())
         n = sum(1 for _ in inner.all_rows())
-        words = element("span", f" {n}" + (f", {found} marked" if found else ""), class_="quiet")
-        summary = element("summary", shortened(name), words, class_="bad" if found else None)
+        words = element("span", f" {n}" + (f", {n_bad} marked" if n_bad else ""), class_="quiet")
+        summary = element("summary", shortened(name), words, class_="bad" if n_bad else None)
         inside = element("ul", *leaves, *_children(inner, look))
-        yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
+        yield element("li", element("details", summary, inside, open=bool(n_bad) or n <= 8))
 
 
 def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:

@@ -80,12 +80,12 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
 def _summary(training: Trained, steps: str) -> Html:
     lines: list[tuple[str, str | Html]] = [("steps", steps)]
     for series in training.loss:
-        known = [v for v in series.value if v is not None]
-        if known:
+        finite = [v for v in series.value if v is not None]
+        if finite:
             lines.append(
                 (
                     "loss",
-                    f"{numbers.number(known[0])} in the first step, {numbers.number(known[-1])} in the last",
+                    f"{numbers.number(finite[0])} in the first step, {numbers.number(finite[-1])} in the last",
                 )
             )
     lines += [(event.kind, event.message) for event in training.events]
@@ -137,8 +137,8 @@ def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
         if one.since_step is not None:
             by_step.setdefault(one.since_step, []).append(one)
     return [
-        ChartMark(step, " ".join(dict.fromkeys(one.code for one in found)), anchors.card(found[0]))
-        for step, found in sorted(by_step.items())
+        ChartMark(step, " ".join(dict.fromkeys(one.code for one in findings)), anchors.card(findings[0]))
+        for step, findings in sorted(by_step.items())
     ]
 
 
@@ -196,7 +196,7 @@ def parameter_rows(training: Trained) -> Html:
     if not training.parameters:
         return NOTHING
     label = labelling(training.layers, training.parameters)
-    found = {one.layer for one in training.findings}
+    bad_names = {one.layer for one in training.findings}
     place = {id(row): n for n, row in enumerate(training.parameters)}
 
     def at_the_end(key: str, title: str) -> Column:
@@ -211,7 +211,7 @@ def parameter_rows(training: Trained) -> Html:
         at_the_end("update_ratio", "update / weight"),
     )
     sheet = Sheet(
-        "", columns, training.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
+        "", columns, training.parameters, is_bad=lambda row: label(row) in bad_names or _is_forgotten(row)
     )
 
     def course(row: WatchedParameter) -> Html:
