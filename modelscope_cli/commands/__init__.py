@@ -1,1 +1,1 @@
-"""The commands, a folder each: `command.py`, `options.py`, `table.py`, `figures.py` and `page.py`."""
+"""The commands, one folder each: `command.py`, `table.py`, `figures.py` and `page.py`."""

@@ -10,15 +10,15 @@ from modelscope_cli.records.run import HookReport, Record
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """What the whole model says.
+    """The predictions of the intact model.
 
     Attributes:
-        target: whose number is followed, in words.
-        target_index, target_label: None where every image is held against its own answer, and they differ, or
-            where it is not a class.
-        target_logit, target_probability: the number, and the same as a probability where it has one; means over
-            the images.
-        predictions: the best guesses for every image.
+        target: what is measured, in words.
+        target_index, target_label: None if it is not a class, or if each image has its own prediction as target and
+            they differ.
+        target_logit, target_probability: score of the target, and its probability if it has one; means over the
+            images.
+        predictions: the top predictions for every image.
     """
 
     target: str
@@ -31,19 +31,19 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True)
 class Ablation:
-    """What becomes of the answer when one call of a layer, or one of its channels, is taken out.
+    """The effect of ablating one call of a layer, or one of its channels.
 
-    Means over the images; a number is None where the ablated model gave NaN or an infinity, or where its output
-    has no such number: boxes and embeddings have no divergence, embeddings no prediction that could change.
+    Means over the images; a number is None if the ablated model gave NaN or an infinity, or if its output has no
+    such number: boxes and embeddings have no divergence, embeddings no predicted class.
 
     Attributes:
-        order: place of the call in the pass.
-        channel: None where all of them were taken out.
-        mode: `zero`, `mean` or `shuffle`: what stood in.
-        target_logit_change: of the followed number, after less before.
+        order: index of the call in the pass.
+        channel: None if all of them were ablated.
+        mode: `zero`, `mean` or `shuffle`: the replacement.
+        target_logit_change: change of the target's score, after minus before.
         target_probability: of the target, after.
-        prediction_changed: whether the prediction for any image (pixel, box) is another one.
-        changed_fraction: for how many of them, 0..1.
+        prediction_changed: whether the prediction for any image (pixel, box) changed.
+        changed_fraction: fraction of them whose prediction changed, 0..1.
         kl_divergence: KL(before || after) of the softmax, nats; a mean over pixels.
         output_l2: Euclidean distance between the outputs before and after.
         answer_index, answer_label: the most frequent prediction after.
@@ -72,7 +72,7 @@ class AblateRecord(Record):
     Attributes:
         mode: as in the rows.
         output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
-        score_name: what the followed number is: `logit`, `mean logit`, `score`, `cosine similarity` or `value`.
+        score_name: kind of the target's score: `logit`, `mean logit`, `score`, `cosine similarity` or `value`.
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
 

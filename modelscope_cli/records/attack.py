@@ -10,7 +10,7 @@ from modelscope_cli.records.run import HookReport, Record
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a model says of one image: the best guesses, likeliest first, and the best of them in words."""
+    """The predictions for one image: the top ones, likeliest first, and the best of them in words."""
 
     top: tuple[Guess, ...]
     said: str
@@ -20,8 +20,8 @@ class Answer:
 class ClassShift:
     """The probability of one class for the image, the adversarial one, and the same read back from its file.
 
-    Of pixels it is the share that is the class, of boxes the score of the class's best; of an embedding there is
-    one row without a class, its cosine similarity to that of the image.
+    For pixels it is the fraction of the class, for boxes the best score of the class; an embedding has one row
+    without a class, its cosine similarity to that of the image.
     """
 
     index: Annotated[int | None, column(rank=2, key="class")]
@@ -38,21 +38,21 @@ class AttackRecord(Record):
     Attributes:
         image: the file.
         method: `fgsm`, `ifgsm` or `pgd`; `norm`: `linf` or `l2`.
-        epsilon: how far the image might move in that norm; `step_size`: the same for one of `steps`. Of the
-            smallest change both are those of the run that found it.
-        target, target_label: the class to be mistaken for; None where any other would do.
-        before, after, after_saved: of the image, of what was found, and of its 8-bit file, read back.
-        after_prepared: of the file resized and cropped once more, as the model's preprocessing does to any image.
+        epsilon: bound on the change in that norm; `step_size`: the same for one of `steps`. For the smallest change
+            both are those of the run that found it.
+        target, target_label: the class to be mistaken for; None for any other.
+        before, after, after_saved: predictions for the image, the adversarial image, and its 8-bit file, read back.
+        after_prepared: for the file resized and cropped once more, as in the model's preprocessing.
         classes: every class among the best of the first three, and the target.
-        linf, l2: distance of what was found from the image, as the largest change of a value and as the
+        linf, l2: distance of the adversarial image from the image, as the largest change of a value and as the
             Euclidean length; `linf_saved`, `l2_saved`: of the file.
         success: whether the model was fooled: another prediction, or the target; `success_saved`: by the file;
             `success_prepared`: by the file resized and cropped once more.
-        iterations: gradient steps from the start of run `restart` (from 0) to what was found.
+        iterations: gradient steps from the start of run `restart` (from 0) to the adversarial image.
         output: what the model gives: `classes`, `pixels`, `boxes`, `vectors` or `heads`.
-        goal: what it is to get to, or away from, in words.
-        losses: of each run, before its first step and after every one, in nats for classes; `loss_name` says of
-            what. `loss_before`: of the image itself.
+        goal: the prediction to reach or to leave, in words.
+        losses: of each run, before its first step and after every one, in nats for classes; `loss_name` names it.
+            `loss_before`: of the image itself.
         forward_passes, backward_passes: in all runs.
         stuck_runs: runs that ended early where the gradient was exactly zero.
         magnification: of the change in `perturbation.png`, around middle gray (128).

@@ -1,15 +1,15 @@
-"""Bounds of plausible numbers, checked where they are typed and not where they overflow. Standard library."""
+"""Bounds of plausible numbers, checked at input rather than on overflow. Standard library only."""
 
 import math
 
 SMALLEST, LARGEST = 1e-30, 1e12
-MOST = 1_000_000  # of anything that is counted: images in a batch, classes, levels
+MOST = 1_000_000  # of any count: images in a batch, classes, levels
 LONGEST_RUN = 1_000_000_000  # steps
-LAST_SEED = 2**32 - 1  # the largest that every random generator takes
+LAST_SEED = 2**32 - 1  # the largest that every random generator accepts
 
 
 def absurdity(value: float) -> str | None:
-    """Say what is wrong with a number that no computation here can use; None of every other."""
+    """Return why no computation here can use a number; None if it is usable."""
     if not math.isfinite(value):
         return "not a finite number"
     if abs(value) > LARGEST:

@@ -1,4 +1,4 @@
-"""What a result made of blocks vouches for, and what `verify` returns."""
+"""The certificate of a result made of blocks, and what `verify` returns."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,12 +9,12 @@ from modelscope_cli.records.run import Record
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What decides the last bits of a result.
+    """The machine, as far as it determines the last bits of a result.
 
     Attributes:
         device: `cpu`, `cuda`; `chip`: its name, or that of the processor.
-        capability: of the processor's instructions, as torch uses them; of a GPU its compute capability.
-        threads: of one process, which decide in which order a processor adds up; 0 on a GPU, where they do not.
+        capability: instruction set of the processor that torch uses; compute capability of a GPU.
+        threads: of one process, which determine the order of sums on a processor; 0 on a GPU, where they do not.
         torch: its version.
     """
 
@@ -33,7 +33,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a result is made of. Hashes are sha256, in hexadecimal digits.
+    """The inputs of a result. Hashes are sha256, in hexadecimal digits.
 
     Attributes:
         images: how many files there are, each of them in one block and no other.
@@ -41,9 +41,9 @@ class Certificate:
         blocks: how many; `block_size`: files in each, but for the last.
         list_sha256: of the files: their names and sizes, in order.
         model_sha256: of the architecture, every parameter and every buffer.
-        options_sha256: of `options`, everything else that was asked for and changes a number.
+        options_sha256: of `options`, all other options that change a number.
         results_sha256: of the partial results of all blocks, in order.
-        machines: that computed the blocks; of one alone all bits are those of any number of processes.
+        machines: that computed the blocks; with only one, the bits do not depend on the number of processes.
         dtype: of the model.
     """
 
@@ -78,8 +78,8 @@ class VerifiedBlock:
         images: how many.
         is_same_machine: whether it was computed on a machine of this kind, and all bits have to be the same.
         is_equal: whether all bits are.
-        gap: the largest difference of two numbers, as a share of the largest number beside them; None where what
-            was found is not of one shape.
+        gap: the largest difference of two numbers, relative to the largest number of their array; None if the
+            shapes differ.
         passed: equal bits on the same kind of machine; elsewhere a gap within the tolerance.
     """
 
@@ -100,10 +100,10 @@ class VerifyRecord(Record):
         result: the folder that was verified.
         blocks: those that were computed again.
         tolerance: of the gap of a block that another kind of machine computed.
-        machine: that computes here.
-        certificate: of all blocks as they lie in the folder.
-        differences: in words, what is not as it was when the result was made: the list of files, the model, the
-            blocks, the report.
+        machine: that computed them again.
+        certificate: of all blocks in the folder.
+        differences: in words, what has changed since the result was made: the list of files, the model, the blocks,
+            the report.
         passed: no difference, and every block passed.
     """
 

@@ -18,10 +18,10 @@ class CopyGroup:
     """Images that are copies of one another, in the order of the list.
 
     Attributes:
-        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; of the two that are least so.
-        alike: the share of the edges that two of them have in common, 0..1; 1 of the same pixels. Of more than two
-            images the smallest share that holds the group together.
-        labels: the folders they lie in, each once; empty where images do not lie in folders of classes.
+        how: `the same bytes`, `the same pixels` (once decoded), or `alike`; for the two least similar ones.
+        alike: the fraction of edges that two of them have in common, 0..1; 1 for the same pixels. For more than two
+            images the smallest fraction that links the group.
+        labels: their folders, each once; empty if images are not in folders of classes.
     """
 
     how: str
@@ -32,7 +32,7 @@ class CopyGroup:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Least, median and most of a figure over the images; None of none."""
+    """Smallest, median and largest value over the images; None without images."""
 
     least: float
     median: float
@@ -44,7 +44,7 @@ class DatasetReport:
     """A data set without its model.
 
     Attributes:
-        folders: what was typed. `against`: what it was held against.
+        folders: as typed. `against`: the data set that it was compared with.
         images: listed in both; `against_images`: how many of them in the latter.
         broken: those that cannot be decoded, by kind.
         identical: groups of images with the same bytes or pixels on one side; `alike`: of images that only look it.
@@ -93,14 +93,14 @@ class DatasetEvidence:
 
 
 def spread_of(values: Iterable[int]) -> Spread | None:
-    """Return least, median (the lower of two) and most."""
+    """Return smallest, median (the lower of two) and largest value; None without values."""
     ordered = sorted(values)
     return Spread(ordered[0], ordered[(len(ordered) - 1) // 2], ordered[-1]) if ordered else None
 
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of a file of yours, its path as seen from the root of the repository."""
+    """A line of a user's file, with its path relative to the root of the repository."""
 
     file: str
     line: int
@@ -116,7 +116,7 @@ class Finding:
         layer: the call it was seen at, `relu#1`; None for the model as a whole.
         value, threshold: in the rule's own measure; None where that is not a number (a shape, NaN).
         known: the baseline has it, so it does not count.
-        made_at: where the layer, or the model, is made; None where that is not in a file of yours.
+        made_at: where the layer or the model is created; None outside the user's files.
     """
 
     code: Annotated[str, words(rank=0)]
@@ -151,19 +151,19 @@ def is_as_severe(severity: str, least: str) -> bool:
 
 
 def is_failed(findings: Iterable[Any], fail_on: str | None) -> bool:
-    """Tell whether any finding is as severe as that; None lets everything pass."""
+    """Tell whether any finding is as severe as `fail_on`; never for None."""
     return fail_on is not None and any(is_as_severe(finding.severity, fail_on) for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleText:
-    """What there is to say of a rule.
+    """The text of a rule.
 
     Attributes:
         code: stable, `MS203`; the hundreds are the group.
         sentence: what is wrong when it fires.
         threshold: a finding is beyond it; None for a budget, which is only judged once it is set.
-        measure: of what the threshold is.
+        measure: the quantity of the threshold.
         source: where it comes from.
     """
 
@@ -182,8 +182,8 @@ class RuleInfo(RuleText):
     """A rule as it is listed, under the threshold in force.
 
     Attributes:
-        why: what follows where it is broken. `silence`: what to do where that is meant.
-        judged: False where it could not be, and `reason` says why.
+        why: the consequences of a violation. `silence`: what to do if it is intended.
+        judged: False if it could not be judged, for `reason`.
     """
 
     why: Annotated[str, words(is_shown=False, wraps=True)] = ""
@@ -249,8 +249,8 @@ class RuleList(Shown):
         return "rules"
 
     def to_dict(self) -> dict[str, Any]:
-        own = [
+        rules = [
             {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
             for rule in self.rules
         ]
-        return {**first_keys("rules", self.versions, self.argv), "rules": own}
+        return {**first_keys("rules", self.versions, self.argv), "rules": rules}

@@ -1,4 +1,4 @@
-"""What the rules of `check` judge: everything that was measured of a model, as plain records."""
+"""The evidence for the rules of `check`: all measurements of a model, as plain records."""
 
 from dataclasses import dataclass, field
 
@@ -27,7 +27,7 @@ class BatchNormState:
 
     Attributes:
         negative, zero: channels whose running variance is below zero, or exactly zero.
-        is_fresh: mean 0 and variance 1 in every channel: the statistics of a layer that has seen nothing.
+        is_fresh: mean 0 and variance 1 in every channel, as initialised.
     """
 
     name: str
@@ -39,10 +39,10 @@ class BatchNormState:
 
 @dataclass(frozen=True, slots=True)
 class CallFlow:
-    """What one call made of its input, over all batches.
+    """The effect of one call on its input, over all batches.
 
     Attributes:
-        depth: how many calls were open around it.
+        depth: number of enclosing calls.
         produces: in some batch its inputs were finite and its output was not.
         is_finite: its output was finite in every batch.
         saturated_fraction: of a sigmoid or tanh, the share of outputs where the derivative is below one hundredth
@@ -66,10 +66,10 @@ class Forward:
     Attributes:
         activations: of the innermost calls, with the share of |x| < `near_zero`.
         flow: of every call, in execution order.
-        answers: the predicted class of every image; None where the model is not a classifier.
-        is_input_finite: whether what the model was given is.
-        output_spread: the largest difference between the outputs for two images that differ; None where none do,
-            or where the output is not one row per image.
+        answers: the predicted class of every image; None if the model is not a classifier.
+        is_input_finite: whether the input of the model is finite.
+        output_spread: the largest difference between the outputs for two different images; None without such
+            images, or if the output is not one row per image.
     """
 
     activations: tuple[ActivationStats, ...]
@@ -90,7 +90,7 @@ class Structure:
     """Shapes and costs of one forward of a single image. `outputs`: of the model itself.
 
     Attributes:
-        images: more than 1 where the model runs on no other number, as an exported program may.
+        images: more than 1 if the model requires that batch size, as an exported program may.
     """
 
     layers: tuple[LayerShape, ...]
@@ -104,8 +104,8 @@ class Backward:
     """One backward pass; the fields are those of `GradsRecord`.
 
     Attributes:
-        parameters: `unused` is one that no output of the model depends on.
-        is_partial: the loss is that of a detection model on a synthetic object, which few of its heads see.
+        parameters: those marked `unused` affect no output of the model.
+        is_partial: the loss is that of a detection model on a synthetic object, which reaches few of its heads.
         used: the layers whose parameters take part in an output, called or not, and those around them.
     """
 
@@ -118,11 +118,11 @@ class Backward:
 
 @dataclass(frozen=True, slots=True)
 class TrainMode:
-    """One forward in train mode beside the one in eval mode.
+    """One forward in train mode, compared with eval mode.
 
     Attributes:
-        output_gap: |train - eval| / |eval| over the output of the first batch; None where the two are of another
-            shape (auxiliary heads, losses) or the output is zero.
+        output_gap: |train - eval| / |eval| over the output of the first batch; None if their shapes differ
+            (auxiliary heads, losses) or the output is zero.
     """
 
     batch_norm: tuple[BatchNormDrift, ...]
@@ -131,20 +131,20 @@ class TrainMode:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What was gathered; None where no selected rule needed it, or where `missing` says why it could not be.
+    """The evidence; a field is None if no selected rule needs it, or for the reason in `missing`.
 
     Attributes:
-        inputs: what enters the model.
-        first_rms: root mean square of what enters its first weights, which may be prepared inside; only known where
-            that of an input is large, and None where a norm is the first layer.
+        inputs: statistics of the model's inputs.
+        first_rms: root mean square of the input of the first layer with weights; measured only if that of a model
+            input is large, None if the first layer is a norm.
         repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
-        draws: what the model draws at random in eval mode, `torch.rand at net.py:12`.
-        awake: the forward pass as it is once training has moved what begins as nothing on purpose; None where there
-            is no such thing. `backward` is of that model, too.
+        draws: random functions that the model calls in eval mode, `torch.rand at net.py:12`.
+        awake: the forward pass after zero-initialised parameters were rescaled; None if there are none.
+            `backward` is of that model, too.
         is_real: the input was images or a tensor file, not noise.
-        safety: what the file of the checkpoint would run; None where there is no file.
-        dataset: what the images themselves are like; only of a data set without a model, and then nothing else.
-        missing: by name of the field, why it is None.
+        safety: code that the checkpoint would run; None without a file.
+        dataset: evidence about images; only for a data set without a model, then nothing else is set.
+        missing: why a field is None, by its name.
     """
 
     tensors: tuple[TensorHealth, ...] = ()
@@ -165,10 +165,10 @@ class Evidence:
 
     @property
     def settled(self) -> Forward | None:
-        """The forward pass by which a signal that is missing is judged."""
+        """The forward pass for judging a missing signal."""
         return self.awake or self.forward
 
     @property
     def is_fresh(self) -> bool:
-        """Whether there are batch norms and none of them has ever seen a batch."""
+        """Whether there are batch norms and all of them are as initialised."""
         return bool(self.batch_norms) and all(one.is_fresh for one in self.batch_norms)

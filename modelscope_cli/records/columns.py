@@ -12,15 +12,14 @@ class FieldColumn:
     """How a table shows a field.
 
     Attributes:
-        title: where people read; the key where None.
+        title: heading for people; None for the key.
         rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
-        form: how a value is written: `plain`, `words`, `figure` (one notation for the whole column), `change`
-            (the same with its sign), `amount` and
-            `size` (one unit), `share` (percent), `signed` (two decimals and the sign), `count` (with thousands),
-            `counter` (marked unless 0), `shape`.
-        key: in tsv, csv and `--columns`; the name of the field where None.
-        is_shown: in a person's table as well; tsv and csv have it in any case.
-        wraps: sentences, which go over several lines where the terminal is narrow.
+        form: notation: `plain`, `words`, `figure` (one notation for the whole column), `change` (the same with its
+            sign), `amount` and `size` (one unit), `share` (percent), `signed` (two decimals and the sign),
+            `count` (with thousands), `counter` (marked unless 0), `shape`.
+        key: in tsv, csv and `--columns`; None for the name of the field.
+        is_shown: whether the terminal shows it; tsv and csv always have it.
+        wraps: sentences that may wrap in a narrow terminal.
     """
 
     title: str | None = None

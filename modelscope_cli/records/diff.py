@@ -11,10 +11,10 @@ from modelscope_cli.records.training_facts import Comparison
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One thing that A and B have both, or only one of them.
+    """One item of A, of B, or of both.
 
-    Figures are over the places where both values are finite, A being the reference; None where nothing can be
-    compared (`added`, `removed`, `reshaped`).
+    Figures are over elements that are finite in both, with A as reference; None if nothing can be compared
+    (`added`, `removed`, `reshaped`).
 
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
@@ -25,7 +25,7 @@ class Difference:
         sqnr_db: 10 log10(|a|^2 / |a - b|^2); None where they do not differ.
         differing: how many values are not equal, to the last bit; NaN equals NaN.
         nonfinite: how many of these are NaN or infinite on one side, or on both but not alike.
-        problem: why there are no figures although both are there.
+        problem: why there are no figures although both have it.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Difference:
 
     @property
     def label(self) -> str:
-        """How a person names it."""
+        """The label for people."""
         return self.name
 
 
@@ -67,7 +67,7 @@ class LayerDifference(Difference):
 
     @property
     def label(self) -> str:
-        """The name a pattern understands, and which of several outputs."""
+        """The name as in a layer pattern, and which of several outputs."""
         return output_label_of(self)
 
 
@@ -86,7 +86,7 @@ class FigureDifference(Difference):
 
     @property
     def label(self) -> str:
-        """The row and the figure."""
+        """The row and its figure."""
         return f"{self.name} {self.figure}".strip()
 
 
@@ -133,11 +133,11 @@ class DiffRecord(Record):
         tolerance: on `rel_l2`; more than this is a change. `tolerance_reason` says where it comes from.
         first_divergence: label of the first row, in execution order, that both have and that is not the same.
         renamings: the prefixes that make names fit.
-        hooks, b_hooks: what was hooked into A and into B, and what it did.
-        layers: where something was run, in execution order; else None.
-        tensors: where nothing was run, in A's order; else None.
-        figures: where two results that were kept are compared, in A's order; else None.
-        compared: of two results of `watch`, how the training B differs from A, causes first; else None.
+        hooks, b_hooks: the hooks of A and of B, and their effects.
+        layers: in execution order; None if no model was run.
+        tensors: in A's order; None if a model was run.
+        figures: for two saved results, in A's order; else None.
+        compared: for two results of `watch`, how the training B differs from A, causes first; else None.
     """
 
     b: DiffSide
@@ -183,5 +183,5 @@ def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
 
 def first_divergence(rows: tuple[Difference, ...]) -> str | None:
     """Return the label of the first row that both sides have and that is not the same."""
-    ours = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
-    return next(ours, None)
+    divergent = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
+    return next(divergent, None)

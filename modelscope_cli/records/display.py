@@ -1,4 +1,4 @@
-"""How a record is shown in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
+"""The display of a record in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
 
 from collections.abc import Iterator
 from os import PathLike
@@ -31,7 +31,7 @@ class Shown:
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
-        # How it looks is the business of the reports, which know the records; hence the late imports.
+        # Imported late: the reports, which draw records, import them.
         from modelscope_cli.report import views
 
         sheet = views.whole_sheet_of(self)
@@ -44,20 +44,20 @@ class Shown:
         return len(self.labelled())
 
     def __bool__(self) -> bool:
-        return True  # it is there, also where it has no rows
+        return True  # true even without rows
 
     def __getitem__(self, key: str | int | slice) -> Any:
         """Return the row with this label, or the rows at these places."""
         labelled = self.labelled()
         if not isinstance(key, str):
             return [row for _, row in labelled][key]
-        found = [row for label, row in labelled if label == key] or [
+        matches = [row for label, row in labelled if label == key] or [
             row for _, row in labelled if getattr(row, "name", None) == key
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise KeyError(f"'{key}' means {len(found)} rows; go through the record to find yours")
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            raise KeyError(f"'{key}' means {len(matches)} rows; go through the record to find yours")
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 

@@ -1,7 +1,7 @@
-"""Documents and records: a document restored to its record, and the JSON Schema of each. Standard library only.
+"""Restore records from JSON documents, and make their JSON Schemas. Standard library only.
 
-A document may be anybody's file: every value is checked against the type of its field, so that a restored record is
-as valid as a fresh one. Keys that this version does not know are ignored, missing ones take their default. NaN and
+A document is untrusted: every value is checked against the type of its field, so that a restored record is as valid
+as a fresh one. Keys that this version does not know are ignored, missing ones take their default. NaN and
 infinite numbers, which JSON lacks, are null in the document and NaN in the record.
 
 The schemas are of draft 2020-12. Objects are open: within one version of a document keys are only ever added.
@@ -22,7 +22,7 @@ from modelscope_cli.records.display import Shown
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import Record, Run, key_of
 
-# The record of each schema, by its module and its name.
+# The record of each schema, by module and name.
 RECORDS = {
     "ablate": ("ablate", "AblateRecord"),
     "attack": ("attack", "AttackRecord"),
@@ -48,11 +48,11 @@ RECORDS = {
 
 
 class NotADocumentError(ValueError):
-    """What was read is not a document of ours; the message says where it is not."""
+    """Not a document of modelscope; the message names the first mismatch."""
 
 
 def restore(document: Any) -> Shown:
-    """Return the record that a document was made of, of any command."""
+    """Return the record of a document of any command."""
     if not isinstance(document, dict):
         raise NotADocumentError("it is not an object")
     kind = _kind(document.get("schema"))
@@ -77,7 +77,7 @@ def _kind(schema: Any) -> type[Any]:
 
 
 def _training(document: dict[str, Any]) -> dict[str, Any]:
-    """Of one training the keys stand in the document itself, of several under `variants`."""
+    """Return the fields of `TrainRecord`: one training is at the top level, several are under `variants`."""
     variants = document.get("variants")
     return {**document, "trainings": [{**document, "name": ""}] if variants is None else variants}
 
@@ -90,7 +90,7 @@ def _run(document: dict[str, Any]) -> Run:
 
 
 def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass as they stand in a document."""
+    """Return the fields of a dataclass from a document."""
     if not isinstance(values, Mapping):
         raise NotADocumentError(f"{path or 'it'} is not an object")
     read = {}
@@ -119,7 +119,7 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _value(hint: Any, value: Any, path: str) -> Any:
-    """Return a value of a document as its field holds it."""
+    """Convert a value of a document to the type of its field."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -136,7 +136,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(hint):
         kind = typing.cast("type[Any]", hint)
         return kind(**_read(kind, value, f"{path}."))
-    # True is a whole number to Python, and a choice of a few words is a text.
+    # bool is a subclass of int, and a Literal is a str.
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
         raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'what it stands for')}")
     return value
@@ -154,7 +154,7 @@ def _number(value: Any, path: str) -> float:
 
 
 def _one_of(kinds: tuple[Any, ...], value: Any, path: str) -> Any:
-    """Return what fits the first of several types; null only where a type says so."""
+    """Convert a value to the first of several types that fits; null only for None."""
     if value is None and types.NoneType in kinds:
         return None
     *others, last = (kind for kind in kinds if kind is not types.NoneType)
@@ -170,7 +170,7 @@ def _sequence(kinds: tuple[Any, ...], values: Any, path: str) -> tuple[Any, ...]
     if not isinstance(values, list | tuple):
         raise NotADocumentError(f"{path} is not a list")
     if len(kinds) == 2 and kinds[1] is Ellipsis:
-        # Series hold very many numbers: one look at all of them instead of a call for each.
+        # Series hold very many numbers: one check of all instead of a call for each.
         plain = _plain(kinds[0])
         if plain and {type(item) for item in values} <= plain:
             return tuple(values)
@@ -182,7 +182,7 @@ def _sequence(kinds: tuple[Any, ...], values: Any, path: str) -> tuple[Any, ...]
 
 
 def _plain(kind: Any) -> set[type]:
-    """Return the types of values that need no change; empty where every one has to be looked at."""
+    """Return the types that need no conversion; empty if each value has to be converted."""
     if kind in (int, str, bool):
         return {kind}
     if kind == float | None:
@@ -192,10 +192,10 @@ def _plain(kind: Any) -> set[type]:
 
 Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-# A report is a list of pages, and nothing to read back.
+# A report is only a list of pages and cannot be read back.
 _RECORDS = RECORDS | {"report": ("listings", "ReportRecord")}
 DOCUMENTS = tuple(sorted(_RECORDS))
-# Numbers that are not finite are null.
+# Non-finite numbers are null.
 _PLAIN: Mapping[Any, Schema] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -225,30 +225,30 @@ def schema(document: str) -> Schema:
 
 
 class _Document:
-    """One document while its schema is made; `kinds` are the records inside it."""
+    """The schema of one document in the making; `kinds` are the records inside it."""
 
     def __init__(self, name: str, kind: type[Any]) -> None:
         self.name, self.kind = name, kind
         self.kinds: dict[str, Schema] = {}
 
     def schema(self) -> Schema:
-        own = self.record(self.kind)["properties"]
-        properties = {**self.header(own.pop("run", None)), **own}
+        fields = self.record(self.kind)["properties"]
+        properties = {**self.header(fields.pop("run", None)), **fields}
         properties.pop("versions", None)
-        made: Schema = {"type": "object", "properties": properties, "required": list(properties)}
+        result: Schema = {"type": "object", "properties": properties, "required": list(properties)}
         if self.name in _EXCEPTIONS:
-            _EXCEPTIONS[self.name](self, made)
+            _EXCEPTIONS[self.name](self, result)
         return {
             "$schema": DIALECT,
             "$id": f"modelscope/{self.name}/1",
             "title": f"modelscope {self.name}",
             "description": _about(self.kind),
-            **made,
+            **result,
             "$defs": dict(sorted(self.kinds.items())),
         }
 
     def header(self, has_run: Schema | None) -> dict[str, Schema]:
-        """Return the keys that a document begins with; those of a run where one was made."""
+        """Return the first keys of a document, including those of a run if there is one."""
         strings = {"type": "object", "additionalProperties": {"type": "string"}}
         first: dict[str, Schema] = {
             "schema": {"const": f"modelscope/{self.name}/1"},
@@ -263,13 +263,13 @@ class _Document:
         }
 
     def record(self, kind: type[Any]) -> Schema:
-        """Return the schema of a record's fields, with what its docstring says of each."""
+        """Return the schema of a record's fields, with descriptions from its docstring."""
         hints, about = get_type_hints(kind), _attributes(kind)
         properties = {}
         for field in dataclasses.fields(kind):
             if field.repr:
-                said = {"description": about[field.name]} if field.name in about else {}
-                properties[key_of(field.name)] = {**said, **self.value(hints[field.name])}
+                description = {"description": about[field.name]} if field.name in about else {}
+                properties[key_of(field.name)] = {**description, **self.value(hints[field.name])}
         return {
             "type": "object",
             "description": _about(kind),
@@ -278,7 +278,7 @@ class _Document:
         }
 
     def value(self, hint: Any) -> Schema:
-        """Return the schema of what a field of this type holds."""
+        """Return the schema of a type annotation."""
         if hint in _PLAIN:
             return dict(_PLAIN[hint])
         if dataclasses.is_dataclass(hint):
@@ -304,7 +304,7 @@ class _Document:
 
 
 def _any_of(choices: list[Schema]) -> Schema:
-    """Return a schema for any of these: a list of types where they are no more than that."""
+    """Return a schema for any of these, as a list of types if possible."""
     if not all(set(choice) == {"type"} for choice in choices):
         return {"anyOf": choices}
     names: list[str] = []
@@ -315,36 +315,36 @@ def _any_of(choices: list[Schema]) -> Schema:
 
 
 def _about(kind: type[Any]) -> str:
-    """Return what a record is, in the words of its docstring."""
+    """Return the summary in a record's docstring."""
     doc = inspect.getdoc(kind) or ""
     return " ".join(doc.partition("\nAttributes:")[0].split())
 
 
 def _attributes(kind: type[Any]) -> dict[str, str]:
-    """Return what the docstring of a record says of its fields."""
-    found: dict[str, str] = {}
+    """Return the descriptions of the fields in a record's docstring."""
+    descriptions: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         entries = re.split(r"\n    (?=\S)", (inspect.getdoc(base) or "").partition("Attributes:")[2])
         for entry in entries:
             names, _, meaning = " ".join(entry.split()).partition(": ")
-            found |= {name: meaning for name in names.split(", ") if meaning and name.isidentifier()}
-    return found
+            descriptions |= {name: meaning for name in names.split(", ") if meaning and name.isidentifier()}
+    return descriptions
 
 
 def _one_kind_of_rows(document: _Document, made: Schema) -> None:
-    """Let `diff` have one of its lists: of models that were run, of weights, or of the numbers of two results."""
+    """Require exactly one list of `diff`: layers, tensors or figures."""
     lists = ("layers", "tensors", "figures")
     made["required"] = [key for key in made["required"] if key not in (*lists, "compared")]
     made["oneOf"] = [{"required": [key]} for key in lists]
 
 
 def _no_seed(document: _Document, made: Schema) -> None:
-    """Let `watch` have none: the seed is the script's own affair."""
+    """Remove the seed from `watch`, where only the script sets one."""
     made["properties"]["seed"] = {"type": "null"}
 
 
 def _one_training_or_several(document: _Document, made: Schema) -> None:
-    """Let `train` have the keys of its one training, or all of them under `variants`."""
+    """Allow in `train` the keys of its one training, or all of them under `variants`."""
     properties = made["properties"]
     variants = properties.pop("trainings")
     alone = {key: value for key, value in document.kinds["Training"]["properties"].items() if key != "name"}
@@ -359,7 +359,7 @@ def _one_training_or_several(document: _Document, made: Schema) -> None:
 
 
 def _rules_alone(document: _Document, made: Schema) -> None:
-    """Leave out of a rule that is only listed whether it was judged."""
+    """Remove from a listed rule whether it was judged."""
     rule = document.kinds["RuleInfo"]
     for key in ("judged", "reason"):
         del rule["properties"][key]
@@ -367,7 +367,7 @@ def _rules_alone(document: _Document, made: Schema) -> None:
 
 
 def _worst_file(document: _Document, made: Schema) -> None:
-    """Add what `weights --scan` says of all files together."""
+    """Add the totals of `weights --scan` over all files."""
     made["properties"] |= {"rank": {"type": "string"}, "passed": {"type": "boolean"}}
     made["required"] += ["rank", "passed"]
 

@@ -1,4 +1,4 @@
-"""What `explain` returns, and the receipt of a map."""
+"""What `explain` returns, and the test results (receipt) of a map."""
 
 from dataclasses import dataclass
 from typing import Annotated, get_type_hints
@@ -28,13 +28,13 @@ RULE = (
 
 @dataclass(frozen=True, slots=True)
 class TestJudgement:
-    """The answer to one test, or to all of them.
+    """The result of one test, or of all of them.
 
     Attributes:
-        test: its name; `verdict` of all.
-        answer: `passed`, `failed` or `not made`, of all `not tested`; of several images that of most.
+        test: its name; `verdict` for all.
+        answer: `passed`, `failed` or `not made`, for all `not tested`; for several images the most frequent one.
         reason: what failed, or why it was not made.
-        passed, failed, not_made: of how many images.
+        passed, failed, not_made: numbers of images.
     """
 
     test: str
@@ -47,15 +47,14 @@ class TestJudgement:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What the model says while an image is uncovered, and while it is covered, pixel by pixel in the map's order.
+    """The score of the class while an image is uncovered and covered, pixel by pixel in the map's order.
 
     Attributes:
         baseline: what replaces a covered pixel: `mean colour` or `blur`.
-        blank: what the model says of the baseline alone; `whole`: of the image; both not normalised.
+        blank: the score of the baseline alone; `whole`: of the image; both not normalised.
         shares: of the pixels, from 0 to 1.
         inserted, deleted: at each share, normalised: 0 is the baseline's value or less, 1 the image's or more.
-            Empty where the model says of the baseline more than three quarters of what it says of the image: it is
-            not blank.
+            Empty if the baseline scores more than three quarters of the image: it is not blank.
     """
 
     baseline: str
@@ -68,14 +67,15 @@ class Curves:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What one map was held against. A figure is None where it was not measured or cannot be.
+    """The test results of one map. A figure is None if it was not or cannot be measured.
 
-    Over several images figures are means, but those without bounds (the two ratios, `planted_recovered`) medians.
+    Over several images figures are means, except unbounded ones (the two ratios, `planted_recovered`), which are
+    medians.
 
     Attributes:
-        covering: correlation of what the map says was left of the evidence, in random halves of the image, with
-            what the model still says of them, as log odds. `covering_chance`: what 90 of 99 copies of
-            the map at other places do not exceed; `covering_edges`: of the image's edges.
+        covering: correlation over random halves of the image between the map's remaining evidence and the score
+            of the class in log odds. `covering_chance`: the 90th of the values of 99 shifted copies of the map;
+            `covering_edges`: the value of the image's edges.
         repeatability: rank correlation with the map made again, by the same method on the same image and model.
         other_image: rank correlation with the map of the image whose right half is covered.
         head_randomisation: mean rank correlation with the maps of the model with its last layer shuffled, and
@@ -83,7 +83,7 @@ class Receipt:
         insertion: area under the normalised insertion curve, 0..1, mean of the baselines; higher is better.
         deletion: the same of the deletion curve; lower is better.
         insertion_chance, deletion_chance: of 19 random rankings of the pixels, single ones and patches, their mean.
-        insertion_edges, deletion_edges: of the image's edges (Sobel), which know nothing of the model.
+        insertion_edges, deletion_edges: of the image's edges (Sobel), which do not depend on the model.
         insertion_ratio, deletion_ratio: the map's area over that of chance.
         percentile: the share of the random rankings whose insertion - deletion is below the map's, ties half.
         road: mean of (LeRF - MoRF) / 2 over four shares of pixels removed and imputed, in probability; of a random
@@ -92,7 +92,7 @@ class Receipt:
         ties: share of the pixels whose value another pixel has too; their order is random.
         agreement: mean rank correlation with the maps of the other methods.
         randomisation: rank correlation of the map with that of the model of shuffled weights, in magnitude, the
-            mean of three draws; `randomisation_cascade`: the correlation on the way, from the head down.
+            mean of three draws; `randomisation_cascade`: the correlation after each stage, from the head down.
         other_class: rank correlation with the map of another class.
         planted: share of the change of the map inside the box in which evidence was planted.
         planted_recovered: what the box gained, over the value of the planted term; only where a map is in logits.
@@ -147,7 +147,7 @@ class Receipt:
 
     @property
     def gain_edges(self) -> float | None:
-        """The same of the image's edges."""
+        """Insertion - deletion of the image's edges."""
         return _difference(self.insertion_edges, self.deletion_edges)
 
 
@@ -167,12 +167,12 @@ def _difference(a: float | None, b: float | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class RequirementMet:
-    """What became of a requirement, `insertion>chance`.
+    """The result of a requirement, `insertion>chance`.
 
     Attributes:
-        value: of the method's receipt; None where it could not be measured, which does not pass.
-        bound: what it was held against, None likewise.
-        reason: why it is not met where it could not be measured.
+        value: from the method's receipt; None if it could not be measured, which does not pass.
+        bound: the value to exceed, None likewise.
+        reason: why it could not be measured.
     """
 
     required: str
@@ -185,7 +185,7 @@ class RequirementMet:
 
 @dataclass(frozen=True, slots=True)
 class Outlier:
-    """An image whose evidence is where it should not be.
+    """An image with evidence outside the expected region.
 
     Attributes:
         share: of the positive evidence, outside the box or mask, or at the border where neither was given.
@@ -198,7 +198,7 @@ class Outlier:
 
 @dataclass(frozen=True, slots=True)
 class ClassEvidence:
-    """Where the evidence of one class is, over its images.
+    """The location of the evidence for one class, over its images.
 
     Attributes:
         label: the class, in words; `images`: how many had any positive evidence, `silent`: how many had none.
@@ -215,7 +215,7 @@ class ClassEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where the evidence of a folder is.
+    """The location of the evidence over a folder.
 
     Attributes:
         classes: one a class, the one whose evidence is most outside (or at the border) first.
@@ -233,15 +233,15 @@ class Explanation:
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
     Attributes:
-        layer: where it explains; None for methods that go back to the pixels. `why`: why there, or how it was made.
-        adds_up: the sum of the map as a share of the logit; None where that means nothing.
+        layer: the explained layer; None for methods that work on pixels. `why`: why that layer, or how it was made.
+        adds_up: the sum of the map as a fraction of the logit; None if that is not meaningful.
         adds_up_to: the same of what a map in logits has to add up to: the logit less that of the baseline, which is
             an image of zeros, a layer of zeros, or of LRP zero. Over several images the median.
         completeness: integrated gradients: how far the sum is from the change of the logit, relative to that; the
             median of several images.
         steps: passes over an image, of methods that take as many as they need.
         seconds: for one map, without the receipt.
-        receipt: what the map was held against; only where it points with `receipt="none"`.
+        receipt: the test results; with `receipt="none"` only the location of the evidence.
     """
 
     method: Annotated[str, words(rank=0)]
@@ -265,10 +265,10 @@ class ExplainRecord(Record):
         logit, probability: of that class, means over the images.
         images: how many.
         unfit: methods that were left out, and why: `lrp: LRP knows networks of ReLUs, ...`.
-        requirements: what became of each `require`, for the winner.
+        requirements: the result of each `require`, for the winner.
         passed: whether all were met.
-        whereabouts: of several images, where the evidence is; None for one. `whereabouts_method`: by whose maps:
-            of the winner for the first image.
+        whereabouts: location of the evidence over several images; None for one. `whereabouts_method`: the method
+            of its maps, the winner for the first image.
         tensors: the file of the maps; None without `save_tensors`.
         files: names inside `out_dir`; None and empty where nothing was saved.
         receipt_kind: `quick`, `full` or `none`.

@@ -9,7 +9,7 @@ from modelscope_cli.records.run import HookReport, Record, Shape
 
 @dataclass(frozen=True, slots=True)
 class FeatureMap:
-    """One grid `featuremaps` wrote.
+    """One grid of feature maps.
 
     Attributes:
         shape: of the layer's output for one image, channels first.
@@ -41,13 +41,13 @@ class FeatureMap:
 
 @dataclass(frozen=True, slots=True)
 class ChannelImage:
-    """An image, and what it makes of one channel.
+    """An image and its activation of one channel.
 
     Attributes:
         value: the largest of the channel anywhere in the image.
-        place: where in the layer's output that is: row and column, or the number of a token.
-        box: left, top, right, bottom: what that place can depend on, its receptive field, in pixels of the image as
-            the model is given it; the last two lie outside.
+        place: its position in the layer's output: row and column, or the number of a token.
+        box: left, top, right, bottom (the last two exclusive): the receptive field of that position, in pixels of
+            the preprocessed image.
     """
 
     image: str
@@ -58,7 +58,7 @@ class ChannelImage:
 
 @dataclass(frozen=True, slots=True)
 class ChannelImages:
-    """The images that fire one channel most, in the middle and least.
+    """The images that activate one channel most, in the middle and least.
 
     Attributes:
         channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
@@ -91,7 +91,7 @@ class ChannelImages:
 
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
-        """The three groups and what they are called."""
+        """The three groups with their titles."""
         return ("fire it most", self.most), ("in the middle", self.middle), ("fire it least", self.least)
 
 

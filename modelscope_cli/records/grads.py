@@ -10,8 +10,8 @@ from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
 # Norms of gradients are measured against the norm of the gradient that the loss sends into the model's output: then
-# neither the scale of the loss nor a confident prediction, whose gradients are all small, makes a difference. Where
-# that norm is not known it is taken for 1, which a loss that is a mean sends about.
+# neither the scale of the loss nor a confident prediction, whose gradients are all small, matters. An unknown
+# norm is taken as 1, about that of a mean loss.
 #
 # SageMaker Debugger calls a gradient vanishing below 1e-7; float32 has 2**-23, about 1.2e-7, as its resolution.
 VANISHING = 1e-7
@@ -27,17 +27,17 @@ EXPLODING_SOURCE = (
 
 
 def is_judged(shape: Sequence[int]) -> bool:
-    """Tell a weight from what is not judged: biases and scales of norms live on another scale, and a bias in front
-    of a norm has no effect, so its gradient is zero but for rounding."""
+    """Tell whether a gradient is judged: that of a weight. Biases and scales of norms have other magnitudes, and
+    the gradient of a bias before a norm is zero except for rounding."""
     return len(shape) > 1
 
 
 def mark(norm: float, reference: float, vanishing: float = VANISHING, exploding: float = EXPLODING) -> str:
-    """Return `zero`, `vanishing`, `exploding`, or nothing where nothing is wrong with a gradient.
+    """Return `zero`, `vanishing`, `exploding`, or an empty string for an unremarkable gradient.
 
     Args:
-        norm: of the gradient of a weight, or of one that arrives at an activation; finite.
-        reference: the norm at the model's output; where that is 0 or not finite only `zero` can be told.
+        norm: of the gradient of a weight or an activation; finite.
+        reference: the norm at the model's output; if 0 or not finite, only `zero` is detected.
     """
     if norm == 0:
         return "zero"
@@ -55,7 +55,7 @@ class LossInfo:
     Attributes:
         name, target: in words.
         value: mean over the passes; with a prior, of the whole objective.
-        classes: the class each image of the last pass was held against; empty where there are none.
+        classes: the target class of each image of the last pass; empty if there are none.
         prior: the share of the Gaussian prior in `value`, `weight_decay / 2 * |w|^2`; None without one.
     """
 

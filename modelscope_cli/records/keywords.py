@@ -165,23 +165,23 @@ DEFAULTS: dict[str, Any] = {
 
 
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
-    """Show the shared keywords in the signature of a public function, and refuse what its options do not take."""
-    own = inspect.signature(function)
+    """Decorate a public function: shared keywords in its signature, and checks of its options."""
+    signature = inspect.signature(function)
     kinds = _accepted(function)
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kinds[name])
         for name, default in DEFAULTS.items()
         if name in kinds
     ]
-    parameters = [p for p in own.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
+    parameters = [p for p in signature.parameters.values() if p.kind is not inspect.Parameter.VAR_KEYWORD]
     defaults = {p.name: p.default for p in (*parameters, *shared)}
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         for name in kwargs:
             if name not in defaults:
-                what = f"{function.__name__}() got an unexpected keyword argument '{name}'"
-                raise TypeError(with_nearest(what, name, defaults))
+                message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
+                raise TypeError(with_nearest(message, name, defaults))
         try:
             refuse(
                 function.__name__,
@@ -194,12 +194,12 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 error.speak_python()
             raise
 
-    call.__signature__ = own.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
+    call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
 
 
 def _is_said(value: Any, default: Any) -> bool:
-    """Tell whether a value differs from the default; tensors and tables of the caller's are not compared."""
+    """Tell whether a value differs from the default; tensors and tables count as different."""
     if value is None or value is default:
         return False
     is_plain = isinstance(value, str | int | float | list | tuple)
@@ -207,18 +207,18 @@ def _is_said(value: Any, default: Any) -> bool:
 
 
 def block_keywords(keywords: BlockKeywords) -> dict[str, bool]:
-    """Return those that say how blocks are gone through."""
+    """Return the keywords about blocks."""
     return {"resume": keywords.get("resume", False), "share": keywords.get("share", False)}
 
 
 def _accepted(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the types of the shared keywords that a function takes."""
+    """Return the types of a function's shared keywords."""
     kind = function.__annotations__.get("keywords")
     return {} if kind is None else kind.__args__[0].__annotations__
 
 
 def texts(value: Any) -> str | None:
-    """Return what a person would have typed: `(224, 320)` as `224,320`; None as it is."""
+    """Return a value as typed on the command line: `(224, 320)` as `224,320`; None unchanged."""
     if value is None or isinstance(value, str):
         return value
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)

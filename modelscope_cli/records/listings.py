@@ -55,7 +55,7 @@ class Page:
         file: where it is. `bytes`: how long.
         command: whose result it shows; `comparison` of two, `index` of a folder.
         model: the name of the model; empty for an index.
-        verdict: what came of it, in a few words; empty where there is nothing to judge.
+        verdict: the outcome in a few words; empty without a verdict.
     """
 
     file: Annotated[str, words("page", rank=0)]
@@ -67,10 +67,10 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class ReportRecord(Shown):
-    """What `report` returns: what was asked for comes first, after an index the pages it leads to.
+    """What `report` returns: the requested page first; an index is followed by its pages.
 
     Attributes:
-        left_out: what is wrong with the results in a folder that an index does not lead to.
+        left_out: errors of the results in a folder that are missing in its index.
     """
 
     versions: Mapping[str, str]

@@ -1,12 +1,12 @@
-"""How layers are called: one label, one way to cut a list short, one idea of a rectifier. Standard library only."""
+"""Labels of layers, shortened lists, and other shared wording. Standard library only."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
 
-# |x| below this counts as near zero, unless stated otherwise.
+# Default threshold: |x| below it counts as near zero.
 NEAR_ZERO = 0.05
-# What gives exact zeros for everything below zero, so that a channel can die of it: layers, and functions of torch.
+# Layers and functions of torch that map all negative values to exact zeros, so that a channel can die.
 RECTIFIERS = ("ReLU", "ReLU6", "F.relu", "F.relu6")
 
 
@@ -22,7 +22,7 @@ class Called(Protocol):
 
 
 def label(name: str, call: int) -> str:
-    """Return the name a pattern understands: `relu`, and `relu#1` for its second call."""
+    """Return the name as in a layer pattern: `relu`, and `relu#1` for its second call."""
     return f"{name}#{call}" if call else name
 
 
@@ -39,14 +39,14 @@ class CalledOutput(Called, Protocol):
 
 
 def output_label_of(row: CalledOutput) -> str:
-    """Return the label of a row, and which output it is about: `encoder [hidden]`."""
+    """Return the label of a row with its output: `encoder [hidden]`."""
     return label_of(row) + (f" [{row.output}]" if row.output else "")
 
 
 def layer_of(parameter: str) -> str:
     """Return the name of the layer that a parameter or buffer belongs to, by its qualified name.
 
-    What `torch.nn.utils.parametrize` puts into a layer to compute its weight belongs to that layer.
+    Modules that `torch.nn.utils.parametrize` adds to a layer belong to that layer.
     """
     owner, is_parametrized, _ = f".{parameter}".partition(".parametrizations.")
     return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
@@ -63,7 +63,7 @@ def with_article(noun: str) -> str:
 
 
 def some(names: Iterable[str], most: int = 3) -> str:
-    """Return the first names and how many more: `a, b and 7 more`."""
+    """Return the first names and the number of the others: `a, b and 7 more`."""
     every = list(names)
     more = len(every) - most
     return ", ".join(every[:most]) + (f" and {more} more" if more > 0 else "")
@@ -73,16 +73,16 @@ def index_ranges(indices: Sequence[int]) -> str:
     """Return ascending indices with runs of three and more as ranges: `3,7,10..20`."""
     parts: list[str] = []
     for _, run in groupby(enumerate(indices), key=lambda pair: pair[1] - pair[0]):
-        found = [index for _, index in run]
-        parts += [f"{found[0]}..{found[-1]}"] if len(found) > 2 else map(str, found)
+        group = [index for _, index in run]
+        parts += [f"{group[0]}..{group[-1]}"] if len(group) > 2 else map(str, group)
     return ",".join(parts)
 
 
 def dtype_name(dtype: object) -> str:
-    """Return what a record calls one of torch's types: `float32`."""
+    """Return the name of a torch dtype in records: `float32`."""
     return str(dtype).removeprefix("torch.")
 
 
 def is_rectifier(type: str) -> bool:
-    """Tell whether a layer or function of this type gives exact zeros for everything below zero."""
+    """Tell whether a layer or function of this type maps all negative values to exact zeros."""
     return type in RECTIFIERS

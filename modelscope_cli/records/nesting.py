@@ -1,4 +1,4 @@
-"""Room for models that are nested deeply, whose forward takes several frames of Python for every level."""
+"""Recursion limit for deeply nested models, whose forward takes several Python frames per level."""
 
 import sys
 import threading
@@ -10,15 +10,14 @@ from modelscope_cli.errors import CannotRunError
 _FRAMES, _STACK = (
     10_000,
     8 * 2**20,
-)  # far more than any model needs, and less than half of what such a stack holds
+)  # far more than any model needs, and less than half of the capacity of such a stack
 
 
 @contextmanager
 def room_for_depth() -> Iterator[None]:
-    """Let Python recurse deeper while open; hooks need more frames than a model has by itself.
+    """Raise the recursion limit inside the context; hooks need additional frames.
 
-    Other threads than the main one may have so small a stack that the process would die of it; there nothing
-    changes.
+    Only in the main thread: the stack of another one may be so small that the process would crash.
     """
     before = sys.getrecursionlimit()
     if threading.current_thread() is threading.main_thread():
@@ -33,7 +32,7 @@ def room_for_depth() -> Iterator[None]:
 
 
 def _frames() -> int:
-    """Return how many frames the stack of this process has room for; 0 where it does not say how large it is."""
+    """Return the number of frames that fit the stack of this process; 0 if its size is unknown."""
     try:
         import resource
     except ImportError:  # Windows, whose stacks are small

@@ -1,8 +1,8 @@
-"""What a terminal adds to the parameters of the public functions, and which values and combinations are refused.
+"""What the command line adds to the parameters of the public functions.
 
-A function's signature says what an option is called, its type and its default, and its docstring what it does. Here
-is the rest: the short flag, the word for its value, its panel in the help, what completes it, and its bounds, which
-hold for callers in Python too. Standard library only.
+Name, type and default of an option come from the function's signature, its help from the docstring. Here is the
+rest: short flag, metavar, panel in the help, completion, and bounds, which also hold in Python. Standard library
+only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,20 +14,20 @@ from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What is known of an option beside its function.
+    """The properties of an option that are not in its function.
 
     Attributes:
         metavar: the word for its value in the help.
         short: such as `-w`.
-        flag: the long spelling, where it is not the name of the parameter.
+        flag: the long spelling, if it is not the name of the parameter.
         least, most: the range of a number; `above` and `below` leave out its ends.
         choices: all words that it takes.
-        completes: words that the shell completes, or the name of a function of `shell/completion.py`.
-        shown: what the help gives as the default; empty for nothing.
-        variable: of the environment, which sets it.
-        help: what it does, where the docstring of the function does not say it.
-        kind: of an option that only the command line has: `text`, `texts`, `path`, `whole`, `real` or `flag`; empty
-            where the function has it. `default` is its default then.
+        completes: words for shell completion, or the name of a function of `shell/completion.py`.
+        shown: the default as shown in the help; empty for none.
+        variable: environment variable that sets it.
+        help: its help, if the docstring of the function has none.
+        kind: for an option that only the command line has: `text`, `texts`, `path`, `whole`, `real` or `flag`, with
+            `default`; empty if the function has it.
     """
 
     metavar: str = ""
@@ -46,7 +46,7 @@ class Option:
     default: Any = None
 
 
-OPTIONS = "Options"  # the panel of what a command calls its own
+OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
 MODES = ("auto", "eval", "train")
 _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
@@ -58,27 +58,27 @@ _PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
 
 
 def _options(text: str) -> dict[str, Option]:
-    """Return options of which little is to be said: `target TARGET -t, depth N >=0, scores auto|softmax`.
+    """Parse short declarations of options: `target TARGET -t, depth N >=0, scores auto|softmax`.
 
-    Behind a name stand the word for its value, a short flag, bounds and choices, as far as it has them.
+    After the name come the metavar, a short flag, bounds and choices, each optional.
     """
     return {name: _option(words) for name, *words in (row.split() for row in text.split(", "))}
 
 
 def _option(words: Sequence[str]) -> Option:
-    said: dict[str, Any] = {}
+    properties: dict[str, Any] = {}
     for word in words:
         if word.startswith(">="):
-            said["least"] = float(word[2:])
+            properties["least"] = float(word[2:])
         elif word.startswith("<="):
-            said["most"] = float(word[2:])
+            properties["most"] = float(word[2:])
         elif word.startswith(("<", ">")):
-            said["above" if word[0] == ">" else "below"] = float(word[1:])
+            properties["above" if word[0] == ">" else "below"] = float(word[1:])
         elif "|" in word:
-            said["choices"] = tuple(word.split("|"))
+            properties["choices"] = tuple(word.split("|"))
         else:
-            said["short" if word.startswith("-") else "metavar"] = word
-    return Option(**said)
+            properties["short" if word.startswith("-") else "metavar"] = word
+    return Option(**properties)
 
 
 def _flag(text: str, short: str = "") -> Option:
@@ -133,7 +133,7 @@ _LEARNING = _options(
     "batch N -b >=1, optimizer NAME sgd|momentum|nesterov|adamw, label_smoothing E >=0 <=1, weight_decay L >=0"
 )
 
-# Panels that many commands share. A command has those of their options that its function takes.
+# Panels that many commands share. A command has the options that its function takes.
 SHARED: Mapping[str, Mapping[str, Option]] = {
     "Layers": {
         "layer": Option(

@@ -1,12 +1,11 @@
-"""The data inside a page: whole documents, read back by us and by the page's own script. Standard library.
+"""The data inside a page: complete documents for `read` and the page's script. Standard library only.
 
-They stand in one `<script type="application/json">`, in which nothing can end the element. Short ones are written
-as they are. In long ones the series of numbers are taken out of the text and packed, so that the page of a deep
-network stays small. A list of whole numbers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place,
+They are in one `<script type="application/json">`, escaped so that nothing can end the element. Short ones are
+plain JSON. In long ones the series of numbers are packed separately, so that the page of a deep network stays
+small. A list of integers becomes `{"~i": [place, length]}`, a table of them `{"~t": [place,
 rows, columns]}`, column by column. Other numbers, `{"~f": [place, length]}`, are kept as a decimal
-fraction each, `mantissa * 10 ** exponent`, and so come back to the last bit (but for the sign of a zero). Of every
-stream of numbers the lowest bytes stand together, then the next, which is what makes them compress; the whole is
-gzip in base64.
+fraction each, `mantissa * 10 ** exponent`, which is exact (except for the sign of a zero). Every stream of
+numbers is split into planes of bytes, the lowest first, which compress well; the whole is gzip in base64.
 """
 
 import base64
@@ -20,15 +19,15 @@ from typing import Any
 
 ELEMENT = "modelscope-data"
 _ISLAND = re.compile(rb'<script type="application/json" id="modelscope-data">(.*?)</script>', re.DOTALL)
-_SHORT = 60_000  # characters that are not worth packing
+_SHORT = 60_000  # characters up to which a document is not packed
 _LEAST = 8  # numbers in a list that is packed
-_MOST = 1 << 48  # what a script can put together of bytes without loss
+_MOST = 1 << 48  # the largest number that the script can decode without loss
 _MISSING = 127  # in place of an exponent
-_MOST_BYTES = 1 << 30  # of what is unpacked: no page holds more, a decompression bomb does
+_MOST_BYTES = 1 << 30  # when unpacked, against decompression bombs; no page holds more
 
 
 class NotAPageError(ValueError):
-    """What was read is not a page of ours, or its data is damaged."""
+    """Not a page of modelscope, or its data is damaged."""
 
 
 def embed(documents: Sequence[dict[str, Any]]) -> str:
@@ -39,17 +38,17 @@ def embed(documents: Sequence[dict[str, Any]]) -> str:
 
 
 def is_page(page: bytes) -> bool:
-    """Tell a page of ours, whether or not it holds a result."""
+    """Tell whether this is a page of modelscope, with or without a result."""
     return _ISLAND.search(page) is not None
 
 
 def extract(page: bytes) -> list[dict[str, Any]]:
     """Return the documents in a page."""
-    found = _ISLAND.search(page)
-    if found is None:
+    island = _ISLAND.search(page)
+    if island is None:
         raise NotAPageError("it holds no data of modelscope")
     try:
-        held = json.loads(found[1])
+        held = json.loads(island[1])
         documents = held if isinstance(held, list) else _unpacked(held)
     except (ValueError, LookupError, TypeError, EOFError, OSError, zlib.error, RecursionError) as error:
         raise NotAPageError("its data is damaged") from error
@@ -59,7 +58,7 @@ def extract(page: bytes) -> list[dict[str, Any]]:
 
 
 def _json(value: Any) -> str:
-    """Return JSON in which nothing ends or begins an element."""
+    """Return JSON in which nothing begins or ends an HTML element."""
     text = json.dumps(value, separators=(",", ":"), allow_nan=False)
     for mark in "<>&":
         text = text.replace(mark, f"\\u{ord(mark):04x}")
@@ -76,7 +75,7 @@ def _packed(documents: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _without_numbers(value: Any, streams: dict[str, list[int]]) -> Any:
-    """Return a value whose long lists of numbers are moved to the streams."""
+    """Return a value with its long lists of numbers moved to the streams."""
     if isinstance(value, dict):
         return {key: _without_numbers(item, streams) for key, item in value.items()}
     if not isinstance(value, list | tuple):
@@ -106,7 +105,7 @@ def _is_table(value: Sequence[Any]) -> bool:
 
 
 def _fractions(value: Sequence[Any]) -> list[tuple[int, int]]:
-    """Return mantissa and exponent of each; nothing where these are not all numbers, or too few or too long."""
+    """Return mantissa and exponent of each; empty unless all are numbers, enough, and short enough."""
     kinds = {type(item) for item in value}
     if len(value) < _LEAST or float not in kinds or not kinds <= {int, float, type(None)}:
         return []
@@ -125,12 +124,12 @@ def _split(value: float | None) -> tuple[int, int]:
 
 
 def _folded(value: int) -> int:
-    """Return a whole number without its sign: 0, -1, 1, -2 as 0, 1, 2, 3."""
+    """Zigzag-encode an integer: 0, -1, 1, -2 as 0, 1, 2, 3."""
     return 2 * value if value >= 0 else -2 * value - 1
 
 
 def _planes(values: Sequence[int]) -> bytes:
-    """Return how many bytes a number takes, then all lowest bytes, all second ones, and so on."""
+    """Return the bytes per number, then all lowest bytes, all second ones, and so on."""
     width = (max(values, default=0).bit_length() + 7) // 8
     return bytes([width]) + b"".join(
         bytes(value >> 8 * place & 255 for value in values) for place in range(width)

@@ -1,4 +1,4 @@
-"""What `predict` returns; its guesses are also what other commands say of a prediction."""
+"""What `predict` returns; other commands share its predictions."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
@@ -38,7 +38,7 @@ class Share:
         share = count / n
         middle, spread = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
         scale = 1 + z * z / n
-        # At 0 and n the two terms are equal, and the rounding of a root would decide.
+        # At 0 and n the two terms are equal, and the rounding of the root would matter.
         low, high = (middle - spread) / scale, (middle + spread) / scale
         return cls(share, low if count else 0.0, high if count < n else 1.0)
 
@@ -143,7 +143,7 @@ class TruthReport:
     not_judged: tuple[BrokenKind, ...] = ()
 
     def measures(self) -> list[Measure]:
-        """Return the figures of all images together, one a row of the table."""
+        """Return the metrics over all images, one per row of the table."""
         shares = {"accuracy": "accuracy", "top5_accuracy": "top-5 accuracy"}
         figures = {
             "pixel_accuracy": "pixel accuracy",
@@ -172,10 +172,10 @@ class Guess:
 
     Attributes:
         label: its name; None where it is unknown.
-        score: probability, 0..1, after the activation; of pixels the mean over those that are the class.
-        logit: what the model gave; None of a box, which has a score alone.
-        share: of the pixels of the image, 0..1; None where the prediction is not one of pixels.
-        box: x0, y0, x1, y1 in pixels of the image as the model was given it; None where it is not a box.
+        score: probability, 0..1, after the activation; for pixels the mean over those of the class.
+        logit: output of the model; None for a box, which only has a score.
+        share: fraction of the pixels of the image, 0..1; None for other predictions.
+        box: x0, y0, x1, y1 in pixels of the preprocessed image; None for other predictions.
     """
 
     index: int
@@ -225,7 +225,7 @@ class PredictRecord(Record):
     certificate: Certificate | None = None
 
     def labelled(self) -> list[tuple[str, Any]]:
-        """Return the predictions by image, as the table has a row a guess; of a truth its figures by key."""
+        """Return the predictions by image; with ground truth, the metrics by key."""
         if self.truth is not None:
             return [(measure.key, measure) for measure in self.truth.measures()]
         return [(prediction.image, prediction) for prediction in self.predictions]
@@ -308,4 +308,4 @@ class DoctorRecord(Record):
 
     @property
     def command(self) -> str:
-        return "predict"  # whose mode it is
+        return "predict"  # it is a mode of that command

@@ -1,4 +1,4 @@
-"""How a function tells what it is doing while it runs: silent unless a progress is given. Standard library only."""
+"""Progress of running functions, silent by default. Standard library only."""
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -9,34 +9,34 @@ T = TypeVar("T")
 
 
 class Progress(Protocol):
-    """What every public function takes as `progress=`; the command line passes its console."""
+    """The type of `progress=` of every public function; the command line passes its console."""
 
     def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
-        """Go through `items`, `total` of them, and show how far it has come; `what` is a word for them."""
+        """Iterate over `total` items and show progress; `what` is a noun for them."""
 
     def note(self, text: str) -> None:
-        """Say in one line what was decided or written."""
+        """Report in one line what was decided or written."""
 
     def warn(self, text: str) -> None:
-        """Say in one line what may make the result mean less than it seems; it is in the record, too."""
+        """Warn in one line about the meaning of the result; also in the record."""
 
     def say(self, text: str) -> None:
-        """Show what was asked for by name, such as the lines of the hook action `print`."""
+        """Show explicitly requested text, such as the lines of the hook action `print`."""
 
 
 @runtime_checkable
 class LiveProgress(Progress, Protocol):
-    """A progress beside which a user's script runs and writes."""
+    """A progress for a user's script that writes output of its own."""
 
     def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
-        """Give a function that shows one line, drawn over itself; None where there is no terminal."""
+        """Yield a function that redraws one line; None without a terminal."""
 
     def relay(self, text: str) -> None:
-        """Write what is the script's own, such as its traceback, to stderr as it is."""
+        """Write the script's output, such as its traceback, to stderr unchanged."""
 
 
 class Silent:
-    """Says nothing but what was asked for by name, which goes to stderr."""
+    """Silent, except that `say` writes to stderr."""
 
     def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
         yield from items
@@ -59,7 +59,7 @@ SILENT = Silent()
 
 
 def tell_more(progress: Progress, text: str) -> None:
-    """Say in one line what only some want to know, where `progress` has a method `detail` for it."""
+    """Report a detail in one line if `progress` has a method `detail`."""
     getattr(progress, "detail", _ignore)(text)
 
 
@@ -69,7 +69,7 @@ def _ignore(text: str) -> None:
 
 @contextmanager
 def counting(progress: Progress, what: str, total: int) -> Iterator[Callable[[], object]]:
-    """Give a function to call after each of `total` steps, where there is nothing to go through."""
+    """Yield a function to call after each of `total` steps."""
     steps = iter(progress.track(range(total), what, total))
     next(steps, None)
     try:

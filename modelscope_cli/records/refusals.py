@@ -1,4 +1,4 @@
-"""Values and combinations of options that are refused, in Python as on the command line. Standard library only."""
+"""Refuse invalid values and combinations of options, in Python and on the command line. Standard library only."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -12,13 +12,13 @@ from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.options import OWN, SHARED, Option
 from modelscope_cli.records.run import invocation
 
-# The functions that are parts of a command of another name.
+# Functions that belong to a command of another name.
 _COMMANDS = {"check_images": "check", "doctor": "predict", "scan": "weights", "list_rules": "rules"}
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """An option that means nothing without another one, for which `example` is a value."""
+    """An option that requires another one, for which `example` is a value."""
 
     option: str
     other: str
@@ -27,7 +27,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Excludes:
-    """An option that means nothing beside others, and why."""
+    """An option that cannot be combined with others, and why."""
 
     option: str
     others: tuple[str, ...]
@@ -63,7 +63,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
 
 @cache
 def find(command: str, name: str) -> Option | None:
-    """Return what is known of an option of a command, or of the function of that name."""
+    """Return an option of a command or function; None if unknown."""
     command = _COMMANDS.get(command, command)
     for panels in (OWN.get(command, {}), SHARED):
         for inside in panels.values():
@@ -77,7 +77,7 @@ def refuse(command: str, given: Mapping[str, Any]) -> None:
 
     Args:
         command: a command, or the name of a public function.
-        given: the options that are not as they are by default, by the names of the parameters.
+        given: the options that differ from their default, by parameter name.
     """
     command = _COMMANDS.get(command, command)
     for name, value in given.items():
@@ -87,19 +87,19 @@ def refuse(command: str, given: Mapping[str, Any]) -> None:
     for refusal in REFUSALS.get(command, ()):
         if refusal.option not in given:
             continue
-        typed = spelled(command, refusal.option, given[refusal.option])
+        option_text = spelled(command, refusal.option, given[refusal.option])
         if isinstance(refusal, Needs):
             if refusal.other not in given:
                 other = spelled(command, refusal.other, None)
                 example = flags(command, refusal.other, refusal.example)
                 hint = f"{flags(command, refusal.option, given[refusal.option])} {example}"
-                raise UsageError(f"'{typed}' needs {other}", hint)
+                raise UsageError(f"'{option_text}' needs {other}", hint)
             continue
         for other in refusal.others:
             if other in given:
                 second = spelled(command, other, given[other])
                 why = f": {refusal.why}" if refusal.why else ""
-                message = f"'{typed}' and '{second}' exclude each other{why}"
+                message = f"'{option_text}' and '{second}' exclude each other{why}"
                 raise UsageError(message, f"leave out {flags(command, other, given[other])}")
 
 
@@ -124,8 +124,8 @@ def _refuse_value(command: str, name: str, option: Option, value: Any) -> None:
     else:
         return
     example = option.least if option.above is None else option.above + 1
-    shown = _short(value)
-    message = f"'{spelled(command, name, shown)}' is {allowed}"
+    value_text = _short(value)
+    message = f"'{spelled(command, name, value_text)}' is {allowed}"
     raise UsageError(message, flags(command, name, f"{1 if example is None else example:g}"))
 
 
@@ -137,14 +137,14 @@ def _short(value: float) -> str:
 
 
 def spelled(command: str, name: str, value: Any) -> str:
-    """Return an option as it was given: `--near-zero 1`, or in Python `near_zero=1`; without a value by name."""
+    """Return an option as written: `--near-zero 1`, or in Python `near_zero=1`; without a value its name."""
     if invocation().argv:
         return flags(command, name, value)
     return name if value is None else f"{name}={value}"
 
 
 def flags(command: str, name: str, value: Any) -> str:
-    """Return an option as it is typed, quoted for a shell: `--near-zero 1`, `--correlation`, `--no-save`."""
+    """Return an option quoted for a shell: `--near-zero 1`, `--correlation`, `--no-save`."""
     option = find(command, name)
     flag = (option.flag if option else "") or "--" + name.replace("_", "-")
     if value is False:
@@ -156,11 +156,11 @@ def flags(command: str, name: str, value: Any) -> str:
 
 
 def check_choice(name: str, value: str, choices: Sequence[str]) -> None:
-    """Refuse a word that is none of `choices`, with the nearest of them (exit 2)."""
+    """Refuse a word that is not in `choices`, with the nearest as hint (exit 2)."""
     if value not in choices:
         raise unknown(with_article(name.replace("_", " ")), value, choices)
 
 
 def unknown(what: str, value: str, choices: Sequence[str]) -> UsageError:
-    """Return the error for a word that is not `what`, such as `a method`; the hint has the nearest, or all."""
+    """Return the error for an unknown word; `what`: noun, such as `a method`; the hint has the nearest, or all."""
     return UsageError(with_nearest(f"'{value}' is not {what}", value, choices), one_of(value, choices))

@@ -1,4 +1,4 @@
-"""What every record has: the header of the run, what the hooks did, and how it becomes a document and a table."""
+"""The common base of records: the header of the run, reports of hooks, and the JSON document."""
 
 import dataclasses
 import time
@@ -20,14 +20,14 @@ class HookReport:
     Attributes:
         spec: its text in full, as the parser prints it.
         layers: what it was attached to; calls such as `relu#1` where its pattern speaks of calls.
-        fired: how often a call, or a gradient, went through it. `never_fired`: the layers where none did.
-        numel: values that went through it. `changed_fraction`: share of them that came out different, None where
-            none did go through.
-        max_abs_difference: largest |after - before| over values finite before and after; None where nothing went
-            through, or where the action only looks.
-        left_alone: why some tensors were passed on as they were; None where none was.
+        fired: number of calls or gradients that it processed. `never_fired`: the layers without any.
+        numel: number of values that it processed. `changed_fraction`: fraction of them that changed, None without
+            any.
+        max_abs_difference: largest |after - before| over values finite before and after; None without values, or
+            for an action that only observes.
+        left_alone: why some tensors were passed on unchanged; None if none was.
         moved: what else changed because the user's function worked in place.
-        file: what `save` wrote.
+        file: the file that `save` wrote.
     """
 
     spec: str
@@ -48,20 +48,20 @@ Shape = tuple[int, ...]
 Arguments = tuple[Any, ...] | dict[str, Any]
 """What a model is called with: a tuple in order, `model(*args)`; a dict by name, `model(**args)`."""
 
-# Python keywords cannot be field names; these keys differ from their field.
+# Keys that are Python keywords differ from their field.
 _KEYS = {"class_name": "class"}
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 
 
 def to_plain(value: Any) -> Any:
-    """Turn records, tuples and paths into dicts, lists and strings, as JSON wants them."""
+    """Convert records, tuples and paths to dicts, lists and strings for JSON."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = ((key, getattr(value, name)) for name, key in _fields(type(value)))
         return {key: item if type(item) in _PLAIN else to_plain(item) for key, item in pairs}
     if isinstance(value, dict):
         return {str(key): to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        # Series hold very many numbers: no call for each.
+        # Series hold very many numbers: avoid a call for each.
         return [item if type(item) in _PLAIN else to_plain(item) for item in value]
     return value
 
@@ -91,7 +91,7 @@ def _versions() -> dict[str, str]:
 
 
 class _Versions(Mapping[str, str]):
-    """Looked up once they are read: a table does without, and the import takes longer than to read a checkpoint."""
+    """Versions, looked up on first access: tables do not need them, and the imports are slow."""
 
     def __getitem__(self, name: str) -> str:
         return _versions()[name]
@@ -104,19 +104,18 @@ class _Versions(Mapping[str, str]):
 
 
 def versions() -> Mapping[str, str]:
-    """Return the versions that decide the numbers."""
+    """Return the versions that affect the numbers."""
     return _Versions()
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """How a function came to be called.
+    """The command or call that is running.
 
     Attributes:
-        argv: what was typed; empty when called from Python.
+        argv: the command line; empty when called from Python.
         started: when, on the monotonic clock, in seconds.
-        is_forced: whether files that are there may be replaced, where no keyword says so; on the command line only
-            with --force.
+        is_forced: whether existing files may be replaced by default; on the command line only with --force.
     """
 
     argv: tuple[str, ...] = ()
@@ -128,22 +127,22 @@ class Invocation:
         return round((time.monotonic() - self.started) * 1000, 1)
 
 
-# Set by the command line for as long as one command runs.
+# Set by the command line while one command runs.
 _INVOCATION: ContextVar[Invocation | None] = ContextVar("invocation", default=None)
 
 
 def invoked_as(argv: tuple[str, ...], started: float, is_forced: bool = False) -> None:
-    """Remember what was typed and when, for the headers of the records that come of it."""
+    """Set the command line and its start time for the headers of records."""
     _INVOCATION.set(Invocation(argv, started, is_forced))
 
 
 def over() -> None:
-    """Forget the command that was running: later calls come from Python."""
+    """Reset the invocation: later calls come from Python."""
     _INVOCATION.set(None)
 
 
 def invocation() -> Invocation:
-    """Return the command that is running, or one from Python that begins now."""
+    """Return the running command, else an invocation from Python that begins now."""
     return _INVOCATION.get() or Invocation()
 
 
@@ -160,9 +159,9 @@ class WeightsInfo:
     """Where a model's weights came from.
 
     Attributes:
-        requested: what was typed: `auto`, `none`, an enum name, or a file.
-        resolved: `random`, `own` (what a factory gave, drawn or loaded), an enum name such as `IMAGENET1K_V1`,
-            the tag of timm's weights, or a file name.
+        requested: as typed: `auto`, `none`, an enum name, or a file.
+        resolved: `random`, `own` (as the factory returned them, random or loaded), an enum name such as
+            `IMAGENET1K_V1`, the tag of timm's weights, or a file name.
         origin: in words: `seeded random`, `as the factory gave them`, `cache`, `download`, `folder`, `checkpoint`,
             `meta` (no values at all).
         sha256: of the file that was read; None where there was none.
@@ -186,7 +185,7 @@ class ModelInfo:
 
     @property
     def short_name(self) -> str:
-        """The name for a title: of your own code without the folders of its file."""
+        """The name for a title, without the folders of a user's file."""
         return Path(self.name).name if self.source in ("import", "hf") else self.name
 
     @property
@@ -196,7 +195,7 @@ class ModelInfo:
 
     @property
     def heading(self) -> str:
-        """What a figure of it is headed with."""
+        """The title of a figure."""
         return f"{self.short_name}, {self.weights.resolved} weights"
 
 
@@ -229,7 +228,7 @@ class Feeding:
 
 @dataclass(frozen=True, slots=True)
 class InputInfo:
-    """What the model was run on.
+    """The input of the model.
 
     Attributes:
         source: `image`, `tensor`, `noise`.
@@ -258,13 +257,13 @@ class InputInfo:
 
 
 def first_keys(command: str, versions: Mapping[str, str], argv: tuple[str, ...]) -> dict[str, Any]:
-    """Return what every document begins with, whether or not a model was run for it."""
+    """Return the first keys of every document, with or without a model run."""
     return {"schema": f"modelscope/{command}/1", "tool": dict(versions), "argv": list(argv)}
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What every document begins with.
+    """The header of every document.
 
     Attributes:
         command: `summary`, `stats`, `featuremaps`.
@@ -298,7 +297,7 @@ class Run:
         warnings: Iterable[Notice] = (),
         invoked: Invocation | None = None,
     ) -> "Run":
-        """Fill in what was typed, when, and the versions; without `invoked`, by the command that runs now."""
+        """Fill in command line, time and versions; `invoked` defaults to the running command."""
         invoked = invoked or invocation()
         return cls(
             command=command,
@@ -314,7 +313,7 @@ class Run:
         )
 
     def header(self) -> dict[str, Any]:
-        """The keys that stand before a command's own, in the order of the contract."""
+        """The keys before those of the command, in the order of the contract."""
         return {
             **first_keys(self.command, self.versions, self.argv),
             "model": to_plain(self.model),
@@ -339,5 +338,5 @@ class Record(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        own = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
-        return {**self.run.header(), **own}
+        body = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
+        return {**self.run.header(), **body}

@@ -10,7 +10,7 @@ from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, counter, figure, hidden, shape, share, words
 from modelscope_cli.records.run import HookReport, Record, Shape
 
-# The figures that cost extra, and the column that shows each.
+# Optional figures that cost extra, and the column of each.
 COLUMN_OF_FIGURE = {
     "mad": "mad",
     "zero": "zero",
@@ -23,12 +23,12 @@ _QUANTILE = re.compile(r"p(\d{1,2}(?:\.\d+)?|100)")
 
 
 def quantiles_in(columns: Iterable[str]) -> tuple[str, ...]:
-    """Return those columns that name a quantile: `p01`, `p50`, `p99.9`, the percentage behind a `p`."""
+    """Return the columns that name a quantile, `p` and a percentage: `p01`, `p50`, `p99.9`."""
     return tuple(dict.fromkeys(key for key in columns if _QUANTILE.fullmatch(key)))
 
 
 def percent_of(key: str) -> Fraction:
-    """Return the percentage that the name of a quantile says."""
+    """Return the percentage in the name of a quantile."""
     return Fraction(key.removeprefix("p"))
 
 
@@ -188,7 +188,7 @@ class StatsRecord(Record):
 
     Attributes:
         layers: in execution order.
-        inputs: what entered the model, one an argument.
+        inputs: statistics of each argument of the model.
         near_zero: the threshold, in the unit of the values.
         attention: a row a head, where it was asked for.
         mode: `eval` or `train`; in train mode `batch_norm` has the drift of every batch norm.

@@ -8,12 +8,12 @@ from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
-# Notes of layers that are not called and take part all the same.
+# Notes of layers that take part without being called.
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only what is inside it is called"
 # The columns that need a run with values.
 MEASURED = ("time", "zero", "gradient")
-# Those that can colour a graph.
+# The columns that can colour a graph.
 COLORS = ("macs", "flops", "params", "memory", *MEASURED)
 
 
@@ -79,10 +79,10 @@ class SummaryTotals:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Functions that the forward of a layer calls itself, one behind the other on one flow, beside other layers.
+    """A chain of functions that the forward of a layer calls itself, besides its child layers.
 
     Attributes:
-        number: in the edges of the graph.
+        number: its number in the edges of the graph.
         names: of the functions: `add`, `cat`, `flatten`.
         inside: the `order` of the call in whose forward it happened.
         after: the `order` of the last call that had begun by then.
@@ -100,7 +100,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Whose output goes where, in the one forward.
+    """The dataflow of one forward.
 
     A number in it is the `order` of a call inside which no other layer is called, the `number` of an operation, 0
     for the output of the model, and -1, -2, ... for its inputs.
@@ -109,8 +109,8 @@ class Flow:
         inputs: the name or place of every tensor that the model was called with: -1 is the first of them.
         around: of every call, in order, the `order` of the call it was made in; 0 for the model itself.
         edges: `[from, to]`; parameters and constants are not followed.
-        unfollowed: what was given a tensor from where none can be traced, such as NumPy or TorchScript.
-        left: functions by which values left torch for Python, `item`, `numpy`: where they went is not known.
+        unfollowed: items with an input tensor of unknown origin, such as from NumPy or TorchScript.
+        left: functions by which values left torch for Python, `item`, `numpy`, where they cannot be traced.
     """
 
     inputs: tuple[str, ...]
@@ -129,7 +129,7 @@ class SummaryRecord(Record):
         layers: in execution order; what was not called is where the module tree has it.
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
-        flow: whose output goes where; None where it was not asked for.
+        flow: the dataflow; None if it was not requested.
     """
 
     layers: tuple[LayerShape, ...]

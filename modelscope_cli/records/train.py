@@ -53,7 +53,7 @@ class Training:
 
     @property
     def births(self) -> tuple[Birth, ...]:
-        """Our own training looks at every layer in every step: what is not finite first is in their series."""
+        """The first non-finite values, from the series: `train` records every layer at every step."""
         return ()
 
     @property
@@ -97,7 +97,7 @@ class TrainRecord(Record):
 
     @property
     def findings(self) -> tuple[TrainingFinding, ...]:
-        """Of all trainings."""
+        """The findings of all trainings."""
         return tuple(finding for training in self.trainings for finding in training.findings)
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class TrainRecord(Record):
         return {**self.run.header(), "variants": to_plain(self.trainings), "findings": findings, **rest}
 
 
-RECOMMENDED = "valley"  # the least moved by noise of the three, and the default of fastai's `lr_find`
+RECOMMENDED = "valley"  # the most robust to noise, and the default of fastai's `lr_find`
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,13 @@ class Suggestion:
 
     @property
     def recommended(self) -> float | None:
-        """The one to begin with."""
+        """The recommended learning rate."""
         return self.valley
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Whether each is again what it was before, by the hash of its bytes."""
+    """Whether each was restored exactly, by the hash of its bytes."""
 
     weights: bool
     buffers: bool

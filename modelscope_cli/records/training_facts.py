@@ -1,4 +1,4 @@
-"""What is certain of a training: where values stop being finite, its optimizers, its ranks, a run beside it."""
+"""Facts about a training: the first non-finite values, optimizers, ranks, and a comparison with another run."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Birth:
 
     @property
     def words(self) -> str:
-        """Return it as a sentence: `conv2 is not finite`."""
+        """Return the description: `conv2 is not finite`."""
         name = label(self.name or self.model, self.call)
         return {
             LOSS: "the loss is not finite, though the output of every layer is",
@@ -45,17 +45,17 @@ class Birth:
 
 @dataclass(frozen=True, slots=True)
 class OptimizerFacts:
-    """What is certain of one optimizer.
+    """Facts about one optimizer.
 
     Attributes:
-        made: the line that made it; None where it was made before anybody looked.
-        cycles: from step to step, that were looked at; of these `uncleared`: where the gradients of the step before
-            were never cleared; `emptied`: were cleared behind the backward pass; `scaled`: are of an enlarged loss;
-            `shrunk`: became smaller before a gradient scaler unscaled them.
-        held: parameters; `strangers`: those that no model has that was seen to run, without a gradient.
+        made: the line that made it; None if it was made before recording began.
+        cycles: recorded intervals between steps; of these `uncleared`: gradients of the step before were never
+            cleared; `emptied`: cleared after the backward pass; `scaled`: of a scaled loss; `shrunk`: became
+            smaller before a gradient scaler unscaled them.
+        held: number of parameters; `strangers`: those without a gradient that no model that ran has.
         weight_decay: the highest of its groups.
         stale: the last recorded steps before which its averages and counters were the same, though it stepped.
-        remade: steps, each by an optimizer that was made for it, behind another that took only one.
+        remade: steps by a newly made optimizer whose predecessor took only one step.
         repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
     """
 
@@ -81,7 +81,7 @@ class ScheduleFacts:
 
     Attributes:
         made: the line that made it.
-        total: steps that it is made for; `used`: those that it was told of.
+        total: steps that it is made for; `used`: its own steps.
         steps: those that its optimizer took.
     """
 
@@ -114,7 +114,7 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A run beside one that was fine.
+    """A comparison of a run with a healthy one.
 
     Attributes:
         reference: the result that it is compared with, as typed.
@@ -156,8 +156,8 @@ class RankFacts:
     """Whether several ranks hold the same weights.
 
     Attributes:
-        compared: parameters that are meant to be the same on every rank.
-        apart: those that nothing shows to be; `sharded`: those of which each rank holds a part.
+        compared: number of parameters that should be the same on every rank.
+        apart: those without evidence that they should be; `sharded`: those of which each rank holds a part.
         is_averaged_rarely: the weights differ between steps at which they are averaged; `averaged_at`: one of them.
         differs_by: no more than rounding; None for bits that are equal.
     """

@@ -27,7 +27,7 @@ class Magnitudes:
 
 @dataclass(frozen=True, slots=True)
 class LayerSeries:
-    """What a layer's output looked like; every figure is of its finite values.
+    """Statistics of a layer's output by step, over its finite values.
 
     Attributes:
         step: the recorded steps of its optimizer, counted from 0.
@@ -76,7 +76,7 @@ class WatchedLayer:
 
 @dataclass(frozen=True, slots=True)
 class ParameterSeries:
-    """How a parameter was trained.
+    """The gradient and updates of a parameter by step.
 
     Attributes:
         grad_norm: as the optimizer received it: averaged over ranks, unscaled, clipped; None where there was none.
@@ -91,13 +91,13 @@ class ParameterSeries:
 
 @dataclass(frozen=True, slots=True)
 class ParameterFacts:
-    """What is certain of one parameter of a model that ran.
+    """Facts about one parameter of a model that ran.
 
     Attributes:
         has_gradient: whether a backward pass ever gave it one, zeros included.
         has_run: whether the module that owns it was ever called.
         is_severed: its layer ran where no gradient is kept, as under no_grad.
-        has_changed: whether its values are others than at the first look.
+        has_changed: whether its values differ from those first recorded.
         start_rms: root mean square of its first values.
         was_alike, is_alike: whether all its rows were the same at first, and are now; None for less than two rows.
     """
@@ -114,11 +114,11 @@ class ParameterFacts:
 
 @dataclass(frozen=True, slots=True)
 class WatchedParameter:
-    """A parameter over time; `shape` tells weights from biases, `optimizer` who trains it.
+    """A parameter over time.
 
     Attributes:
-        optimizer: empty where none that has stepped holds it; then the series is empty too.
-        facts: None in `train`, and of a parameter that no model has that was seen to run.
+        optimizer: the one that trains it; if none that has stepped holds it, this and the series are empty.
+        facts: None in `train`, and for a parameter of no model that ran.
     """
 
     model: str
@@ -131,7 +131,7 @@ class WatchedParameter:
 
 @dataclass(frozen=True, slots=True)
 class InputSeries:
-    """What entered, by step; mean, standard deviation and range are of the finite values.
+    """Statistics of an input by step; mean, standard deviation and range are of the finite values.
 
     Attributes:
         non_finite: how many values were NaN or infinite.
@@ -156,7 +156,7 @@ class WatchedInput:
     Attributes:
         name: of the argument, or of the layer; `type`: the layer's class, empty for an argument.
         shape: of the first batch.
-        is_computed: another model gave it, and gradients go back there.
+        is_computed: it is the output of another model, and gradients flow back there.
     """
 
     model: str
@@ -170,7 +170,7 @@ class WatchedInput:
 
 @dataclass(frozen=True, slots=True)
 class CriterionSeries:
-    """What a criterion was given, by step.
+    """The inputs and values of a criterion by step.
 
     Attributes:
         value: the criterion's own mean over the rows; `rows`: how many there were.
@@ -225,10 +225,10 @@ class WatchedCriterion:
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """How a model was trained.
+    """Facts about the training of a model.
 
     Attributes:
-        called: the line that runs it.
+        called: the line that calls it.
         steps_in_training, steps_in_evaluation: optimizer steps after passes in that mode only.
         evaluation_since: the step from which on it has been in evaluation mode only; None where it is not.
         frozen_modes: classes of its layers that behave otherwise in evaluation mode.
@@ -237,10 +237,10 @@ class ModelFacts:
         evaluated: losses without gradients, in training and in evaluation mode; `loose_modes`: in the former.
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
             not; the standard deviation over the rows at first and at last; the same of their directions.
-        is_fed: gradients go back through what it is given; `is_only_fed`: in every pass, to another model.
-        makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows, as
-            where it makes the targets that it is trained on.
-        is_sampled: it was given the same again in evaluation mode, no backward pass in between.
+        is_fed: gradients flow back through its input; `is_only_fed`: in every pass, to another model.
+        makes_targets: it or a copy of it runs in most steps without a gradient or a criterion that follows, as where
+            it makes the targets that it is trained on.
+        is_sampled: it was given the same again in evaluation mode, without a backward pass in between.
         validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
             of what was given; of one pass that none judged where there is no other; empty without any.
         copies: models that are still, to the bit, what this one was at first: label, times it ran without gradients
@@ -269,7 +269,7 @@ class ModelFacts:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFacts:
-    """What is known of a training beside its series.
+    """Facts about a training in addition to its series.
 
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
@@ -289,9 +289,9 @@ class TrainingFacts:
 def labelling(
     layers: Iterable[WatchedLayer], parameters: Iterable[WatchedParameter]
 ) -> Callable[[WatchedLayer | WatchedParameter], str]:
-    """Return what names each of the rows of one training.
+    """Return a function that labels the rows of one training.
 
-    It gives `relu#1`, or `Generator/relu#1` where there are several models.
+    Labels are `relu#1`, or `Generator/relu#1` if there are several models.
     """
     models = {layer.model for layer in layers} | {parameter.model for parameter in parameters}
 
@@ -401,5 +401,5 @@ class WatchRecord(Record):
         return bool(self.exit_code) and any(one.code == NEVER_TRAINED for one in self.run.warnings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the document; the seed is the script's own affair."""
+        """Return the document, without a seed, which only the script sets."""
         return {**super(WatchRecord, self).to_dict(), "seed": None}

@@ -12,13 +12,13 @@ from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 RANKS = (KNOWN, UNKNOWN, DANGEROUS)
-# What fails: dangerous names alone, calls of unknown ones too, every unknown one, nothing.
+# What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
 FAIL_ON = (CALL, DANGEROUS, UNKNOWN, "never")
 
 
 def worst(ranks: Iterable[str]) -> str:
-    """Return the worst of some ranks; `known` where there are none."""
+    """Return the worst of some ranks; `known` if there are none."""
     return max(ranks, key=RANKS.index, default=KNOWN)
 
 
@@ -30,7 +30,7 @@ class Suspect:
         name: in full, as Python 3 finds it: `os.system`; what it is in words where it has no name.
         rank: `unknown` or `dangerous`.
         reason: why.
-        call: how it would be called, `os.system('id')`; None where it is only named.
+        call: the call that loading would make, `os.system('id')`; None if it is only referred to.
         place: the part of the file, where it has parts, and the byte there.
         is_call: it is called with what the file says, or may be; unknown ones that are not are only referred to, or
             are objects made without their constructor and given their attributes.
@@ -71,11 +71,11 @@ class Safety:
         file: the path, as it was given.
         rank: of the worst of its names; at least `unknown` where something could not be read.
         suspects: the dangerous ones first.
-        foreign: all that is named beside torch's own, in that order.
+        foreign: all names except those of torch, in that order.
         pickles: where pickles were found in the file.
         unread: pickles that torch.load does not look at: another loader may.
         errors: what could not be read, and so is not known.
-        is_understood: False where it is of a format that is not read at all.
+        is_understood: False for a format that is not read at all.
         allowed: unknown names that were allowed, and so are not among the suspects.
     """
 
@@ -107,7 +107,7 @@ class Safety:
         return tuple(suspect for suspect in self.unknown if not suspect.is_call)
 
     def allowing(self, patterns: Iterable[str]) -> "Safety":
-        """Return it without the unknown names that match a pattern; dangerous ones stay."""
+        """Return a copy without the unknown names that match a pattern; dangerous ones stay."""
         wanted = tuple(patterns)
         allowed = {one.name for one in self.unknown if any(fnmatchcase(one.name, p) for p in wanted)}
         if not allowed:
@@ -162,7 +162,7 @@ class ScanRecord(Shown):
         return {**header, **verdict, "files": to_plain(self.files)}
 
 
-@dataclass(slots=True, unsafe_hash=True)  # not frozen: to make a million takes four times as long then
+@dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes creation four times slower
 class TensorRow:
     """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
 
@@ -251,9 +251,9 @@ class WeightsRecord(Shown):
         source: the path that was given.
         format: of the file, in words.
         metadata: what safetensors files and shard indexes carry.
-        beside: what else the file holds, by name and in words.
+        beside: other content of the file, by name and in words.
         foreign: functions and classes that loading the file in full would import or run, the dangerous first.
-        note: where the state dict stood.
+        note: the entry of the file that holds the state dict.
         safety: the same with the rank of each, and whether torch loads the file with weights_only=True.
         error: why nothing else is told of the file; None where it was read.
     """
@@ -281,9 +281,9 @@ class WeightsRecord(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        own = {
+        fields = {
             field.name: to_plain(getattr(self, field.name))
             for field in dataclasses.fields(self)
             if field.name not in ("versions", "argv")
         }
-        return {**first_keys(self.command, self.versions, self.argv), **own}
+        return {**first_keys(self.command, self.versions, self.argv), **fields}

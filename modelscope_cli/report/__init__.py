@@ -1,1 +1,1 @@
-"""How results look: sheets and their formats, numbers and labels, figures and pages, and the files they go to."""
+"""The presentation of results: sheets and formats, numbers and labels, figures, pages and output files."""

@@ -1,6 +1,6 @@
-"""What all figures drawn with matplotlib have in common: their colours and canvas, their files, the step to disk.
+"""Colours, canvas and files of all matplotlib figures.
 
-The words of a figure are made harmless there, and the whole of it is written or nothing.
+Texts are escaped before a figure is saved, and files are written atomically.
 """
 
 import textwrap
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 SUFFIXES = (".png", ".svg", ".pdf")
-INK = "#1f2430"  # words, and lines that say where something is
-LINE = "#3f5f8f"  # what is measured
-ACCENT = "#d1495b"  # what to look at first
-AMBER, GREEN = "#c98a2b", "#4f9d69"  # what is measured beside it
+INK = "#1f2430"  # text and guide lines
+LINE = "#3f5f8f"  # measured values
+ACCENT = "#d1495b"  # highlights
+AMBER, GREEN = "#c98a2b", "#4f9d69"  # further measured values
 MARGIN = 0.1  # inches
-_LETTER = 0.086  # inches of a letter of a title, about
-SHARES = "YlGnBu"  # colours of a share, from nothing to all
-MISSING = "#d9d9d9"  # where there is no number
-# Where a legend covers no data: above the axes, to the right.
+_LETTER = 0.086  # approximate width in inches of a letter of a title
+SHARES = "YlGnBu"  # colour map of fractions, 0 to 1
+MISSING = "#d9d9d9"  # missing values
+# A legend that covers no data: above the axes, to the right.
 ABOVE: dict[str, Any] = {
     "loc": "lower right",
     "bbox_to_anchor": (1.0, 1.0),
@@ -37,11 +37,11 @@ ABOVE: dict[str, Any] = {
 
 
 def new_figure(width: float, height: float, title: str = "", *, is_laid_out: bool = True) -> "Figure":
-    """Return an empty figure of so many inches that no window of the system is asked for.
+    """Return an empty figure of a size in inches, without a window.
 
     Args:
         title: in the upper left corner.
-        is_laid_out: whether matplotlib makes room for all that is drawn; it draws everything twice for that.
+        is_laid_out: whether to use matplotlib's constrained layout, which draws everything twice.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,19 +57,19 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
 
 
 def fitted(title: str, width: float) -> str:
-    """Break the lines of a title that would leave a figure of so many inches."""
+    """Wrap the lines of a title to a width in inches."""
     most = max(int((width - 2 * MARGIN) / _LETTER), 20)
     return "\n".join(textwrap.fill(line, most, subsequent_indent="  ") for line in title.split("\n"))
 
 
 def axes_at(figure: "Figure", left: float, top: float, width: float, height: float, **how: Any) -> Any:
-    """Add axes at a place in inches from the upper left corner, to a figure that is not laid out."""
+    """Add axes at a position in inches from the upper left corner, to a figure that is not laid out."""
     across, up = figure.get_size_inches()
     return figure.add_axes((left / across, 1 - (top + height) / up, width / across, height / up), **how)
 
 
 def tidy(axes: Any, title: str = "", **how: Any) -> None:
-    """Give axes what all have in common: a title at the left, faint lines, no frame above and to the right."""
+    """Apply the common style: title at the left, faint grid, no frame above and to the right."""
     if title:
         axes.set_title(title, loc="left", fontsize=9, color=INK, **how)
     axes.grid(lw=0.4, alpha=0.5)
@@ -78,7 +78,7 @@ def tidy(axes: Any, title: str = "", **how: Any) -> None:
 
 
 def check_figure(path: Path, is_forced: bool) -> None:
-    """Refuse a file that matplotlib would not know how to write, or that cannot or should not be written."""
+    """Refuse a format unknown to matplotlib, and a file that cannot or should not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
             f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}",
@@ -88,9 +88,9 @@ def check_figure(path: Path, is_forced: bool) -> None:
 
 
 def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
-    """Write a figure in the format of its suffix; what it says is text, never a formula.
+    """Write a figure in the format of its suffix; text is never parsed as a formula.
 
-    A letter that no font has is left to look so.
+    A character without a glyph is drawn as missing.
     """
     _use_plain_words(figure)
     with any_letters():
@@ -101,7 +101,7 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
 
 @contextmanager
 def any_letters() -> Iterator[None]:
-    """Measure and draw letters that no font has, and scripts that cannot be laid out, without a warning."""
+    """Suppress warnings about missing glyphs and about scripts that cannot be laid out."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"(?s)Glyph .* missing from font")
         warnings.filterwarnings("ignore", message="Matplotlib currently does not support")
@@ -109,7 +109,7 @@ def any_letters() -> Iterator[None]:
 
 
 def _use_plain_words(figure: "Figure") -> None:
-    """Texts stand in artists, but those of ticks in the function that makes them anew at every drawing."""
+    """Escape the texts of all artists; tick labels in the formatter that creates them at every drawing."""
     from matplotlib.text import Text
     from matplotlib.ticker import FuncFormatter
 
@@ -128,5 +128,5 @@ def _in_words(label: Callable[[float, int | None], str]) -> Callable[[float, int
 
 
 def _words(text: str) -> str:
-    """A dollar sign would begin a formula."""
+    """Escape dollar signs, which begin a formula."""
     return plain_lines(text).replace("\\$", "$").replace("$", "\\$")

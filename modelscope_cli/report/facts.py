@@ -1,4 +1,4 @@
-"""Titles and facts of several tables: title, inputs, hooks, files, findings of a training."""
+"""Titles and facts that tables share: inputs, hooks, files, findings of a training."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from modelscope_cli.records.run import HookReport, Run
 from modelscope_cli.records.stats import InputStats
 from modelscope_cli.report import numbers
 
-if TYPE_CHECKING:  # of a training alone, and many classes
+if TYPE_CHECKING:  # many classes, needed only for a training
     from modelscope_cli.records.training_facts import Comparison
     from modelscope_cli.records.watch import TrainingFinding
 
@@ -21,7 +21,7 @@ def headline(run: Run, images: int, *details: str) -> str:
 
 
 def given(run: Run, images: int) -> str:
-    """Return what the model was given: how many images, or the shape of what is none."""
+    """Return the input of the model: the number of images, or the shape of other input."""
     if run.input and run.input.source != "image":
         return f"{run.input.source} {numbers.shapes(run.input.shape)}"
     return counted(images, "image")
@@ -47,25 +47,25 @@ def _words(one: InputStats) -> str:
 
 
 def hook_facts(reports: Sequence[HookReport]) -> Iterator[tuple[str, str]]:
-    """Give one line a hook."""
+    """Yield one line per hook."""
     for report in reports:
         yield "hook", f"{report.spec}: {_what_it_did(report)}"
 
 
 def not_called_facts(layers: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Name the layers that were asked for and that the forward did not call, if any."""
+    """Yield a line with the requested layers that the forward did not call, if any."""
     if layers:
         yield "not called", ", ".join(layers)
 
 
 def report_facts(folder: str | None, files: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Say where the report was written, if it was."""
+    """Yield a line with the path of the report, if it was written."""
     if folder is not None:
         yield "report", f"{folder} ({', '.join(files)})"
 
 
 def certificate_facts(certificate: Certificate | None) -> Iterator[tuple[str, str]]:
-    """Say what the result vouches for, where it was made of blocks."""
+    """Yield a line with the certificate of a result that was made of blocks."""
     if certificate is not None:
         yield "certificate", certificate.words
 
@@ -92,11 +92,11 @@ def _what_it_did(report: HookReport) -> str:
 def story(
     findings: "Sequence[TrainingFinding]", verdict: str, reason: str | None, at: str = ""
 ) -> list[tuple[str, str]]:
-    """Return the lines below a table.
+    """Return the verdict, causes and consequences as lines below a table.
 
     Args:
-        reason: why it cannot be told, or what the verdict is not about.
-        at: before each cause: of several trainings, which.
+        reason: why there is no verdict, or what it does not cover.
+        at: prefix of each cause: the name of the training, if there are several.
     """
     from modelscope_cli.records.watch import SOUND
 
@@ -116,7 +116,7 @@ def story(
 
 
 def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
-    """Return what differs from a run that was fine, a line each; nothing where none was given."""
+    """Return the differences from a healthy run, one line each; empty without one."""
     if compared is None:
         return []
     n = len(compared.deviations)
@@ -125,10 +125,10 @@ def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference beyond the noise")
     lines = [(f"like {compared.reference}", "; ".join(words))]
     for one in compared.deviations:
-        what = f"{one.kind}, {one.where}" if one.where else one.kind
+        label = f"{one.kind}, {one.where}" if one.where else one.kind
         values = f"{one.here}; there {one.reference}" if one.reference else one.here
         lines.append(
-            ("", f"{what}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
+            ("", f"{label}: {values}" + (f" (from step {one.step} on)" if one.step is not None else ""))
         )
     return lines
 

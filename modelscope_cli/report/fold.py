@@ -1,4 +1,4 @@
-"""Long tables in a terminal: the rows that matter, and a line for each stretch or repeated block of others."""
+"""Fold long tables in a terminal: important rows, and a line for each range or repeated block of others."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,16 +7,16 @@ from itertools import groupby
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.sheet import Sheet, is_missing
 
-_LEAST = 5  # rows of a block; of fewer there is nothing to fold
+_LEAST = 5  # rows of a block that is folded
 _Signature = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Rows of blocks that are made as one before them.
+    """Rows of blocks with the same structure as an earlier one.
 
     Attributes:
-        start, stop: the places of the rows, `stop` not one of them.
+        start, stop: the range of row indices, `stop` excluded.
         text: `layer3.2 .. layer3.22: 21 blocks like layer3.1`.
     """
 
@@ -33,11 +33,11 @@ class _RowBlock:
 
 
 def find_repeats(labels: Sequence[str], types: Sequence[str], *, is_anywhere: bool) -> list[Repeat]:
-    """Return the blocks that hold the same layers, by name and type, as one before them.
+    """Return the blocks that have the same layers, by name and type, as an earlier one.
 
     Args:
-        labels: of the rows, with dots between the parts: `layer3.1.conv2`.
-        is_anywhere: whether the one before may be in another part of the model, `layer1.1` for `layer3.1`.
+        labels: row labels with dots between the parts: `layer3.1.conv2`.
+        is_anywhere: whether the earlier one may be in another part of the model, `layer1.1` for `layer3.1`.
     """
     rows = list(zip([tuple(label.split(".")) for label in labels], types, strict=True))
     return list(_repeats(rows, _RowBlock("", 0, len(rows)), 0, {} if is_anywhere else None))
@@ -49,7 +49,7 @@ def _repeats(
     depth: int,
     known: dict[_Signature, str] | None,
 ) -> Iterator[Repeat]:
-    seen = {} if known is None else known
+    first_blocks = {} if known is None else known
     alike: list[_RowBlock] = []
     like = ""
     for block in _blocks(rows, around, depth):
@@ -57,18 +57,18 @@ def _repeats(
             (".".join(parts[depth + 1 :]), type) for parts, type in rows[block.start : block.stop]
         )
         is_block = len(signature) >= _LEAST
-        if is_block and signature in seen and (not alike or like == seen[signature]):
-            like = seen[signature]
+        if is_block and signature in first_blocks and (not alike or like == first_blocks[signature]):
+            like = first_blocks[signature]
             alike.append(block)
             continue
         if alike:
             yield _told(alike, like)
             alike = []
-        if is_block and signature in seen:
-            like = seen[signature]
+        if is_block and signature in first_blocks:
+            like = first_blocks[signature]
             alike = [block]
         elif is_block:
-            seen[signature] = block.name
+            first_blocks[signature] = block.name
             yield from _repeats(rows, block, depth + 1, known)
     if alike:
         yield _told(alike, like)
@@ -77,7 +77,7 @@ def _repeats(
 def _blocks(
     rows: Sequence[tuple[tuple[str, ...], str]], around: _RowBlock, depth: int
 ) -> Iterator[_RowBlock]:
-    """Give the stretches of rows whose labels begin with the same parts, one more than those around them."""
+    """Yield the runs of rows within `around` whose labels share one more leading part."""
     start = around.start
     while start < around.stop:
         head = rows[start][0][: depth + 1]
@@ -102,13 +102,13 @@ _FIRST, _LAST, _MOST_BAD = 15, 5, 20
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """The rows of a long table that are shown.
+    """The visible rows of a long table.
 
     Attributes:
-        kept: their places.
-        lines: one for each stretch that is not shown, by the place of the row after it.
-        extremes: `(place, key of the column)` of the cells with the largest or smallest number of a column.
-        n_bad: how many marked rows are not shown.
+        kept: indices of the visible rows.
+        lines: descriptions of each hidden range, by the index of the row after it.
+        extremes: `(row index, column key)` of the cells with the largest or smallest number of a column.
+        n_bad: number of hidden marked rows.
     """
 
     kept: tuple[int, ...]
@@ -118,10 +118,10 @@ class Folded:
 
 
 def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
-    """Choose the rows of a table that has more than `most`; None where all of them are shown.
+    """Choose the rows of a table with more than `most`; None if all are shown.
 
-    Marked rows, the extremes of the columns, the first rows and the last ones stay. A block that only
-    repeats one before it goes first.
+    Marked rows, column extremes, and the first and last rows stay; blocks that repeat an earlier one are hidden
+    first.
     """
     n = len(sheet.rows)
     if n <= most or sheet.is_catalogue:
@@ -142,12 +142,12 @@ def fold(sheet: Sheet, most: int = MOST_ROWS) -> Folded | None:
         needed.update(range(n - _LAST, n))
         others = [place for place in sorted(kept) if place not in needed]
         kept = needed.union(others[: max(_FIRST, most - len(needed))])
-    shown = tuple(sorted(kept))
-    return Folded(shown, _lines(n, shown, repeats), extremes, len(set(bad) - set(shown)))
+    visible = tuple(sorted(kept))
+    return Folded(visible, _lines(n, visible, repeats), extremes, len(set(bad) - set(visible)))
 
 
 def _labels(sheet: Sheet) -> tuple[list[str], list[str]]:
-    """Return the names and types of the layers, nothing where blocks of them do not stand together."""
+    """Return the names and types of the layers; empty if the rows are not in model order."""
     by_key = {column.key: column for column in sheet.columns}
     if not sheet.is_by_layer or sheet.is_sorted or "name" not in by_key:
         return [], []
@@ -156,7 +156,7 @@ def _labels(sheet: Sheet) -> tuple[list[str], list[str]]:
 
 
 def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
-    """Give the cells that hold the largest or the smallest number of their column, where it is theirs alone."""
+    """Yield the cells with the unique largest or smallest number of their column."""
     for column in sheet.shown():
         values = {place: column.value(row) for place, row in enumerate(sheet.rows)}
         numbers = {
@@ -171,17 +171,17 @@ def _extremes(sheet: Sheet) -> Iterator[tuple[int, str]]:
 
 
 def _lines(n: int, kept: Sequence[int], repeats: Sequence[Repeat]) -> dict[int, tuple[str, ...]]:
-    """Describe what is between the rows that are kept: which blocks, once each, or how many rows."""
+    """Describe the hidden ranges: the repeated blocks, each once, or the number of rows."""
     owner = {place: one for one in repeats for place in range(one.start, one.stop)}
-    told: set[Repeat] = set()
+    described: set[Repeat] = set()
     lines: dict[int, tuple[str, ...]] = {}
     for before, after in zip((-1, *kept), (*kept, n), strict=True):
         texts = []
         for one, places in groupby(range(before + 1, after), owner.get):
             if one is None:
                 texts.append(counted(len(list(places)), "row"))
-            elif one not in told:
-                told.add(one)
+            elif one not in described:
+                described.add(one)
                 texts.append(one.text)
         if texts:
             lines[after] = tuple(texts)

@@ -1,7 +1,7 @@
-"""Files on disk: written beside and renamed, so that an interrupted run leaves nothing half-written.
+"""Atomic output: files are written under a temporary name and renamed.
 
-What is being written has a name like `.report.json.4711-1a2b3c4d.part`. A run that is killed outright may leave one
-behind; it is never read, never counts as content of a folder, and may be deleted.
+A temporary name looks like `.report.json.4711-1a2b3c4d.part`. A killed run may leave one behind; it is never read,
+never counts as content of a folder, and may be deleted.
 """
 
 import contextlib
@@ -18,13 +18,13 @@ from modelscope_cli.interrupts import obey, undisturbed
 from modelscope_cli.paths import is_open
 from modelscope_cli.records.run import invocation
 
-# Folders of this process that go again at its end if they are empty then.
+# Folders that this process removes at its end if they are still empty.
 _claimed: list[Path] = []
 _UNFINISHED = re.compile(r"\..*\.\d+-[0-9a-f]{8}\.part")
 
 
 class CannotWriteError(CannotRunError):
-    """A file that could not be written: the disk is full, or the folder was removed. Exit code 4."""
+    """A file could not be written: the disk is full, or the folder was removed. Exit code 4."""
 
     def __init__(self, path: Path, reason: str) -> None:
         super().__init__(f"cannot write '{path}': {reason}", f"df -h {shlex.quote(str(_existing(path)))}")
@@ -32,19 +32,19 @@ class CannotWriteError(CannotRunError):
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write a whole file or none."""
+    """Write a file atomically."""
     write_with(path, lambda beside: beside.write_bytes(data))
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a whole UTF-8 file or none; see `write_bytes`."""
+    """Write a UTF-8 file atomically."""
     write_bytes(path, text.encode(errors="replace"))  # a file name may hold bytes that are not text
 
 
 def write_with(path: Path, write: Callable[[Path], object]) -> None:
-    """Let `write` fill a file beside `path`, then rename it; remove it where that fails.
+    """Call `write` with a temporary file next to `path`, then rename it; remove it on failure.
 
-    A link stays a link, and what is not a plain file (a device) is written to as it is.
+    A link is kept, and a special file such as a device is written to directly.
     """
     obey()
     is_plain = path.is_file() or not path.exists()
@@ -63,20 +63,20 @@ def write_with(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def _beside(path: Path) -> Path:
-    """Return a name of its own for what will be `path`; no other process has it, and none will."""
+    """Return a temporary name for `path` that is unique across processes."""
     return path.with_name(f".{path.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}.part")
 
 
 def is_unfinished(path: Path) -> bool:
-    """Tell what a run was writing when it was killed, or is writing now."""
+    """Tell whether this is the temporary file of a running or killed run."""
     return _UNFINISHED.fullmatch(path.name) is not None
 
 
 def check_file(path: Path, is_forced: bool) -> None:
-    """Refuse a file that cannot or should not be written, before anything long is begun.
+    """Refuse a file that cannot or should not be written, before any long work.
 
     Args:
-        is_forced: whether a file that is there may be replaced. Devices are written to in any case.
+        is_forced: whether an existing file may be replaced. Devices are always written to.
     """
     here, folder = shlex.quote(str(path)), shlex.quote(str(path.parent))
     if path.is_dir():
@@ -95,7 +95,7 @@ def check_file(path: Path, is_forced: bool) -> None:
 
 
 def _again() -> str:
-    """Return what would replace a file: the command line that was typed, with --force, or a keyword."""
+    """Return how to replace a file: the command line with --force, or a keyword argument."""
     if not invocation().argv:
         return "force=True"
     command, *rest = invocation().argv
@@ -103,10 +103,10 @@ def _again() -> str:
 
 
 def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
-    """Make a folder that is written to while a command runs.
+    """Make a folder for writing while a command runs.
 
     Args:
-        hint: names another folder.
+        hint: option to name another folder.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -115,11 +115,11 @@ def make_folder(path: Path, hint: str = "--out FOLDER") -> None:
 
 
 class OutputFolder:
-    """The folder of a command that writes images.
+    """The output folder of a command.
 
-    Everything is written to a folder of its own first and moved in at the end, so that the folder holds a whole
-    result or none; but for what is written to `begun` itself. A folder that was not empty is only written to with
-    `is_forced`; files in it that have other names are kept.
+    Everything is written to a staging folder and moved in at the end, so that the folder holds a complete result or
+    none, except for files written to `begun` directly. A folder that is not empty requires `is_forced`; files in it
+    with other names are kept.
     """
 
     def __init__(self, path: Path, is_forced: bool) -> None:
@@ -128,9 +128,9 @@ class OutputFolder:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Give the folder to write into; on leaving without an exception its files become the result."""
+        """Yield the staging folder; without an exception its files become the result."""
         self.check()
-        # Within what is there already: the same file system, and nothing else is made before the end.
+        # In the nearest existing folder: the same file system, and no other folder is made before the end.
         stage = _beside(_existing(self.path) / self.path.name)
         try:
             stage.mkdir()
@@ -138,7 +138,7 @@ class OutputFolder:
             obey()
             with undisturbed():
                 self._take_in(stage)
-        except CannotWriteError as error:  # of a file in the stage, which is gone by now
+        except CannotWriteError as error:  # about a file of the removed staging folder
             inside = error.path.parent == stage
             raise (
                 CannotWriteError(self.path / error.path.name, error.reason) if inside else error
@@ -150,7 +150,7 @@ class OutputFolder:
                 shutil.rmtree(stage, ignore_errors=True)
 
     def _take_in(self, stage: Path) -> None:
-        """Move the result in; where another run was quicker, beside it: neither is lost."""
+        """Move the result in, or to a free name next to it if another run was faster."""
         self.path.mkdir(parents=True, exist_ok=True)
         is_taken = not self._is_forced and any(_content(self.path))
         target = _claim_first(self.path) if is_taken else self.path
@@ -161,7 +161,7 @@ class OutputFolder:
             raise CannotRunError(message, f"ls {shlex.quote(str(target))}")
 
     def begun(self) -> Path:
-        """Make the folder for what shall outlast a run that does not reach its end; from then on it is ours."""
+        """Make and claim the folder, for files that must survive an interrupted run."""
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         make_folder(self.path)
         _claimed.extend(reversed(missing))
@@ -169,7 +169,7 @@ class OutputFolder:
         return self.path
 
     def check(self) -> None:
-        """Refuse what cannot be written to, before anything long is begun."""
+        """Refuse a folder that cannot be written to, before any long work."""
         if self.path.exists() and not self.path.is_dir():
             raise CannotRunError(
                 f"'--out {self.path}' is a file, not a folder",
@@ -194,15 +194,14 @@ def _content(folder: Path) -> Iterator[Path]:
 
 
 def _existing(path: Path) -> Path:
-    """Return the path itself or the nearest one above it that is there."""
+    """Return the path itself or its nearest existing parent."""
     return next(parent for parent in (path, *path.absolute().parents) if parent.exists())
 
 
 def free_folder(command: str, model: str) -> Path:
-    """Make the first of `runs/<command>-<model>`, `-2`, `-3` ... that is not there, and return it.
+    """Make the first of `runs/<command>-<model>`, `-2`, `-3` ... that does not exist, and return it.
 
-    Making it claims it: another process, which may look at the same moment, gets the next. `release_claims` takes
-    it away again if nothing comes of the run.
+    Making it claims it against concurrent processes; `release_claims` removes it if the run writes nothing.
     """
     name = "".join(mark if mark.isalnum() or mark in "._-" else "-" for mark in Path(model).name)[:150]
     base = Path("runs") / f"{command}-{name}"
@@ -222,7 +221,7 @@ def _claim_first(base: Path) -> Path:
             path.mkdir()
         except FileExistsError:
             path = next(names)
-        except FileNotFoundError:  # nothing has been written here yet, or it was removed just now
+        except FileNotFoundError:  # there is no `runs` yet, or it was just removed
             base.parent.mkdir(exist_ok=True)
             _claimed.append(base.parent)
         else:
@@ -231,7 +230,7 @@ def _claim_first(base: Path) -> Path:
 
 
 def release_claims() -> None:
-    """Remove the folders that were made and stayed empty; the last thing before a command ends."""
+    """Remove the claimed folders that are still empty, at the end of a command."""
     with undisturbed():
         while _claimed:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Formats for programs and for Markdown: strict JSON, tab- and comma-separated values, Markdown tables."""
+"""Text formats: strict JSON, TSV, CSV and Markdown."""
 
 import csv
 import io
@@ -15,13 +15,13 @@ DOCUMENT = "report.json"
 
 
 def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
-    """Return `document` as JSON that any parser takes; indented, or on one line."""
+    """Return `document` as standard JSON, indented or on one line."""
     layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
     return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
 
 
 def strict(value: Any) -> Any:
-    """Return `value` with null for what is not finite."""
+    """Return `value` with non-finite numbers as None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -47,7 +47,7 @@ def render_csv(sheet: Sheet) -> str:
 
 
 def _cells(sheet: Sheet, *, is_whole: bool = False) -> Iterator[list[str]]:
-    """Yield the cells of each row, of which no text is a formula; `is_whole`: with its spaces as they are."""
+    """Yield the cells of each row, escaped against spreadsheet formulas; `is_whole` keeps whitespace."""
     for row in sheet.rows:
         cells = []
         for column in sheet.columns:

@@ -1,4 +1,4 @@
-"""Contact sheets: one small image a layer on one sheet, the input image first."""
+"""Grids of feature maps, and contact sheets of one small image per layer, the input image first."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -29,13 +29,13 @@ from modelscope_cli.report.image_tiles import (
 from modelscope_cli.report.labels import file_stems
 from modelscope_cli.report.tensor_file import write_tensors
 
-SHEET = (1800, 1000)  # pixels; it is no larger than this
+SHEET = (1800, 1000)  # pixels, at most
 _NAME_SIZE, _LINES = 12, 32  # points; pixels under a tile's upper edge, for its name and its shape
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One output on a contact sheet; `draw` gives its image, at most so many pixels wide and high."""
+    """One output on a contact sheet; `draw` returns its image within a square of the given side in pixels."""
 
     name: str
     shape: str
@@ -43,7 +43,7 @@ class Tile:
 
 
 def contact_sheet(tiles: Sequence[Tile], cmap: str, input_image: Tensor | None = None) -> Image.Image:
-    """Lay out one small image a layer with its name and shape, the image first, all within `SHEET` pixels."""
+    """Lay out one small image per layer with its name and shape, the input first, within `SHEET` pixels."""
     n = len(tiles) + (input_image is not None)
     columns, side = _arrange(n)
     step_x, step_y = side + GAP * 4, side + _LINES + GAP * 4
@@ -84,14 +84,14 @@ TILE_CHANNELS = 9  # of a layer on the contact sheet
 
 @dataclass(frozen=True, slots=True)
 class MapLook:
-    """How the maps are drawn.
+    """The style of feature maps.
 
     Attributes:
-        scale: `channel` or `layer`: over what the colours span.
+        scale: `channel` or `layer`: the range of the colours.
         cmap: a matplotlib colour map.
-        cell: pixels of a map's long side; None enlarges small maps and leaves others as they are.
-        input_image: `(3, H, W)` uint8, what was seen; None where it was no image.
-        is_overlay: the maps are laid over the image, which otherwise is beside them.
+        cell: pixels of a map's long side; None only enlarges small maps.
+        input_image: `(3, H, W)` uint8; None if the input was not an image.
+        is_overlay: draw the maps over the image instead of next to it.
     """
 
     scale: str
@@ -102,12 +102,12 @@ class MapLook:
 
     @property
     def under(self) -> Tensor | None:
-        """The image that maps are laid over."""
+        """The image under overlays, else None."""
         return self.input_image if self.is_overlay else None
 
 
 class Exhibit(Protocol):
-    """One output to draw: its record, and its maps `(C, H, W)` or vector `(C,)`; None cannot be drawn."""
+    """One output to draw: its record, and its maps `(C, H, W)` or vector `(C,)`; None if it cannot be drawn."""
 
     @property
     def record(self) -> FeatureMap: ...
@@ -126,7 +126,7 @@ def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tu
         maps = exhibit.maps.to("cpu")
         file = f"{stem}.png"
         image_tiles.save_png(draw(exhibit, maps, look), folder / file)
-        # A vector has one value a channel, so its colours can only span the whole of it.
+        # A vector has one value per channel, so its colours always span the layer.
         scale = look.scale if maps.ndim > 1 else "layer"
         records.append(replace(exhibit.record, file=file, scale=scale))
         tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
@@ -137,18 +137,18 @@ def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tu
 def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record
-    shown = maps[list(record.shown)]
-    input_image, columns = look.input_image, image_tiles.columns_of(len(shown))
-    if shown.ndim == 1:
-        cells = image_tiles.strip(vector_colours(shown))
-        columns, input_image = image_tiles.columns_of(len(shown), image_tiles.STRIP_COLUMNS), None
+    selected = maps[list(record.shown)]
+    input_image, columns = look.input_image, image_tiles.columns_of(len(selected))
+    if selected.ndim == 1:
+        cells = image_tiles.strip(vector_colours(selected))
+        columns, input_image = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS), None
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     elif look.under is not None:
-        body = image_tiles.overlay(shown, look.under, look.cmap, look.cell, look.scale, BAND)
+        body = image_tiles.overlay(selected, look.under, look.cmap, look.cell, look.scale, BAND)
     else:
-        cells = image_tiles.enlarge(image_tiles.to_colours(shown, look.scale), look.cell)
+        cells = image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), look.cell)
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
-    rows = -(-len(shown) // columns)
+    rows = -(-len(selected) // columns)
     cell = (
         (body.width + image_tiles.GAP) // columns - image_tiles.GAP,
         (body.height + image_tiles.GAP) // rows - image_tiles.GAP - BAND,
@@ -160,7 +160,7 @@ def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
 
 
 def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
-    """Say what the ends of the colours are: numbers where all channels share them."""
+    """Return the colour bar: with numbers if all channels share one range."""
     if scale == "layer" or n_dims == 1:
         return Bar(numbers.number(record.min) or "none", numbers.number(record.max) or "none")
     return Bar("its lowest", "its highest")
@@ -186,7 +186,7 @@ def _title(exhibit: Exhibit) -> str:
 
 
 def _which(record: FeatureMap) -> str:
-    """Say how many channels are shown, and of some the order, which is that of their strength."""
+    """Return how many channels are shown; for a selection, that they are the strongest."""
     n_shown = len(record.shown)
     noun = "heads" if record.kind == "attention" else "channels"
     words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
@@ -195,7 +195,7 @@ def _which(record: FeatureMap) -> str:
 
 
 def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
-    """Draw what the contact sheet shows of an output, at most `side` pixels wide."""
+    """Draw an output for the contact sheet, at most `side` pixels wide."""
     if look.under is not None and maps.ndim > 1:
         live = _liveliest(maps)
         per_row = image_tiles.columns_of(len(live))
@@ -213,7 +213,7 @@ def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
 
 
 def tile(maps: Tensor, look: MapLook) -> Tensor:
-    """Choose what the contact sheet shows of an output: `(n, H, W)` palette indices."""
+    """Choose the channels for the contact sheet: `(n, H, W)` palette indices."""
     if maps.ndim == 1:
         cells = image_tiles.strip(vector_colours(maps))
         return image_tiles.mosaic(cells, image_tiles.STRIP_COLUMNS)[None]
@@ -221,13 +221,13 @@ def tile(maps: Tensor, look: MapLook) -> Tensor:
 
 
 def _liveliest(maps: Tensor) -> Tensor:
-    """Pick the channels that vary most, in their own order."""
+    """Return the channels that vary most, in channel order."""
     spread = torch.nan_to_num(maps.float()).flatten(1).std(1, correction=0)
     return maps[spread.topk(min(TILE_CHANNELS, len(maps))).indices.sort().values]
 
 
 def save_tensors(exhibits: Iterable[Exhibit], path: Path) -> None:
-    """Write every captured output, all channels, under its layer's name."""
+    """Write all channels of every captured output under its layer's name."""
     tensors = {}
     for exhibit in exhibits:
         if exhibit.maps is not None:

@@ -1,4 +1,4 @@
-"""Tiles of images with their palette and their letters."""
+"""Tiles of images with their palette and text."""
 
 import math
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ from torch import Tensor
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
 
-# Indices into the 256 colours of an image.
+# Indices into the palette of 256 colours.
 N_COLOURS = 192
-FLAT = 192  # a channel of one value: dead, or nothing to see
-STRANGE = 193  # NaN and infinite values
-IMAGE = range(194, 240)  # the image beside the maps, in the colours that suit it best
-TEXT = range(240, 256)  # from the background to the colour of letters, for smooth edges
+FLAT = 192  # a constant channel
+STRANGE = 193  # NaN and infinities
+IMAGE = range(194, 240)  # the image next to the maps, in an adaptive palette
+TEXT = range(240, 256)  # background to text colour, for antialiasing
 BACKGROUND = TEXT[0]
 
 BACKGROUND_RGB = (17, 19, 24)
@@ -30,7 +30,7 @@ _STRANGE_RGB = (255, 0, 170)
 
 @lru_cache(maxsize=8)
 def make_palette(cmap: str) -> bytes:
-    """Return 256 RGB triples: `N_COLOURS` of the matplotlib colour map, then those above."""
+    """Return 256 RGB triples: `N_COLOURS` of the matplotlib colour map, then the special colours above."""
     from matplotlib import colormaps
 
     if cmap not in colormaps:
@@ -50,9 +50,9 @@ def make_palette(cmap: str) -> bytes:
 
 
 GAP = 2  # pixels between cells
-_OPAQUE = 0.85  # of the strongest value of an overlay
-_LIGHTEST = 0.9  # of white, in the image under it
-SMALL_MAP = 96  # maps are enlarged by a whole factor to at least this many pixels
+_OPAQUE = 0.85  # opacity of the strongest value of an overlay
+_LIGHTEST = 0.9  # brightness of white in the image under it
+SMALL_MAP = 96  # maps are enlarged by an integer factor to at least this many pixels
 STRIP_CELL = 12  # pixels of one value of a vector
 STRIP_COLUMNS = 64
 
@@ -61,7 +61,7 @@ def to_colours(maps: Tensor, scale: str) -> Tensor:
     """Turn `(n, H, W)` floats into palette indices, `(n, H, W)` uint8.
 
     Args:
-        scale: `channel` spans the colours over each map's own range, `layer` over that of all maps.
+        scale: `channel` scales the colours to each map, `layer` to all maps.
     """
     maps = maps.to(torch.float32)
     low, high = maps.flatten(1).amin(1), maps.flatten(1).amax(1)
@@ -86,7 +86,7 @@ def to_colours(maps: Tensor, scale: str) -> Tensor:
 
 
 def resize(colours: Tensor, side: int) -> Tensor:
-    """Scale `(n, H, W)` indices so that the long side has `side` pixels, each the nearest of the old ones."""
+    """Scale `(n, H, W)` indices to `side` pixels on the long side, by nearest neighbour."""
     step = max(colours.shape[-2:]) / side
     rows, columns = (
         (torch.arange(max(round(n / step), 1)) * step).long().clamp_max(n - 1) for n in colours.shape[-2:]
@@ -95,8 +95,7 @@ def resize(colours: Tensor, side: int) -> Tensor:
 
 
 def enlarge(colours: Tensor, cell: int | None) -> Tensor:
-    """Scale `(n, H, W)` indices to `cell` pixels on the long side; small ones, without `cell`, by a whole
-    factor to at least `SMALL_MAP`."""
+    """Scale `(n, H, W)` indices to `cell` pixels on the long side; None: small ones to `SMALL_MAP` or more."""
     side = max(colours.shape[-2:])
     if cell is not None:
         return colours if cell == side else resize(colours, cell)
@@ -105,10 +104,10 @@ def enlarge(colours: Tensor, cell: int | None) -> Tensor:
 
 
 def mosaic(cells: Tensor, columns: int | None = None, band: int = 0) -> Tensor:
-    """Lay `(n, h, w)` cells out row by row, nearly square unless `columns` says otherwise; `(H, W)` uint8.
+    """Arrange `(n, h, w)` cells row by row, nearly square unless `columns` is given; `(H, W)` uint8.
 
     Args:
-        band: pixels to leave free above each cell, for its number.
+        band: pixels above each cell for its number.
     """
     n, height, width = cells.shape
     columns = columns_of(n, columns)
@@ -132,9 +131,9 @@ def strip(values: Tensor) -> Tensor:
 def overlay(
     maps: Tensor, input_image: Tensor, cmap: str, cell: int | None, scale: str, band: int = 0
 ) -> Image.Image:
-    """Lay each of `(n, H, W)` maps over a gray `(3, h, w)` uint8 image; one RGB image without a title.
+    """Overlay each of `(n, H, W)` maps on a gray `(3, h, w)` uint8 image; return one RGB image without a title.
 
-    Hue belongs to the map alone, which is as opaque as it is strong: where it is zero, only the image is seen.
+    The map sets the hue; its opacity follows its magnitude, so that zeros show only the image.
     """
     side = cell or 160
     height, width = input_image.shape[-2:]
@@ -160,7 +159,7 @@ def overlay(
 
 
 def _strength(maps: Tensor, scale: str) -> Tensor:
-    """Return how opaque `(n, H, W)` maps are: by the root of |value|, so that the weaker half is still seen."""
+    """Return the opacity of `(n, H, W)` maps: the square root of |value|, so that weak values are visible."""
     size = maps.abs()
     peak = size.amax() if scale == "layer" else size.flatten(1).amax(1)[:, None, None]
     return _OPAQUE * (size / peak.clamp_min(1e-38)).clamp(0, 1).sqrt()
@@ -174,23 +173,23 @@ def to_image(laid: Tensor, cmap: str) -> Image.Image:
 
 
 def save_png(image: Image.Image, path: Path) -> None:
-    """Write a PNG; the lightest compression is four times as quick and a tenth larger."""
+    """Write a PNG; the lightest compression is four times as fast and a tenth larger."""
     image.save(path, format="PNG", compress_level=1, compress_type=3)
 
 
 MARGIN = 8  # pixels around everything
 TITLE_SIZE, NUMBER_SIZE = 15, 11  # points
-TITLE = TITLE_SIZE + 10  # pixels that a title takes
-BAND = NUMBER_SIZE + 3  # and a number above a cell
-BESIDE, SMALLEST = 160, 48  # long side of the image beside, at most and at least
+TITLE = TITLE_SIZE + 10  # pixels of a title
+BAND = NUMBER_SIZE + 3  # pixels of a number above a cell
+BESIDE, SMALLEST = 160, 48  # largest and smallest long side of the image next to the maps
 _BAR, _BAR_HEIGHT, _BAR_WORDS = 14, 240, 68  # the colour bar, and the numbers at its right
-_NARROWEST = 320  # an image is no narrower: its title would be cut to nothing
+_NARROWEST = 320  # least width of an image, for its title
 
 
 def number_cells(
     image: Image.Image, numbers: Sequence[int], cell: tuple[int, int], columns: int, cmap: str
 ) -> None:
-    """Write a number in the band above every cell of a mosaic; where cells are narrow, above every second or third.
+    """Write a number in the band above every cell of a mosaic; above every second or third for narrow cells.
 
     Args:
         cell: width and height of a cell in pixels, without its band.
@@ -210,7 +209,7 @@ def number_cells(
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A colour bar: what its ends say."""
+    """The labels of a colour bar."""
 
     low: str
     high: str
@@ -219,7 +218,7 @@ class Bar:
 def page(
     body: Image.Image, title: str, cmap: str, *, input_image: Tensor | None = None, bar: Bar | None = None
 ) -> Image.Image:
-    """Put a title above an image of maps, the image they are of at its left, and a colour bar at its right.
+    """Add a title above an image of maps, the input image at its left, and a colour bar at its right.
 
     Args:
         input_image: `(3, h, w)` uint8.
@@ -263,28 +262,28 @@ def write(
     *,
     faint: bool = False,
 ) -> None:
-    """Draw one line of text with smooth edges, on palette images too; cut in its middle where it is too long."""
+    """Draw one line of antialiased text, also on palette images; shortened in the middle to `width`."""
     mask = Image.new("L", (max(width, 1), size + 8), 0)
     ImageDraw.Draw(mask).text((0, 0), cut(text, size, width), fill=160 if faint else 255, font=_font(size))
     _stamp(image, place, mask, cmap)
 
 
 def cut(text: str, size: int, width: int) -> str:
-    """Cut a text in its middle to so many pixels: names of layers differ at both ends."""
+    """Shorten text in the middle to a width in pixels: layer names differ at both ends."""
     text, font = plain(text), _font(size)
     if font.getlength(text) <= width:
         return text
-    kept = len(text) - 1
-    while kept > 0:
-        short = f"{text[: kept // 2]}…{text[len(text) - (kept - kept // 2) :]}"
+    n_kept = len(text) - 1
+    while n_kept > 0:
+        short = f"{text[: n_kept // 2]}…{text[len(text) - (n_kept - n_kept // 2) :]}"
         if font.getlength(short) <= width:
             return short
-        kept -= 1
+        n_kept -= 1
     return ""
 
 
 def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: str) -> None:
-    """Lay letters of a gray mask over an image."""
+    """Draw a gray mask of text onto an image."""
     if image.mode == "P":
         last = len(TEXT) - 1
         letters = mask.point([TEXT[value * last // 255] for value in range(256)])
@@ -295,7 +294,7 @@ def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: 
 
 
 def thumbnail(input_image: Tensor, side: int) -> Image.Image:
-    """Return a `(3, h, w)` uint8 image with so many pixels on its long side."""
+    """Scale a `(3, h, w)` uint8 image to `side` pixels on its long side."""
     image = Image.fromarray(input_image.permute(1, 2, 0).contiguous().numpy(), "RGB")
     factor = side / max(image.size)
     size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
@@ -303,7 +302,7 @@ def thumbnail(input_image: Tensor, side: int) -> Image.Image:
 
 
 def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:
-    """Paste a photograph; on a palette image in the few colours that suit it best."""
+    """Paste a photograph; on a palette image in an adaptive palette."""
     if sheet.mode == "RGB":
         sheet.paste(image, place)
         return
@@ -317,7 +316,7 @@ def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) 
 
 
 def empty(mode: str, size: tuple[int, int], cmap: str) -> Image.Image:
-    """Return an image of the background alone."""
+    """Return an image filled with the background."""
     if mode == "RGB":
         return Image.new("RGB", size, _rgb(BACKGROUND, cmap))
     image = Image.new("P", size, BACKGROUND)

@@ -1,4 +1,4 @@
-"""Names of layers for people, and for files: in execution order, and safe on every file system."""
+"""Shortened names of layers, and file names: in execution order, safe on every file system."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -7,7 +7,7 @@ from modelscope_cli.records.naming import Called, label_of
 
 
 class NamedOutput(Called, Protocol):
-    """What a row needs to name a file."""
+    """The attributes of a row that name its file."""
 
     @property
     def order(self) -> int: ...
@@ -16,13 +16,13 @@ class NamedOutput(Called, Protocol):
 
 
 def shortened(name: str, most: int = 34) -> str:
-    """Cut a long name in its middle: where it begins and what it ends in tell layers and files apart."""
+    """Shorten a long name in its middle, as both ends distinguish layers and files."""
     start = most // 3
     return name if len(name) <= most else f"{name[:start]}…{name[start + 1 - most :]}"
 
 
 def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:
-    """Return a name with as much of its beginning and its end as is short enough: of files both say something."""
+    """Return the longest start and end of a name that satisfy `is_short`."""
     if is_short(name):
         return name
     for n_kept in range(len(name) - 1, 1, -1):
@@ -33,7 +33,7 @@ def cut_in_the_middle(name: str, is_short: Callable[[str], bool]) -> str:
 
 
 def file_stems(rows: Sequence[NamedOutput]) -> list[str]:
-    """Return `012_layer2.0.conv1` for each row: its place in the order of calls, its label, its output."""
+    """Return `012_layer2.0.conv1` for each row: call index, label, output."""
     width = max(3, len(str(max((row.order for row in rows), default=0))))
     stems = []
     for row in rows:

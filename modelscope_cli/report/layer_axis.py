@@ -1,4 +1,4 @@
-"""Figures along the depth of a model: the names of layers below them, and panels above one another."""
+"""Figures along the depth of a model: layer names on a shared axis, and stacked panels."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-MOST_ACROSS = 40  # layers whose names can be read side by side
+MOST_ACROSS = 40  # layers with legible names side by side
 POINTS = 8.2  # at 130 dots an inch a small letter is 8 pixels high
 ROW = 0.16  # inches from one name to the next
-GAP = 0.1  # inches between the blocks, the names and the figure
+GAP = 0.1  # inches between blocks, names and figure
 FAINT = "#6b7385"
 BAND = "#f3f5f9"  # behind every second block
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """What a row is called, and the block of the network it belongs to; empty where there is none."""
+    """The name of a row, and its block of the network; empty if there is none."""
 
     text: str
     block: str = ""
@@ -36,7 +36,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Rows of one block that follow each other: the first, and one behind the last."""
+    """A run of rows of one block: the first, and one past the last."""
 
     block: str
     start: int
@@ -44,19 +44,19 @@ class LayerGroup:
 
 
 def layer_names(labels: Iterable[str]) -> list[Name]:
-    """Return names of layers or of their calls with their blocks."""
+    """Return the names of layers or calls with their blocks."""
     return [Name(label, block_of(label)) for label in map(plain, labels)]
 
 
 def parameter_names(names: Iterable[str]) -> list[Name]:
-    """Return names of parameters with the blocks of the layers they belong to."""
+    """Return the names of parameters with the blocks of their layers."""
     return [Name(name, block_of(layer_of(name))) for name in map(plain, names)]
 
 
 def block_of(layer: str) -> str:
     """Return the block of a layer: `layer1.0` of `layer1.0.conv1`, `features.2.0` of `features.2.0.block.1.0`.
 
-    That is its name up to the end of the first parts that are numbered; without any, all but the last part.
+    That is its name up to the end of the first numeric parts; without any, all but the last part.
     """
     parts = layer.split(".")[:-1]
     is_numbered = [any(mark.isdigit() for mark in part) for part in parts]
@@ -78,13 +78,13 @@ def groups_of(names: Sequence[Name]) -> list[LayerGroup]:
 
 
 def room_for(figure: "Figure", names: Sequence[Name]) -> float:
-    """Return how many inches `write_names` needs on the left."""
+    """Return the inches that `write_names` needs on the left."""
     texts, blocks = _written(names)
     return _widest(figure, texts) + (_widest(figure, blocks) + GAP if blocks else 0.0) + 2.5 * GAP
 
 
 def write_names(axes: Any, names: Sequence[Name]) -> None:
-    """Write a name to the left of every row 0, 1, 2, ... of axes, and the blocks of a deep network before them."""
+    """Write a name to the left of every row of axes, and the blocks of a deep network to the left of that."""
     texts, _ = _written(names)
     axes.set_yticks(range(len(names)), texts, fontsize=POINTS)
     axes.tick_params(axis="y", length=0, pad=72 * GAP)
@@ -107,13 +107,13 @@ def write_names(axes: Any, names: Sequence[Name]) -> None:
 
 
 def band_blocks(axes: Any, names: Sequence[Name]) -> None:
-    """Lay every second block on a darker ground."""
+    """Shade every second block."""
     for group in groups_of(names)[1::2]:
         axes.axhspan(group.start - 0.5, group.stop - 0.5, color=BAND, zorder=-2, lw=0)
 
 
 def _written(names: Sequence[Name]) -> tuple[list[str], list[str]]:
-    """Return what is written of the names, and of the blocks before them."""
+    """Return the texts of the names, and of their blocks."""
     if len(names) <= MOST_ACROSS:
         return [shortened(name.text) for name in names], []
     return [shortened(name.within) for name in names], [shortened(group.block) for group in groups_of(names)]
@@ -122,7 +122,7 @@ def _written(names: Sequence[Name]) -> tuple[list[str], list[str]]:
 def _widest(figure: "Figure", texts: Iterable[str]) -> float:
     from matplotlib.font_manager import FontProperties
 
-    renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # of Agg, which we set
+    renderer: Any = figure.canvas.get_renderer()  # type: ignore[attr-defined]  # set to Agg
     font = FontProperties(size=POINTS)
     with any_letters():
         widths = [renderer.get_text_width_height_descent(plain(text), font, False)[0] for text in set(texts)]
@@ -130,16 +130,16 @@ def _widest(figure: "Figure", texts: Iterable[str]) -> float:
 
 
 WIDTH = 15.0  # inches of a deep figure: 1,950 pixels at 130 dots
-_LEAST, _SIDE = 8.0, 2.5  # inches of a figure from left to right, and of what is beside its layers
-_NAMES = 1.2  # inches for names below one of its panels; it grows by what they take more
-# Inches around the panels of a deep one, and from a panel up to what is above it.
+_LEAST, _SIDE = 8.0, 2.5  # inches: least width of a figure, and its width without the layers
+_NAMES = 1.2  # inches for names below a panel; longer names enlarge the figure
+# Inches around the panels of a deep figure, and above a panel.
 _TITLE, _FOOT, _RIGHT, _BETWEEN = 0.4, 0.95, 0.35, 0.7
 _WORDS, _LEGEND, _LINE = 0.32, 0.56, 0.19
 _BOTH_ENDS: dict[str, Any] = {"axis": "x", "top": True, "labeltop": True}
 
 
 class Panel:
-    """Axes of which one axis counts layers and the other one is a value."""
+    """Axes with layers along one axis and values along the other."""
 
     def __init__(self, axes: Any, is_down: bool) -> None:
         self.axes = axes
@@ -150,19 +150,19 @@ class Panel:
         self.axes.plot(*self._xy(places, values), *style, **look)
 
     def bars(self, places: Sequence[float], values: Sequence[float], **look: Any) -> None:
-        """Draw bars that begin at 0; a layer has a width of 1."""
+        """Draw bars from 0; a layer has a width of 1."""
         if self.is_down:
             self.axes.barh(places, values, height=look.pop("width"), **look)
         else:
             self.axes.bar(places, values, **look)
 
     def spread(self, places: Any, values: Any, by: Any, **look: Any) -> None:
-        """Draw points with a bar of `by` to each side."""
+        """Draw points with error bars of `by`."""
         x, y = self._xy(places, values)
         self.axes.errorbar(x, y, **({"xerr": by} if self.is_down else {"yerr": by}), **look)
 
     def boxes(self, corners: Any, **look: Any) -> None:
-        """Draw filled polygons, `(n, 4, 2)` of place and value."""
+        """Draw filled polygons, `(n, 4, 2)` of layer and value."""
         from matplotlib.collections import PolyCollection
 
         self.axes.add_collection(PolyCollection(corners[..., ::-1] if self.is_down else corners, **look))
@@ -182,7 +182,7 @@ class Panel:
         (self.axes.set_xlim if self.is_down else self.axes.set_ylim)(low, high)
 
     def say(self, words: str) -> None:
-        """Name the value; of a tall panel above it too, where one begins to read."""
+        """Label the value axis; for a tall panel also at the top."""
         if not self.is_down:
             self.axes.set_ylabel(words)
             return
@@ -190,7 +190,7 @@ class Panel:
         self.axes.text(0, self._above(_WORDS), words, transform=self.axes.transAxes, color=INK)
 
     def grid(self) -> None:
-        """Draw faint lines at the values, behind everything."""
+        """Draw faint grid lines at the values, behind everything."""
         self.axes.grid(axis="x" if self.is_down else "y", lw=0.4, alpha=0.5)
         self.axes.set_axisbelow(True)
 
@@ -198,7 +198,7 @@ class Panel:
         (self.axes.xaxis if self.is_down else self.axes.yaxis).set_minor_formatter(lambda value, _: "")
 
     def other_scale(self, low: float, high: float, words: str) -> None:
-        """Show a second unit: `low` and `high` stand where the limits of the value are."""
+        """Add a second scale whose `low` and `high` are at the limits of the values."""
         if self.is_down:
             other = self.axes.twiny()
             other.xaxis.set_ticks_position("bottom")
@@ -206,14 +206,14 @@ class Panel:
             other.spines["bottom"].set_position(("outward", 36))
             other.set_xlim(low, high)
             other.set_xlabel(words)
-            self.axes.tick_params(**_BOTH_ENDS)  # another axis takes the upper end away
+            self.axes.tick_params(**_BOTH_ENDS)  # another axis removes the upper ticks
         else:
             other = self.axes.twinx()
             other.set_ylim(low, high)
             other.set_ylabel(words)
 
     def legend(self, **more: Any) -> None:
-        """Explain the marks, where that covers nothing."""
+        """Draw the legend where it covers no data."""
         if not self.is_down:
             self.axes.legend(**ABOVE, **more)
             return
@@ -224,7 +224,7 @@ class Panel:
         )
 
     def _above(self, inches: float) -> float:
-        """Return so far above the panel in shares of its height."""
+        """Return a position above the panel in fractions of its height."""
         return 1 + inches / (self.axes.get_position().height * self.axes.figure.get_figheight())
 
     def _xy(self, places: Any, values: Any) -> tuple[Any, Any]:
@@ -242,13 +242,13 @@ def layer_panels(
     height: float,
     legend_lines: int = 2,
 ) -> tuple["Figure", list[Panel]]:
-    """Return a figure of one panel for each of `ratios`, with the names of their layers.
+    """Return a figure with one panel for each of `ratios`, with layer names.
 
     Args:
-        names: of the layers, once for all panels, or once a panel.
-        ratios: heights of the panels, or their widths where layers go downwards.
-        height: inches of the figure where layers go from left to right.
-        legend_lines: how many lines of two the longest legend has where they go downwards.
+        names: layer names, once for all panels or once per panel.
+        ratios: heights of the panels, or widths if layers go downwards.
+        height: inches of the figure if layers go from left to right.
+        legend_lines: number of two-column lines of the longest legend if layers go downwards.
     """
     longest = max((len(some) for some in names), default=0)
     if longest > MOST_ACROSS:
@@ -265,7 +265,7 @@ def layer_panels(
 
 
 def _each(names: Sequence[Sequence[Name]], n: int) -> list[Sequence[Name] | None]:
-    """Return the names written at each of the panels from left to right: where all share them, at the last."""
+    """Return the names at each panel; shared names only at the last."""
     return list(names) if len(names) == n else [*[None] * (n - 1), names[0]]
 
 
@@ -295,10 +295,7 @@ def _downwards(
 
 
 def _prepare(axes: Any, names: Sequence[Name], rows: int) -> None:
-    """The numbers of a tall panel stand above it, where one begins to read, and below.
-
-    Each is whole: a power of ten that all have in common would stand below only.
-    """
+    """Set up a tall panel: names, and ticks at both ends without an offset, which only the bottom would show."""
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     if names:
         write_names(axes, names)

@@ -1,4 +1,4 @@
-"""How records show themselves in a notebook and under `print`."""
+"""The display of records in a notebook and by `print`."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -16,11 +16,11 @@ from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
 
-_MOST_ROWS = 40  # of a table whose other rows are folded away
+_MOST_ROWS = 40  # rows before a table is folded
 
 
 def to_text(sheet: Sheet) -> str:
-    """Return the table as plain text, as wide as it needs."""
+    """Return the table as plain text of any width."""
     from rich.console import Console
 
     from modelscope_cli.report.table import render_table
@@ -32,7 +32,7 @@ def to_text(sheet: Sheet) -> str:
 
 
 def to_html(sheet: Sheet) -> str:
-    """Return the table as HTML that brings its own style and no script; every text is escaped."""
+    """Return the table as HTML with inline style and no script; all text is escaped."""
     columns = _without_empty_columns(sheet).shown()
     head = "".join(f"<th{_class(_kind(column))}>{escape(column.title)}</th>" for column in columns)
     facts = "".join(
@@ -57,23 +57,23 @@ def _style() -> str:
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
-    """Leave out columns with nothing in any row, as that of a figure that was not asked for."""
+    """Leave out columns that are empty in all rows."""
     first, *others = sheet.columns
-    kept = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
-    return replace(sheet, columns=(first, *kept))
+    columns = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
+    return replace(sheet, columns=(first, *columns))
 
 
 def _body(sheet: Sheet, columns: Sequence[Column]) -> Iterator[str]:
-    """Give the rows of the table; before those that are folded away, a line that says what they are."""
+    """Yield the rows of the table; folded rows follow a line that describes them."""
     folded = fold(sheet, _MOST_ROWS)
-    kept = set(folded.kept if folded else range(len(sheet.rows)))
+    visible = set(folded.kept if folded else range(len(sheet.rows)))
     cells = list(zip(*(column.cells(sheet.rows) for column in columns), strict=True))
     for n, row in enumerate(sheet.rows):
-        if folded and n not in kept and (n - 1 in kept or not n):
+        if folded and n not in visible and (n - 1 in visible or not n):
             after = next((place for place in folded.kept if place > n), len(sheet.rows))
             for text in folded.lines.get(after, ()):
                 yield f'<tr class="gap"><td colspan="{len(columns)}">⋯ {escape(text)}</td></tr>'
-        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in kept}
+        marks = {"bad": sheet.is_bad(row), "dim": sheet.is_dim(row), "more": n not in visible}
         texts = (
             f"<td{_class(_kind(column, row))}>{escape(cell)}</td>"
             for column, cell in zip(columns, cells[n], strict=True)
@@ -100,7 +100,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
     except UsageError as error:
         error.speak_python()
         raise
-    figure._repr_png_ = partial(_to_png, figure)  # a notebook shows it, also where pyplot was not imported
+    figure._repr_png_ = partial(_to_png, figure)  # displays in a notebook without pyplot
     return figure
 
 
@@ -110,8 +110,8 @@ def _draw(record: Any, picture: str | None) -> Any:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
         near = nearest(picture, figures)
-        what = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
-        raise UsageError(what, one_of(picture, figures))
+        message = f"'{picture}' is not a figure of {record.command}" + (f": {near}" if near else "")
+        raise UsageError(message, one_of(picture, figures))
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return figures[picture or next(iter(figures))](record)

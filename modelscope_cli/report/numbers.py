@@ -1,4 +1,4 @@
-"""Numbers as people read them: shapes, counts, bytes, shares, histograms in a cell."""
+"""Numbers formatted for people: shapes, counts, bytes, fractions, histograms in a cell."""
 
 import math
 import statistics
@@ -10,24 +10,24 @@ _BYTES = ("B", "KiB", "MiB", "GiB")
 
 
 def shape(values: Sequence[int]) -> str:
-    """`(1, 64, 56, 56)` as `1x64x56x56`; a scalar as `scalar`."""
+    """Format `(1, 64, 56, 56)` as `1x64x56x56`; a scalar as `scalar`."""
     return "x".join(str(value) for value in values) if values else "scalar"
 
 
 def shapes(values: Sequence[Sequence[int]], most: int = 2) -> str:
-    """Several shapes, the first `most` of them and how many more."""
+    """Format the first `most` shapes and the number of the others."""
     texts = [shape(value) for value in values[:most]]
     more = len(values) - most
     return " ".join(texts) + (f" +{more}" if more > 0 else "")
 
 
 def count(value: int) -> str:
-    """`21797672` as `21,797,672`."""
+    """Format `21797672` as `21,797,672`."""
     return f"{value:,}"
 
 
 def short(value: float) -> str:
-    """`3664000000` as `3.66 G`: three digits and a power of a thousand."""
+    """Format `3664000000` as `3.66 G`: three digits and an SI prefix."""
     for unit in _THOUSANDS:
         if abs(value) < 999.5 or unit == _THOUSANDS[-1]:
             return f"{value:.3g} {unit}".strip() if value < 999.5 else f"{value:.0f} {unit}"
@@ -36,7 +36,7 @@ def short(value: float) -> str:
 
 
 def memory(value: int) -> str:
-    """Bytes in binary units: `3211264` as `3.06 MiB`."""
+    """Format bytes in binary units: `3211264` as `3.06 MiB`."""
     amount = float(value)
     for unit in _BYTES:
         if amount < 1024 or unit == _BYTES[-1]:
@@ -46,19 +46,19 @@ def memory(value: int) -> str:
 
 
 def percent(fraction: float | None) -> str:
-    """A share as `12.3 %`; shares too small to show but not zero as `<0.1 %`."""
+    """Format a fraction as `12.3 %`; a tiny one that is not zero as `<0.1 %`."""
     if fraction is None or math.isnan(fraction):
         return ""
     return "<0.1 %" if 0 < fraction < 0.001 else f"{round(100 * fraction, 1) + 0:.1f} %"  # never -0.0
 
 
 def signed(value: float | None) -> str:
-    """Two decimals with the sign, `+0.31`."""
+    """Format with two decimals and the sign: `+0.31`."""
     return "" if value is None else f"{round(value, 2) + 0.0:+.2f}"  # never -0.00
 
 
 def number(value: float | None) -> str:
-    """Four significant digits, in the same few characters at any magnitude."""
+    """Format with four significant digits, in a similar width at any magnitude."""
     if value is None or math.isnan(value):
         return ""
     if value == 0:
@@ -67,11 +67,11 @@ def number(value: float | None) -> str:
 
 
 def notation(values: Sequence[float | None], *, is_change: bool = False) -> Callable[[float | None], str]:
-    """Return the function that writes every number of a column, so that sizes can be read downwards.
+    """Return a formatter for a column of numbers, so that magnitudes can be compared.
 
-    All of them have the same number of decimals where that takes few characters and leaves each three significant
-    digits, and powers of ten otherwise. Among numbers of both signs the smaller half may have fewer digits: such
-    numbers are what is left where larger ones cancel. A change above zero has its sign as well.
+    All have the same number of decimals if that is short and leaves each three significant digits, else powers of
+    ten. Among numbers of both signs the smaller half may have fewer digits, as they may be remainders of larger
+    ones that cancel. A positive change has a sign.
     """
     sign = "+" if is_change else ""
     sizes = sorted(abs(value) for value in values if value and math.isfinite(value))
@@ -88,24 +88,23 @@ _MOST_DIGITS = 7
 
 
 def amounts(values: Sequence[float | None]) -> Callable[[float | None], str]:
-    """Return the function that writes every count of a column in one unit: `11,513.6 M` above `51.4 M`.
+    """Return a formatter for a column of counts in one unit: `11,513.6 M` above `51.4 M`.
 
-    0 is left out. The median has three significant digits. What is too small to show with so many decimals
-    is `<0.1 M`.
+    0 is empty. The median has three significant digits. Values that would round to zero are `<0.1 M`.
     """
     return _in_one_unit(values, 1000, _THOUSANDS)
 
 
 def sizes(values: Sequence[float | None]) -> Callable[[float | None], str]:
-    """The same of bytes, in binary units: `3,136.0 KiB` above `98.0 KiB`."""
+    """Return such a formatter for bytes in binary units: `3,136.0 KiB` above `98.0 KiB`."""
     return _in_one_unit(values, 1024, _BYTES)
 
 
 def _in_one_unit(
     values: Sequence[float | None], base: int, units: Sequence[str]
 ) -> Callable[[float | None], str]:
-    known = sorted(value for value in values if value)
-    middle = statistics.median_high(known) if known else 1
+    nonzero = sorted(value for value in values if value)
+    middle = statistics.median_high(nonzero) if nonzero else 1
     power = min(max(int(math.log(middle, base)), 0), len(units) - 1)
     unit = base**power
     decimals = max(2 - _exponent(middle / unit), 0) if power else 0
@@ -132,11 +131,11 @@ def _written(value: float | None, form: str) -> str:
 
 
 def bars(counts: Sequence[int], width: int = 16) -> str:
-    """A histogram as `width` block characters; the height is the logarithm of the count, so tails show."""
+    """Format a histogram as `width` block characters; heights are logarithmic, so that tails are visible."""
     if not counts:
         return ""
     width = min(width, len(counts))
-    # Each character covers a whole number of bins, the last one perhaps for fewer.
+    # Each character covers the same number of bins, the last one possibly fewer.
     step = -(-len(counts) // width)
     groups = [sum(counts[i : i + step]) for i in range(0, len(counts), step)]
     top = math.log1p(max(groups))

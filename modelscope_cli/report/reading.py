@@ -1,4 +1,4 @@
-"""Results that were kept, read back: a page, a file of JSON, or the folder of a command."""
+"""Read saved results: a page, a JSON file, or the folder of a command."""
 
 import json
 import shlex
@@ -31,17 +31,17 @@ def read(path: str | PathLike[str]) -> Shown:
         UsageError: a page that compares two results (exit 2 on the command line).
         CannotRunError: there is no such file, it cannot be read, or it is not a result of modelscope (exit 4).
     """
-    found = read_all(path)
-    if len(found) > 1:
-        names = " and ".join(_typed(one) for one in found)
+    records = read_all(path)
+    if len(records) > 1:
+        names = " and ".join(_typed(one) for one in records)
         raise UsageError(
             f"'{path}' compares two results: {names}", "read one of the pages or folders it was made from"
         )
-    return found[0]
+    return records[0]
 
 
 def read_all(path: str | PathLike[str]) -> list[Shown]:
-    """Return every record that a page holds, two where it compares; of any other file the one in it."""
+    """Return the records in a file: two for a page that compares, else one."""
     file = result_file(Path(path))
     try:
         return [restore(document) for document in _documents(file)]
@@ -56,26 +56,26 @@ def read_all(path: str | PathLike[str]) -> list[Shown]:
 
 
 def result_file(path: Path) -> Path:
-    """Return the file of a result, which is in its folder, or is named itself."""
+    """Return the file of a result, given as a file or a folder."""
     refuse_endless(path)
     if not path.is_dir():
         if not path.exists():
             raise CannotRunError(f"there is no '{path}'", _look(path.parent))
         return path
-    found = in_folder(path)
-    if found is None:
+    result = in_folder(path)
+    if result is None:
         raise CannotRunError(f"folder '{path}' holds no {DOCUMENT} and no {PAGE}", _look(path))
-    return found
+    return result
 
 
 def in_folder(folder: Path) -> Path | None:
-    """Return the file of the result in a folder; None where there is none."""
+    """Return the file of the result in a folder; None if there is none."""
     files = (folder / name for name in RESULT_FILES)
     return next((file for file in files if file.is_file()), None)
 
 
 def is_page(path: str | PathLike[str]) -> bool:
-    """Tell a page of ours, by what is in it."""
+    """Tell whether a file is a page of modelscope, by its content."""
     file = Path(path)
     if file.suffix.lower() not in (".html", ".htm") or not file.is_file():
         return False
@@ -86,7 +86,7 @@ def is_page(path: str | PathLike[str]) -> bool:
 
 
 def is_result(path: str | PathLike[str]) -> bool:
-    """Tell a result that was kept from a file of another kind, such as weights, without reading all of it."""
+    """Tell whether a file is a saved result, not weights or the like, without reading all of it."""
     file = Path(path)
     if file.is_dir():
         return in_folder(file) is not None

@@ -1,4 +1,4 @@
-"""What colours a tree or a graph: a number of its rows, in eight shades."""
+"""The colours of a tree or a graph: a number of its rows in eight shades."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,10 +12,10 @@ SHADES = 8
 
 @dataclass(frozen=True, slots=True)
 class Shade:
-    """What rows are coloured by: its name, the value of a row, and how the value reads.
+    """A quantity that colours rows: its name, the value of a row, and its text.
 
     Attributes:
-        scale: how any number of it reads. `adds`: whether values of several rows can be added up.
+        scale: formats any of its numbers. `adds`: whether values of several rows can be added up.
     """
 
     name: str
@@ -27,18 +27,18 @@ class Shade:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """From where to where values go, zeros and what is missing aside; None where there are none."""
+    """The range of values that are neither zero nor missing; None if there are none."""
 
     low: float
     high: float
 
     @property
     def is_log(self) -> bool:
-        """Whether they span so much, as norms do, that shades go by their logarithm."""
+        """Whether the range is so wide, as for norms, that shades are logarithmic."""
         return self.high > 1000 * self.low
 
     def level(self, value: float | None) -> int:
-        """Return a shade from 0, for zero and for what is missing, to `SHADES`."""
+        """Return a level from 0 (zero or missing) to `SHADES`."""
         if value is None or not math.isfinite(value) or not value:
             return 0
         if self.high == self.low:
@@ -54,11 +54,11 @@ class Range:
 def range_of(rows: Sequence[Any], shade: Shade) -> Range | None:
     """Return the range of the magnitudes of a shade over rows."""
     values = (shade.value(row) for row in rows)
-    known = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
-    return Range(min(known), max(known)) if known else None
+    magnitudes = [abs(v) for v in values if v is not None and math.isfinite(v) and v]
+    return Range(min(magnitudes), max(magnitudes)) if magnitudes else None
 
 
 def levels(rows: Sequence[Any], shade: Shade) -> dict[int, int]:
-    """Return the level of every row, by its identity."""
-    found = range_of(rows, shade)
-    return {id(row): found.level(shade.value(row)) if found else 0 for row in rows}
+    """Return the level of every row by its `id`."""
+    span = range_of(rows, shade)
+    return {id(row): span.level(shade.value(row)) if span else 0 for row in rows}

@@ -1,4 +1,4 @@
-"""Tables of more than one command: batch norms in train mode, and what a checkpoint would run."""
+"""Tables of several commands: batch norms in train mode, and the safety of checkpoints."""
 
 from collections.abc import Sequence
 
@@ -26,7 +26,7 @@ COLUMNS = (
 
 
 def check_drift(is_training: bool) -> None:
-    """Refuse the table where there is nothing to show."""
+    """Refuse the table outside train mode."""
     if not is_training:
         message = (
             "'--table batch-norm': in eval mode batch norm uses its running statistics, so nothing drifts"
@@ -35,12 +35,12 @@ def check_drift(is_training: bool) -> None:
 
 
 def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
-    """Lay out the drift of every batch norm, in execution order."""
+    """Return the drift of every batch norm, in execution order."""
     return Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
 
 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
-    """Return the line for the other tables."""
+    """Return the fact about the largest drift for the other tables."""
     worst = max(rows, key=lambda row: row.mean_gap)
     far = f"{worst.mean_gap:.3g} standard deviations from the running mean"
     return "batch norm", f"{len(rows)} calls; farthest: {label_of(worst)}, {far}  (--table batch-norm)"
@@ -64,7 +64,7 @@ _LOADS = {
 
 
 def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
-    """Return the lines under the table of a checkpoint: every dangerous name, then the verdict."""
+    """Return the facts of a checkpoint: every dangerous name, then the verdict."""
     facts = []
     if safety.dangerous:
         facts.append(("dangerous", ", ".join(suspect.name for suspect in safety.dangerous)))
@@ -72,7 +72,7 @@ def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
 
 
 def warnings_of(safety: Safety) -> tuple[Notice, ...]:
-    """Return a warning for every dangerous name, one for all that are unknown, and for what was not read."""
+    """Return a warning for every dangerous name, one for all unknown names, and for unread parts."""
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.calls:
         calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_UNKNOWN)
@@ -90,7 +90,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
 
 
 def tell_allowed(safety: Safety, progress: Progress) -> None:
-    """Say which unknown names were accepted because a pattern allows them."""
+    """Report which unknown names a pattern allows."""
     if safety.allowed:
         progress.note(f"allowed in '{safety.file}': {some(safety.allowed, _N_UNKNOWN)}")
 
@@ -100,7 +100,7 @@ def _sentence(suspect: Suspect) -> str:
 
 
 def weights_only(verdict: WeightsOnly) -> str:
-    """Say whether torch loads a file under `weights_only=True`."""
+    """Return whether torch loads a file with `weights_only=True`."""
     if verdict.loads == "with names":
         return f"{_LOADS[verdict.loads]}: {some(verdict.names, _N_UNKNOWN)}"
     return _LOADS[verdict.loads] + (f": {verdict.reason}" if verdict.reason else "")
@@ -144,7 +144,7 @@ _COLUMNS: tuple[Column, ...] = (
 
 
 def scan_sheet(record: ScanRecord) -> Sheet:
-    """List the files of a scan, as they stand in the folder."""
+    """Return the files of a scan, in the order of the folder."""
     n = {rank: sum(file.rank == rank for file in record.files) for rank in ("dangerous", "unknown", "known")}
     counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
     return Sheet(

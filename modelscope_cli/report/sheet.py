@@ -1,4 +1,4 @@
-"""A sheet: rows and columns ready for any text format, and what a person asked to see of it."""
+"""A sheet: rows and columns for any text format, and the requested view of it."""
 
 import math
 import re
@@ -23,17 +23,16 @@ class Column:
 
     Attributes:
         key: its name in tsv, csv and `--columns`.
-        title: its name where people read.
-        value: the bare value of a row, for machines.
-        text: the same for people; the value as it is where None.
+        title: its heading for people.
+        value: returns the raw value of a row, for machines.
+        text: returns the value as text for people; None for the value itself.
         is_number: aligned to the right.
-        rank: in a narrow terminal the highest rank goes first; 0 never goes.
-        is_shown: left out of a person's table otherwise, never of tsv and csv.
-        wraps: sentences, which go over several lines where the terminal is narrow.
-        notation: given all values, how each of them is written, alike in one column; `text` has words that stand
-            there instead, or nothing.
-        is_bad: whether to mark the cell, and to colour it where there is colour.
-        missing: what people read where there is no value.
+        rank: in a narrow terminal the highest rank is dropped first; 0 is never dropped.
+        is_shown: whether the terminal shows it; tsv and csv always have it.
+        wraps: sentences that may wrap in a narrow terminal.
+        notation: returns a formatter for all values of the column; a non-empty `text` takes precedence.
+        is_bad: whether to highlight the cell.
+        missing: text for a missing value.
     """
 
     key: str
@@ -49,7 +48,7 @@ class Column:
     missing: str = ""
 
     def cells(self, rows: Sequence[Any]) -> list[str]:
-        """Return the cells of these rows as people read them."""
+        """Return the cells of these rows as text for people."""
         values = [self.value(row) for row in rows]
         if self.text is not None:
             texts = [plain(self.text(row)) for row in rows]
@@ -67,7 +66,7 @@ class Column:
 def figure(
     key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
 ) -> Column:
-    """Return a column of numbers in one notation, so that their sizes can be read downwards."""
+    """Return a column of numbers in one notation, so that their magnitudes can be compared."""
     return Column(key, title, value, rank=rank, notation=numbers.notation, **traits)
 
 
@@ -82,12 +81,12 @@ def size(key: str, title: str, value: Callable[[Any], int | None], **traits: Any
 
 
 def percentage(key: str, title: str, value: Callable[[Any], float | None], **traits: Any) -> Column:
-    """Return a column of shares of a whole, written in percent."""
+    """Return a column of fractions, written in percent."""
     return Column(key, title, value, lambda row: numbers.percent(value(row)), **traits)
 
 
 def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of counts of which any but 0 is marked, such as NaN; a narrow table always has it."""
+    """Return a column of counts, such as NaN, that are marked unless 0; never dropped."""
     return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
 
 
@@ -105,24 +104,24 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
 
 
 def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ...]:
-    """Return columns of a record's fields as their annotations describe them.
+    """Return columns of a record's fields as annotated.
 
     Args:
-        keys: of the columns, with spaces between them.
-        traits: of `Column`, which replace what the annotations say.
+        keys: column keys, separated by spaces.
+        traits: attributes of `Column` that override the annotations.
     """
     by_key = _described(cast("Hashable", kind))
     return tuple(replace(by_key[key], **traits) for key in keys.split())
 
 
 def other_columns(kind: type[Any], listed: Sequence[Column]) -> tuple[Column, ...]:
-    """Return the columns of a record's fields that are not listed yet, so that a new field needs no table."""
+    """Return the columns of a record's annotated fields that are not listed yet."""
     keys = {column.key for column in listed}
     return tuple(column for key, column in _described(cast("Hashable", kind)).items() if key not in keys)
 
 
 def inner_columns(field: str, columns: Iterable[Column]) -> tuple[Column, ...]:
-    """Return columns of a record that a row holds in a field."""
+    """Return columns for the record in a field of a row."""
     return tuple(
         replace(one, value=_inside(field, one.value), text=_inside(field, one.text)) for one in columns
     )
@@ -133,7 +132,7 @@ def _inside(field: str, read: Callable[[Any], Any] | None) -> Any:
 
 
 def with_values(columns: Iterable[Column], rows: Sequence[Any] | None) -> tuple[Column, ...]:
-    """Leave columns without a value in any row out of a person's table; `rows`: None shows them."""
+    """Hide columns in the terminal that have no value in any row; `rows`: None shows all."""
     if rows is None:
         return tuple(columns)
     return tuple(
@@ -174,7 +173,7 @@ def _column(name: str, about: FieldColumn) -> Column:
 
 
 def is_missing(value: Value) -> bool:
-    """Tell whether there is nothing to show or to sort by."""
+    """Tell whether a value is missing, for display and sorting."""
     return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
 
 
@@ -183,14 +182,14 @@ class Sheet:
     """A table with its title and its facts. Titles, facts and rendered cells are safe to show as they are.
 
     Attributes:
-        facts: `(label, text)` lines under the table: totals, what was run on what.
-        is_dim: whether a row is of less interest (a layer that was never called).
+        facts: `(label, text)` lines under the table: totals, model and input.
+        is_dim: whether a row is less important (a layer that was never called).
         is_bad: whether to mark a row (NaN, dead channels).
-        is_by_layer: the column `name` is that of a layer or parameter, with dots between its parts: in a terminal a
-            block that repeats another one is a line of a long table, and a name that is too long loses its head.
-        is_tree: the first column as people read it means something only below the row before.
-        is_catalogue: a list to read; no row matters more than another, and a terminal gets all of them.
-        is_sorted: the rows are in the order that was asked for.
+        is_by_layer: the column `name` has dotted names of layers or parameters: in a terminal repeated blocks of a
+            long table are folded, and long names are truncated at the start.
+        is_tree: the text of the first column depends on the row before.
+        is_catalogue: all rows matter equally, so a terminal shows all of them.
+        is_sorted: the rows are in a requested order.
     """
 
     title: str
@@ -213,7 +212,7 @@ class Sheet:
 
 
 def choose_columns(columns: Sequence[Column], wanted: str | None) -> tuple[Column, ...]:
-    """Return the columns a person listed by key, in that order; all of them where nothing was listed."""
+    """Return the columns listed by key, in that order; all of them if none are listed."""
     if wanted is None:
         return tuple(columns)
     keys = ",".join(column.key for column in columns)
@@ -239,14 +238,14 @@ _DIRECTIONS = ("asc", "desc")
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What was typed.
+    """The requested columns and rows of a table.
 
     Attributes:
-        columns: the keys of the columns, with commas between them; None for all.
-        sort: the key of the column to sort by, perhaps with `:asc` or `:desc`; otherwise the largest number comes
-            first, and texts follow the alphabet. None leaves the rows as they are.
-        top: how many rows; None for all.
-        is_whole: whether a terminal gets all the rows of a long table as well.
+        columns: column keys, separated by commas; None for all.
+        sort: the key of the column to sort by, optionally with `:asc` or `:desc`; by default numbers descend and
+            texts ascend. None keeps the order.
+        top: number of rows; None for all.
+        is_whole: whether a terminal shows all rows of a long table.
     """
 
     columns: str | None = None
@@ -255,7 +254,7 @@ class View:
     is_whole: bool = False
 
     def check(self, columns: Sequence[Column]) -> tuple[Column, ...]:
-        """Return the columns that were listed, and that by which is sorted; all of them where none was listed."""
+        """Return the listed columns and the sort column; all of them if none are listed."""
         chosen = choose_columns(columns, self.columns)
         if self.sort is None:
             return chosen
@@ -263,7 +262,7 @@ class View:
         return chosen if any(one.key == column.key for one in chosen) else (*chosen, column)
 
     def arrange(self, sheet: Sheet) -> Sheet:
-        """Return the sheet with the rows and columns that were asked for."""
+        """Return the sheet with the requested rows and columns."""
         columns = choose_columns(sheet.columns, self.columns)
         rows = sheet.rows
         if self.sort is not None:
@@ -271,7 +270,7 @@ class View:
         facts = sheet.facts
         if self.top is not None and self.top < len(rows):
             facts = (*facts, ("shown", f"{self.top} of {len(rows):,} rows"))
-        if self.sort is not None and sheet.is_tree:  # a row means nothing any more below another one
+        if self.sort is not None and sheet.is_tree:  # rows depend on the row before
             columns = tuple(
                 replace(one, text=None) if one.key == sheet.columns[0].key else one for one in columns
             )
@@ -292,7 +291,7 @@ class View:
 
 
 def _sorted(rows: Sequence[Any], column: Column, direction: str) -> list[Any]:
-    """Sort rows by a column; those without a value come last, whichever the direction."""
+    """Sort rows by a column; missing values come last in either direction."""
     pairs = [(column.value(row), row) for row in rows]
     present = [pair for pair in pairs if not is_missing(pair[0])]
     is_text = any(isinstance(value, str) for value, _ in present)
@@ -302,7 +301,7 @@ def _sorted(rows: Sequence[Any], column: Column, direction: str) -> list[Any]:
 
 
 def _key(value: Any, is_text: bool) -> Any:
-    """Return what to compare: numbers as they are, texts so that `layer2` comes before `layer10`."""
+    """Return a sort key: numbers as they are, texts in natural order, `layer2` before `layer10`."""
     if not is_text:
         return value
     words = re.split(r"(\d+)", str(value).casefold())

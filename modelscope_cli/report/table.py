@@ -1,4 +1,4 @@
-"""A table for people at a terminal. Columns that do not fit leave whole, the least needed first."""
+"""A table for the terminal. Columns that do not fit are dropped, the least important first."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,16 +15,16 @@ from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.sheet import Column, Sheet
 
 _GAP = 2  # blanks between two columns
-_SENTENCE = 36  # what a column of sentences makes do with
-_SHORT_NAME, _DEAR = 28, 2  # a layer's name is cut in front before a column of this rank or less leaves
-_LEAST = 6  # no name gets less, and no number is cut, where nothing is left that could leave
-_MARK = "!"  # after a marked number, where there is no colour
+_SENTENCE = 36  # least width of a column of sentences
+_SHORT_NAME, _DEAR = 28, 2  # layer names are truncated before a column of this rank or less is dropped
+_LEAST = 6  # least width of a name when no column is left to drop; numbers are never cut
+_MARK = "!"  # after a marked number, without colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A column with its cells; `bad` and `extreme` are places of some, `width` what the widest needs, or gets."""
+    """A column with its cells; `bad` and `extreme` are row indices, `width` is in characters."""
 
     column: Column
     cells: tuple[str, ...]
@@ -36,18 +36,18 @@ class _Written:
         return Text(self.cells[n], _BAD_CELL if n in self.bad else _EXTREME if n in self.extreme else "")
 
     def given(self, width: int) -> "_Written":
-        """Sentences fold into their width; of names the ends are kept, where a layer's says most."""
+        """Return the column in a width: sentences wrap, names keep their end, the most specific part."""
         is_cut = not self.column.wraps and width < max(map(cell_len, self.cells), default=0)
         cells = tuple(shortened(cell, width) for cell in self.cells) if is_cut else self.cells
         return replace(self, cells=cells, width=width)
 
 
 def render_table(sheet: Sheet, width: int | None, folded: Folded | None = None) -> RenderableType:
-    """Return what Rich prints.
+    """Return a table for Rich.
 
     Args:
-        width: in characters, None where there is no limit.
-        folded: which of the rows are shown; None for all.
+        width: in characters; None for no limit.
+        folded: the visible rows; None for all.
     """
     whole = folded or Folded(tuple(range(len(sheet.rows))), {}, frozenset(), 0)
     columns, dropped = _fit(_write(sheet, whole), width, can_cut=sheet.is_by_layer and not sheet.is_tree)
@@ -82,15 +82,15 @@ def _write(sheet: Sheet, folded: Folded) -> list[_Written]:
 
 
 def _rows(sheet: Sheet, folded: Folded, columns: Sequence[_Written]) -> Iterator[RenderableType]:
-    """Give the table, in pieces where lines stand between its rows for those that are folded away."""
-    kept = folded.kept
-    starts = [0, *(n for n, place in enumerate(kept) if n and place in folded.lines), len(kept)]
+    """Yield the table, split at the lines that describe folded rows."""
+    visible = folded.kept
+    starts = [0, *(n for n, place in enumerate(visible) if n and place in folded.lines), len(visible)]
     for start, stop in pairwise(starts):
-        for line in folded.lines.get(kept[start], ()):
+        for line in folded.lines.get(visible[start], ()):
             yield Text(f"⋯ {line}", "dim")
         table = _frame(columns, has_header=not start)
         for n in range(start, stop):
-            row = sheet.rows[kept[n]]
+            row = sheet.rows[visible[n]]
             style = _DIM_ROW if sheet.is_dim(row) else _BAD_ROW if sheet.is_bad(row) else ""
             table.add_row(*(one.cell(n) for one in columns), style=style)
         yield table
@@ -136,10 +136,10 @@ def _hidden(n: int, folded: Folded) -> str:
 def _fit(
     written: Sequence[_Written], width: int | None, *, can_cut: bool
 ) -> tuple[list[_Written], list[_Written]]:
-    """Drop columns until the others fit; return those, in their widths, and what was dropped.
+    """Drop columns until the others fit; return those, in their widths, and the dropped ones.
 
     Args:
-        can_cut: whether names of layers may be cut, which they are before a dear column goes.
+        can_cut: whether layer names may be truncated before an important column is dropped.
     """
     if width is None:
         return list(written), []
@@ -158,7 +158,7 @@ def _fit(
         else:
             columns.remove(last)
             dropped.append(last)
-    for one in sorted(dropped, key=lambda one: one.column.rank):  # a wide one may have made room for several
+    for one in sorted(dropped, key=lambda one: one.column.rank):  # a wide one may make room for several
         if one.width + _GAP <= spare:
             dropped.remove(one)
             columns.append(one)

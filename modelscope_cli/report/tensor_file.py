@@ -1,4 +1,4 @@
-"""Tensors of a model that was run, as a safetensors file."""
+"""Write captured tensors as a safetensors file."""
 
 import json
 from collections.abc import Mapping
@@ -12,19 +12,21 @@ from modelscope_cli.report.folder import write_bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> int:
-    """Write tensors under their names, whole or not at all, and return how many bytes the file has.
+    """Write named tensors atomically and return the size of the file in bytes.
 
     Args:
-        about: for the header of the file, each as a JSON document.
+        about: metadata for the header, each as a JSON document.
     """
-    own: dict[str, Tensor] = {}
-    seen: set[int] = set()
+    data: dict[str, Tensor] = {}
+    memories: set[int] = set()
     for name, tensor in tensors.items():
         kept = tensor.detach().to("cpu").contiguous()
         memory = kept.untyped_storage().data_ptr()
-        own[name] = kept.clone() if memory in seen else kept  # the format refuses what shares memory
-        seen.add(memory)
-    # Not `save_file`, whose errors are no OSError and whose files only the owner can read.
-    content = save(own, metadata={"format": "pt", **{key: json.dumps(value) for key, value in about.items()}})
+        data[name] = kept.clone() if memory in memories else kept  # the format refuses shared memory
+        memories.add(memory)
+    # Not `save_file`, whose errors are not OSError and whose files only the owner can read.
+    content = save(
+        data, metadata={"format": "pt", **{key: json.dumps(value) for key, value in about.items()}}
+    )
     write_bytes(path, content)
     return len(content)

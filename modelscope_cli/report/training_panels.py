@@ -1,4 +1,4 @@
-"""Figures over the steps of a training: curves, heat maps, the key of the depth, marks of findings."""
+"""Figures over the steps of a training: curves, heat maps, depth legend, marks of findings."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 Row = WatchedLayer | WatchedParameter
 Read = Callable[[Any], Sequence[float | None]]
-_COLUMNS = 1200  # of a map of series; more would not be seen
+_COLUMNS = 1200  # of a heat map; more would not be visible
 
 
 def floats(values: Sequence[float | None]) -> list[float]:
-    """Return a series as matplotlib draws it: with a gap where a number is missing."""
+    """Return a series for matplotlib, with NaN for missing numbers."""
     return [math.nan if value is None else value for value in values]
 
 
 def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
-    """Draw a series over steps; a number that is alone, of which a line would show nothing, is a dot."""
-    known = [False, *(value is not None and math.isfinite(value) for value in values), False]
-    alone = [n - 1 for n in range(1, len(known) - 1) if known[n] and not known[n - 1] and not known[n + 1]]
+    """Draw a series over steps; an isolated number, invisible as a line, is a dot."""
+    valid = [False, *(value is not None and math.isfinite(value) for value in values), False]
+    alone = [n - 1 for n in range(1, len(valid) - 1) if valid[n] and not valid[n - 1] and not valid[n + 1]]
     dots = {"marker": ".", "markevery": alone} if alone else {}
     lines: list[Any] = axes.plot(step, floats(values), **dots, **look)
     return lines
 
 
 def all_steps(rows: Sequence[Row]) -> list[int]:
-    """Return every step at which one of these was recorded."""
+    """Return every step at which any of these rows was recorded."""
     return sorted({step for row in rows for step in row.series.step})
 
 
@@ -44,13 +44,13 @@ def rectifiers(layers: Sequence[WatchedLayer]) -> list[WatchedLayer]:
 
 
 def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
-    """Return the weights that were trained; biases and norms live on another scale, and are what is left."""
+    """Return the trained parameters of more than one dimension; all trained ones if there are none."""
     trained = [row for row in parameters if row.series.step]
     return [row for row in trained if len(row.shape) > 1] or trained
 
 
 def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:
-    """Return one series of each row as `(rows, steps)`, NaN where a row has no number."""
+    """Return one series of each row as `(rows, steps)`, NaN for missing numbers."""
     import numpy as np
 
     place = {step: i for i, step in enumerate(steps)}
@@ -61,9 +61,9 @@ def grid_of(rows: Sequence[Row], steps: Sequence[int], read: Read) -> Any:
 
 
 def draw_heat(axes: Any, grid: Any, steps: Sequence[int], **look: Any) -> Any:
-    """Draw `(rows, steps)` as colours over an axis that is linear in steps; return what a colour key is made of.
+    """Draw `(rows, steps)` as colours over an axis that is linear in steps; return the mappable.
 
-    A recorded step reaches half-way to its neighbours: they are not evenly spaced.
+    A recorded step extends halfway to its neighbours, as steps are not evenly spaced.
     """
     import numpy as np
 
@@ -79,7 +79,7 @@ def draw_heat(axes: Any, grid: Any, steps: Sequence[int], **look: Any) -> Any:
 
 
 def step_limits(steps: Sequence[int]) -> tuple[float, float]:
-    """Return between what the axis of the steps runs."""
+    """Return the limits of the axis of steps."""
     edges = _edges(steps)
     return float(edges[0]), float(edges[-1])
 
@@ -92,14 +92,14 @@ def _edges(steps: Sequence[int]) -> Any:
 
 
 def whole_steps(axes: Any) -> None:
-    """Name whole steps only."""
+    """Label whole steps only."""
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
 
 
 def smoothed(values: Sequence[float | None]) -> list[float | None]:
-    """Average exponentially with weight 0.9, corrected for the beginning."""
+    """Return the exponential moving average with weight 0.9 and bias correction."""
     averages: list[float | None] = []
     total = weight = 0.0
     for value in values:
@@ -112,7 +112,7 @@ def smoothed(values: Sequence[float | None]) -> list[float | None]:
 
 
 def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
-    """Draw the learning rate of the first group of every optimizer on a scale of its own, at the right.
+    """Draw the learning rate of the first group of every optimizer on a second scale at the right.
 
     Returns:
         The lines, for a legend.
@@ -125,8 +125,8 @@ def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
     for one in first:
         label = "learning rate" + (f" of {one.optimizer}" if len(first) > 1 else "")
         lines += plot_series(right, one.step, one.value, color=AMBER, lw=1.0, ls="--", label=label)
-    known = [value for one in first for value in one.value if value]
-    if known and max(known) > 100 * min(known):
+    positive = [value for one in first for value in one.value if value]
+    if positive and max(positive) > 100 * min(positive):
         right.set_yscale("log")
     else:
         right.set_ylim(bottom=0)
@@ -137,18 +137,18 @@ def draw_rates(axes: Any, rates: Sequence[ScalarSeries]) -> list[Any]:
 
 
 def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | None] = ()) -> None:
-    """Keep one enormous value from flattening everything else, and say what is cut off.
+    """Limit the axis to typical values, and note what is cut off.
 
     Args:
-        values: that say what is usual; `also`: that are drawn beside them.
+        values: determine the typical range; `also`: further values drawn with them.
     """
-    known, others = _finite(values), _finite(also)
-    if not known:
+    finite, others = _finite(values), _finite(also)
+    if not finite:
         return
-    usual = known[int(0.95 * (len(known) - 1))]
-    highest = max([*known, *others])
+    usual = finite[int(0.95 * (len(finite) - 1))]
+    highest = max([*finite, *others])
     if highest > 8 * usual > 0:
-        axes.set_ylim(min(0.0, known[0]), 3 * usual)
+        axes.set_ylim(min(0.0, finite[0]), 3 * usual)
         say_cut(axes, highest)
 
 
@@ -157,21 +157,21 @@ def _finite(values: Sequence[float | None]) -> list[float]:
 
 
 def say_cut(axes: Any, farthest: float, *, is_below: bool = False) -> None:
-    """Say that values lie above the upper edge, or below the lower one, and how far they go."""
+    """Note that values exceed the upper edge, or the lower one, and how far."""
     words, place, side = ("down", 0.015, "bottom") if is_below else ("up", 0.985, "top")
     look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": side, "color": ACCENT}
-    look["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}  # lines run behind it
+    look["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}  # on top of lines
     axes.annotate(f"cut off here: {words} to {farthest:.3g}", (0.99, place), fontsize=7.5, **look)
 
 
-ABOVE = 0.5  # inches over a map, for its title and the steps of a tall one
-KEY_ROOM = 0.75  # inches at its right, for the key of the colours
+ABOVE = 0.5  # inches above a map, for its title and the steps of a tall one
+KEY_ROOM = 0.75  # inches at its right, for the colour bar
 _KEY, _KEY_HEIGHT, _KEY_GAP = 0.14, 4.0, 0.1
-_WIDE_ROW = 0.26  # where there are few
+_WIDE_ROW = 0.26  # with few rows
 
 
 def height_of(n: int) -> float:
-    """Return how many inches so many rows take."""
+    """Return the height of a map of `n` rows in inches."""
     return n * (ROW if n > MOST_ACROSS else _WIDE_ROW)
 
 
@@ -187,15 +187,15 @@ def draw_map(
     """Draw `(rows, steps)` with its upper left corner and width at `place`, in inches.
 
     Args:
-        names: of the rows, written to the left of `place`; empty where a neighbour has them.
+        names: row names, written to the left of `place`; empty if a neighbour has them.
 
     Returns:
-        Its axes, and what a colour key is made of.
+        Its axes and its mappable.
     """
     left, top, width = place
     axes = axes_at(figure, left, top, width, height_of(len(grid)))
     image = draw_heat(axes, grid, steps, **look)
-    if len(grid) > MOST_ACROSS:  # one begins to read at the top
+    if len(grid) > MOST_ACROSS:  # repeat the steps at the top
         axes.tick_params(axis="x", top=True, labeltop=True)
         title = f"{title}, over the steps" if title else "over the steps"
     axes.set_title(title, fontsize=9, loc="left", color=INK)
@@ -209,7 +209,7 @@ def draw_map(
 def draw_key(
     figure: "Figure", left: float, top: float, n_rows: int, image: Any, label: str = "", **how: Any
 ) -> Any:
-    """Draw the key of the colours, no taller than can be seen at a glance."""
+    """Draw the colour bar, with a limited height."""
     axes = axes_at(figure, left + _KEY_GAP, top, _KEY, min(height_of(n_rows), _KEY_HEIGHT))
     key = figure.colorbar(image, cax=axes, label=label, **how)
     key.ax.tick_params(labelsize=POINTS)
@@ -217,10 +217,10 @@ def draw_key(
 
 
 def name_powers(key: Any, low: int, high: int) -> None:
-    """Name the colours of log10 of something, from 10^low to 10^high."""
+    """Label a colour bar of log10 values from 10^low to 10^high."""
     powers = list(range(low, high + 1))
-    shown = powers[:: -(-len(powers) // 8)]
-    key.set_ticks(shown, labels=[f"1e{power}" for power in shown])
+    labelled = powers[:: -(-len(powers) // 8)]
+    key.set_ticks(labelled, labels=[f"1e{power}" for power in labelled])
 
 
 _NAME = 0.2  # inches from a name to the next
@@ -236,12 +236,12 @@ def _colours() -> Any:
 
 
 def depth_colour(number: int, n: int) -> Any:
-    """Return the colour of layer `number` of `n`; the palest would be lost on white."""
+    """Return the colour of layer `number` of `n`, without the palest ones, invisible on white."""
     return _colours()(number / max(n - 1, 1))
 
 
 def draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
-    """Draw which layer has which colour, at a left edge, an upper edge and a height in inches."""
+    """Draw the legend of layer colours; `place`: left edge, upper edge and height in inches."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -255,33 +255,33 @@ def draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: 
 
 
 def room_for_key(labels: Sequence[str]) -> float:
-    """Return about how many inches the key and the names take."""
+    """Return the approximate width of the legend in inches."""
     return 0.3 + max((len(shortened(label)) for label in labels), default=0) * POINTS * 0.62 / 72
 
 
-_POINTS, _LEVEL = 7.5, 10  # of the letters, and from one level of codes to the next
+_POINTS, _LEVEL = 7.5, 10  # points: the font size, and from one level of codes to the next
 _LEVELS = 4
-_CODES = 2  # at one step, or behind one row; how many more are counted
-_APART = 0.15  # inches, around the codes behind a row
-_LETTER = 0.62 * _POINTS / 72  # inches, about
+_CODES = 2  # at one step or row; the others are counted
+_APART = 0.15  # inches around the codes of a row
+_LETTER = 0.62 * _POINTS / 72  # approximate width in inches
 
 
 def codes(findings: Iterable[TrainingFinding]) -> str:
-    """Return their codes, each once: `MS705 MS706 +2`."""
+    """Return the codes of findings, each once: `MS705 MS706 +2`."""
     every = list(dict.fromkeys(finding.code for finding in findings))
     more = len(every) - _CODES
     return " ".join(every[:_CODES]) + (f" +{more}" if more > 0 else "")
 
 
 def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width: float) -> Any:
-    """Draw a dotted line through all panels at each step since when something is wrong; its codes stand on top.
+    """Draw a dotted line through all panels at each step where findings begin, with their codes on top.
 
     Args:
-        panels: the uppermost first; the limits of their steps are set.
-        width: of the panels, in inches.
+        panels: from top to bottom, with the limits of their steps set.
+        width: width of the panels in inches.
 
     Returns:
-        One of the lines, for a legend; None where nothing was found.
+        One of the lines, for a legend; None without findings.
     """
     by_step: dict[int, list[TrainingFinding]] = {}
     for finding in findings:
@@ -306,26 +306,26 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
 
 
 def n_levels(findings: Sequence[TrainingFinding]) -> int:
-    """Return how many levels of codes `mark_steps` may need."""
+    """Return the most levels of codes that `mark_steps` may need."""
     return min(_LEVELS, len({finding.since_step for finding in findings} - {None}))
 
 
 def _span(step: int, text: str, high: float, letter: float) -> tuple[float, float]:
-    """Return from where to where a text reaches: to the right of its step, at the right edge to the left."""
+    """Return the extent of a text: to the right of its step, or to the left at the right edge."""
     length = (len(text) + 1) * letter
     return (step - length, step) if step + length > high else (step, step + length)
 
 
 def _levels(spans: Sequence[tuple[float, float]]) -> list[int | None]:
-    """Give each text the lowest level on which it meets no other; None where there is no room."""
+    """Return for each text the lowest level without overlap; None if there is no room."""
     taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
-    found: list[int | None] = []
+    levels: list[int | None] = []
     for start, end in spans:
         level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
-        found.append(level)
+        levels.append(level)
         if level is not None:
             taken[level].append((start, end))
-    return found
+    return levels
 
 
 def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> None:
@@ -344,28 +344,28 @@ def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> No
 
 
 def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
-    """Return the findings of each layer or parameter, by its label."""
-    found: dict[str, list[TrainingFinding]] = {}
+    """Return the findings by label of the layer or parameter."""
+    by_label: dict[str, list[TrainingFinding]] = {}
     for finding in findings:
         if finding.layer is not None:
-            found.setdefault(finding.layer, []).append(finding)
-    return found
+            by_label.setdefault(finding.layer, []).append(finding)
+    return by_label
 
 
 def mark_rows(
     axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
 ) -> None:
-    """On a map with a row a layer, draw a triangle at the step since when, and the codes at the right."""
+    """Mark findings on a map with one row per layer: a triangle at their first step, codes at the right."""
     for place, label in enumerate(labels):
-        found = findings.get(label, ())
-        if not found:
+        row_findings = findings.get(label, ())
+        if not row_findings:
             continue
-        since = [finding.since_step for finding in found if finding.since_step is not None]
+        since = [finding.since_step for finding in row_findings if finding.since_step is not None]
         if since:
             look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
             axes.plot([max(min(since), low)], [place], ">", **look)
         axes.annotate(
-            codes(found),
+            codes(row_findings),
             (1, place),
             xycoords=("axes fraction", "data"),
             xytext=(4, 0),
@@ -378,7 +378,7 @@ def mark_rows(
 
 
 def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:
-    """Return how many inches `mark_rows` needs at the right."""
+    """Return the inches that `mark_rows` needs at the right."""
     longest = max((len(codes(findings[label])) for label in labels if label in findings), default=0)
     return longest * _LETTER + (_APART if longest else 0.0)
 
@@ -386,10 +386,10 @@ def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[Traini
 def explain_marks(
     figure: Any, place: tuple[float, float], missing: str, marks: Sequence[Any], *, is_marked: bool
 ) -> None:
-    """Write the legend of a page of heat maps at so many inches from the left and the top.
+    """Draw the legend of a page of heat maps; `place` in inches from the left and the top.
 
     Args:
-        missing: what gray means; `marks`: of the maps' own.
+        missing: the meaning of gray; `marks`: further handles of the maps.
         is_marked: whether rows are marked with findings.
     """
     from matplotlib.lines import Line2D

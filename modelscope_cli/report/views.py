@@ -1,6 +1,6 @@
-"""How a record looks: the table, figures and page of its command, found by its name when they are asked for.
+"""Look up the table, figures and page of a record's command by name, imported on demand.
 
-This is the one door from the library into the folders of the commands; what is typed is not behind it.
+The only way from the library into the folders of the commands, whose command lines it does not use.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from modelscope_cli.report.sheet import Sheet
 
 
 def sheet_of(record: Any) -> Sheet:
-    """Lay out a record as its command would, with what the command would have warned of."""
+    """Return the table of a record as its command prints it, with its warnings."""
     sheet = _lay_out(record)
     run = getattr(record, "run", record)
     warnings = tuple(("warning", warning.message) for warning in getattr(run, "warnings", ()))
@@ -20,7 +20,7 @@ def sheet_of(record: Any) -> Sheet:
 
 
 def whole_sheet_of(record: Any) -> Sheet:
-    """Lay out a record with all the rows it has, those too that its command shows only when asked to."""
+    """Return the table of a record with all rows, including those that its command shows only on request."""
     return _lay_out(record, **getattr(table_of(record.command), "WHOLE", {}))
 
 
@@ -31,12 +31,12 @@ def _lay_out(record: Any, **options: Any) -> Sheet:
 
 
 def table_of(command: str) -> Any:
-    """Return the module that lays out what `command` returns."""
+    """Return the table module of a command."""
     return import_module(f"modelscope_cli.commands.{command}.table")
 
 
 def column_keys(command: str) -> list[str]:
-    """Return the keys of the columns of all tables of a command; nothing where it has no table."""
+    """Return the column keys of all tables of a command; empty if it has none."""
     table = _module_of(command, "table")
     make = getattr(table, "every_column", None) or getattr(table, f"{command}_columns", None)
     columns = make() if make else getattr(table, "COLUMNS", ())
@@ -44,17 +44,17 @@ def column_keys(command: str) -> list[str]:
 
 
 def figures_of(command: str) -> Any:
-    """Return the module that draws what `command` returns and fills its folder; None where there is none."""
+    """Return the module with the figures and the output folder of a command; None if it has none."""
     return _module_of(command, "figures")
 
 
 def page_of(command: str) -> Any:
-    """Return the module that makes sections of a page of what `command` returns; None where its table is enough."""
+    """Return the module with the page sections of a command; None if its page is only the table."""
     return _module_of(command, "page")
 
 
 def graph_of(command: str) -> Any:
-    """Return the module that draws the model as `command` saw it."""
+    """Return the graph module of a command."""
     return _module_of(command, "graph")
 
 

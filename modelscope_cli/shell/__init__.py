@@ -1,1 +1,1 @@
-"""How every command begins and ends: the app, the shared options, the streams."""
+"""The command-line shell: the app, the shared options, output and streams."""

@@ -1,4 +1,4 @@
-"""One command line, from its words to its exit code: the one error boundary. Typer is imported when needed."""
+"""Run one command line and map every exception to an exit code. Typer is imported when needed."""
 
 import os
 import shlex
@@ -23,13 +23,13 @@ _AT_ONCE: dict[str, Callable[[], str]] = {
 
 
 def _typed(argv: list[str]) -> tuple[str, ...]:
-    """Return the one command that is run, or whose words the shell wants completed, if there is one."""
+    """Return the command to run or to complete; empty if there is none."""
     words = os.environ.get("_TYPER_COMPLETE_ARGS", os.environ.get("COMP_WORDS", "")).split()
     return tuple(name for name in (argv or words[1:])[:1] if name in COMMANDS)
 
 
 def _program(argv: list[str]) -> str:
-    """Return the name that help and hints have; a shell completes either of the two that we are called by."""
+    """Return the program name for help and hints; shell completion works for both installed names."""
     is_completed = "_MSCOPE_COMPLETE" in os.environ or argv[:1] in (
         ["--install-completion"],
         ["--show-completion"],
@@ -41,13 +41,13 @@ def _program(argv: list[str]) -> str:
 def run(argv: list[str]) -> int:
     """Run one command line and return the exit code; every exception ends here.
 
-    0 done, 1 a check found something, 2 usage, 3 a bug of ours, 4 cannot run, 129 hung up, 130 interrupted,
+    0 success, 1 a check found something, 2 usage, 3 internal error, 4 cannot run, 129 hung up, 130 interrupted,
     143 terminated.
     """
     _console.begin(tuple(argv))
     try:
         return _run(argv)
-    except Exception as error:  # while another one was being explained
+    except Exception as error:  # raised while another one was handled
         return _crashed(error)
     finally:
         release_claims()
@@ -67,9 +67,9 @@ def _run(argv: list[str]) -> int:
             from modelscope_cli.shell.hints import unknown_command
 
             raise unknown_command(argv)
-        typed = command_line(_typed(argv))
+        command = command_line(_typed(argv))
         with lean_imports():
-            code = typed(args=argv, prog_name=_program(argv), standalone_mode=False)
+            code = command(args=argv, prog_name=_program(argv), standalone_mode=False)
         _console.flush()
         return code if isinstance(code, int) else 0
     except ModelscopeError as error:
@@ -79,19 +79,19 @@ def _run(argv: list[str]) -> int:
     except Terminated as ended:
         return ended.code
     except SystemExit as left:
-        # Typer and Rich leave with 1 when the reader of a pipe has gone; here that would mean a finding.
+        # Typer and Rich exit with 1 on a broken pipe; here that would mean a finding.
         if not isinstance(left.__context__, BrokenPipeError):
             raise
         return _unread()
     except BrokenPipeError:
         return _unread()
     except OSError as error:
-        # Without a number it is none of the system's, but raised by a library that may have been called wrongly.
+        # Without errno it does not come from the system but from a library that may have been called wrongly.
         return _crashed(error) if error.errno is None else _failed(_unusable(error))
     except MemoryError:
         return _failed(ModelscopeError(OUT_OF_MEMORY, LESS_MEMORY))
     except Exception as error:
-        # Typer has a copy of its own of Click's exceptions, and does not export it.
+        # Typer vendors Click's exceptions and does not export them.
         is_click = any(kind.__name__ == "ClickException" for kind in type(error).__mro__)
         return _misused(error) if is_click else _crashed(error)
 
@@ -113,13 +113,13 @@ def _unread() -> int:
 
 
 def _unusable(error: OSError) -> CannotRunError:
-    """Explain what the system refused: a file where there is a name, else a stream."""
+    """Turn an error of the system into one about its file, else about a stream."""
     if error.filename is None:
         return CannotRunError(f"cannot write: {error.strerror}", "--output FILE")
-    shown = _shortened(
+    path = _shortened(
         os.fsdecode(error.filename) if isinstance(error.filename, bytes) else str(error.filename)
     )
-    return CannotRunError(f"cannot use '{shown}': {error.strerror}", f"ls -ld {shlex.quote(shown)}")
+    return CannotRunError(f"cannot use '{path}': {error.strerror}", f"ls -ld {shlex.quote(path)}")
 
 
 def _shortened(text: str) -> str:
@@ -127,7 +127,7 @@ def _shortened(text: str) -> str:
 
 
 def _misused(error: Exception) -> int:
-    """A command line that Typer itself could not read."""
+    """Report a command line that Typer could not parse."""
     from modelscope_cli.shell.hints import what_was_meant
 
     if type(error).__name__ == "NoArgsIsHelpError":  # `modelscope` alone: the message is the help
@@ -141,8 +141,8 @@ def _misused(error: Exception) -> int:
 def _crashed(error: Exception) -> int:
     if _console.settings.is_debug:
         _console.show_traceback(error)
-    what = in_one_line(f"{type(error).__name__}: {error}", 300)
+    summary = in_one_line(f"{type(error).__name__}: {error}", 300)
     again = shlex.join(argument for argument in _console.settings.argv if argument != "--debug")
     hint = f"modelscope {again} --debug   shows where; please report it"
-    _console.fail(ModelscopeError(f"this is a bug in modelscope: {what}", hint))
+    _console.fail(ModelscopeError(f"this is a bug in modelscope: {summary}", hint))
     return BUG

@@ -1,4 +1,4 @@
-"""Commands made from public functions: the signature that Typer reads, and the call that was typed."""
+"""Commands made from public functions: their Typer signature, and the parsed call."""
 
 import inspect
 import shlex
@@ -29,10 +29,10 @@ _KINDS = {"flag": bool, "maybe": bool | None, "texts": list[str] | None}
 
 
 def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
-    """Return the command of the name of `body` as Typer reads it, with the options of its function and its own.
+    """Return a Typer command with the options of the public function and its own.
 
     Args:
-        body: what a command does with its call; its docstring is the help.
+        body: implements the command of its name; its docstring is the help.
     """
     name = body.__name__
 
@@ -47,7 +47,7 @@ def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
 
 
 def _parameter(one: Declared, command: str) -> inspect.Parameter:
-    """Return an option as Typer reads it; texts are read by `Call`, which knows their bounds."""
+    """Return an option as a Typer parameter; values are parsed by `Call`, which knows their bounds."""
     settings: dict[str, Any] = {
         "metavar": one.option.metavar or None,
         "help": help_of(one, command),
@@ -56,15 +56,15 @@ def _parameter(one: Declared, command: str) -> inspect.Parameter:
         "autocompletion": _completion(one),
     }
     if one.is_argument:
-        made = typer.Argument(**settings)
+        parameter = typer.Argument(**settings)
     else:
-        made = typer.Option(*one.spellings, rich_help_panel=one.panel, **settings)
+        parameter = typer.Option(*one.spellings, rich_help_panel=one.panel, **settings)
     default = one.parameter.default if one.parameter.kind == "flag" else None
     return inspect.Parameter(
         one.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if one.parameter.is_required else default,
-        annotation=Annotated[_KINDS.get(one.parameter.kind, str | None), made],
+        annotation=Annotated[_KINDS.get(one.parameter.kind, str | None), parameter],
     )
 
 
@@ -77,12 +77,11 @@ def _completion(one: Declared) -> Callable[..., list[str]] | None:
 
 
 class Call:
-    """One call of a command, as it was typed.
+    """One call of a command.
 
     Attributes:
-        name: of the command.
-        typed: the options and arguments that were typed, by the names of the parameters; of flags, those that are
-            not as they are by default.
+        name: the command.
+        typed: options and arguments of the command line by parameter name; flags only if not at their default.
     """
 
     def __init__(self, name: str, typed: Mapping[str, Any]) -> None:
@@ -96,27 +95,28 @@ class Call:
 
     @property
     def changed(self) -> dict[str, Any]:
-        """What was typed and is not the default."""
+        """The options and arguments that differ from their default."""
         every = declared(self.name)
         return {name: value for name, value in self.typed.items() if value != every[name].parameter.default}
 
     def __getitem__(self, name: str) -> Any:
-        """Return the value of an option: what was typed, else the default."""
+        """Return the value of an option, else its default."""
         if name in self.typed:
             return self.typed[name]
-        known = declared(self.name).get(name)
-        return known.parameter.default if known is not None else DEFAULTS.get(name)
+        option = declared(self.name).get(name)
+        return option.parameter.default if option is not None else DEFAULTS.get(name)
 
     def begin(
         self, more: tuple[str, ...] = (), *, is_shared: bool = False, format: str = "auto"
     ) -> Destination:
-        """Remember how much to say and what may be overwritten, refuse what goes against the table of options, and
-        decide where the result goes. Comes first.
+        """Apply verbosity and --force, check the combination of options, and return the destination.
+
+        Must be called first.
 
         Args:
             more: formats that only this command has.
-            format: of a command that has no option for it.
-            is_shared: whether the processes that torchrun starts do it together; then one speaks for all.
+            format: the format of a command without an option for it.
+            is_shared: whether the processes of torchrun share the work; then only the first one prints.
         """
         from modelscope_cli.report.sheet import View
 
@@ -124,7 +124,7 @@ class Call:
         settings.is_quiet, settings.is_verbose = bool(self["quiet"]), bool(self["verbose"])
         settings.is_debug = bool(self["debug"])
         settings.is_silent = is_shared and not find_ranks().is_first
-        # What a silent process finds written was written by the first.
+        # A silent process may find files that the first one wrote.
         invoked_as(settings.argv, settings.started, bool(self["force"]) or settings.is_silent)
         refuse(self.name, self.changed)
         top = self["top"] if self.is_own("top") else None
@@ -137,23 +137,23 @@ class Call:
         return where
 
     def is_own(self, name: str) -> bool:
-        """Tell whether an option is the command line's, and not one of the function."""
-        known = declared(self.name).get(name)
-        return known is not None and known.is_own
+        """Tell whether an option exists only on the command line, not as a parameter of the function."""
+        option = declared(self.name).get(name)
+        return option is not None and option.is_own
 
     def subject(self, is_model: Callable[[str], bool] = names_model) -> tuple["ModelRequest", "InputRequest"]:
-        """Return the model and the input that were typed, checked without importing anything heavy.
+        """Return the requested model and input, checked without importing anything heavy.
 
         Args:
-            is_model: tells the word that is the model from an image.
+            is_model: tells a model from an image.
         """
         default = declared(self.name)["model"].option.shown
-        typed = self["first"], self["images"], self["model"]
-        named, images = take_model(self.name, *typed, default=default or None, is_model=is_model)
+        arguments = self["first"], self["images"], self["model"]
+        named, images = take_model(self.name, *arguments, default=default or None, is_model=is_model)
         return self.model(named), self.inputs(images)
 
     def learner(self) -> tuple["ModelRequest", str | None]:
-        """Return the model that learns, and the folder of images, if any."""
+        """Return the model to train, and the folder of images, if any."""
         words = () if self["folder"] is None else (self["folder"],)
         default = declared(self.name)["model"].option.shown
         named, folders = take_model(
@@ -165,12 +165,12 @@ class Call:
         return self.model(named), next(iter(folders), None)
 
     def need_images(self, inputs: "InputRequest") -> None:
-        """Refuse a command line without images, for a command that means nothing without."""
+        """Refuse a command line without images, for a command that requires them."""
         if not inputs.files and not inputs.named:
             raise UsageError("missing argument 'IMAGE'", f"modelscope {self.name} --help")
 
     def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
-        """Return what was asked of a model that is named."""
+        """Return the request for a named model."""
         from modelscope_cli.models.request import as_request, check_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
@@ -184,7 +184,7 @@ class Call:
         return check_request(request) if is_checked else request
 
     def inputs(self, images: list[str] | None) -> "InputRequest":
-        """Return what was asked of the input; the files are there."""
+        """Return the request for the input; its files exist."""
         from modelscope_cli.inputs.files import check_pictures
         from modelscope_cli.inputs.grammar import files_of
         from modelscope_cli.inputs.request import InputRequest
@@ -200,14 +200,14 @@ class Call:
         )
 
     def keywords(self, *names: str) -> dict[str, Any]:
-        """Return the keywords of the public function that were typed, but for those of model and input.
+        """Return the keyword arguments of the public function, except those of model and input.
 
         Args:
-            names: only these.
+            names: restricts the result to these; empty for all.
         """
         of_function = signature(FUNCTIONS.get(self.name, self.name))
         in_request = {*SHARED["Model"], *SHARED["Input"]} - {"mode"}
-        found = {
+        values = {
             name: self.typed[name]
             for name, one in declared(self.name).items()
             if name in self.typed and not one.is_own and not one.is_argument
@@ -215,12 +215,12 @@ class Call:
             if not names or name in names
         }
         if names:
-            return found
+            return values
         always = {"force": self["force"], "progress": PROGRESS, "share": True}
-        return found | {name: value for name, value in always.items() if name in of_function}
+        return values | {name: value for name, value in always.items() if name in of_function}
 
     def folder(self, model: str) -> Path:
-        """Return the folder that was asked for, else one of the command's own that is free."""
+        """Return the folder of --out, else a new default folder."""
         from modelscope_cli.report.folder import OutputFolder, free_folder
 
         folder: Path = self["out"] or free_folder(self.name, model)
@@ -228,10 +228,10 @@ class Call:
         return folder
 
     def check_saving(self, beside: Path | None = None) -> bool:
-        """Return whether a folder is written, and refuse what is about one where none is.
+        """Return whether a folder is written; without one refuse options about it.
 
         Args:
-            beside: what the command writes beside the folder, which --force may be about.
+            beside: a file outside the folder to which --force may apply.
         """
         is_about_folder = self["force"] and not (self["output"] or self["html"] or beside)
         if not self["save"] and (self["out"] or is_about_folder):
@@ -241,9 +241,9 @@ class Call:
 
 
 def _read(command: str, one: Declared, text: Any) -> Any:
-    """Return what was typed as the type of its parameter; None where nothing was."""
+    """Convert the text of an option to the type of its parameter; None if it was not given."""
     kind = one.parameter.kind
-    if kind == "flag" and isinstance(text, str):  # of the environment
+    if kind == "flag" and isinstance(text, str):  # from an environment variable
         return text.lower() not in ("", "0", "false", "no", "off")
     if text is None or kind in ("flag", "maybe", "text"):
         return text
@@ -255,11 +255,11 @@ def _read(command: str, one: Declared, text: Any) -> Any:
         return int(text) if kind == "whole" else float(text)
     except ValueError:
         flag = one.spellings[0]
-        share, typed = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
+        share, excerpt = text.rstrip("%"), text if len(text) < 100 else f"{text[:80]}..."
         example = one.shown_default or (f"{one.option.least:g}" if one.option.least is not None else "1")
         if kind == "real" and text.endswith("%") and share.replace(".", "", 1).isdigit():
             example = f"{float(share) / 100:g}"
-        what = "not a whole number" if kind == "whole" else "not a number"
-        what = "too large" if text.lstrip("+-").isdecimal() else what  # too many digits for Python
-        message = f"'{flags(command, one.name, typed)}' is {what}"
+        problem = "not a whole number" if kind == "whole" else "not a number"
+        problem = "too large" if text.lstrip("+-").isdecimal() else problem  # too many digits for Python
+        message = f"'{flags(command, one.name, excerpt)}' is {problem}"
         raise UsageError(message, f"{flag} {example.split()[0]}") from None

@@ -1,4 +1,4 @@
-"""What the shell completes: words that an option takes. Nothing heavy is imported."""
+"""Shell completion of option values. Imports nothing heavy."""
 
 import glob
 from collections.abc import Callable, Iterable
@@ -10,24 +10,24 @@ from modelscope_cli.models.names import model_names, timm_names
 LAYER_WORDS = ("conv", "linear", "norm", "relu", "pool", "type:")
 
 Complete = Callable[[str], list[str]]
-# Of matplotlib's colour maps those that are used for one quantity, and two that have a middle.
+# Sequential colour maps of matplotlib, and two diverging ones.
 COLOUR_MAPS = ("viridis", "magma", "inferno", "plasma", "cividis", "gray", "turbo", "coolwarm", "RdBu_r")
 
 
 def one_of(*words: str) -> Complete:
-    """Return what completes one of these words."""
+    """Return a completer for one of these words."""
     return lambda incomplete: _beginning(incomplete, words)
 
 
 def columns(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete the last of several columns of a command."""
+    """Complete the last of a command's comma-separated columns."""
     from modelscope_cli.report.views import column_keys
 
     return _last_of(incomplete, column_keys(str(ctx.info_name)))
 
 
 def rules(incomplete: str) -> list[str]:
-    """Complete the last of several codes or names of rules."""
+    """Complete the last of several rule codes or names."""
     from modelscope_cli.rules.registry import EVERY
 
     return _last_of(incomplete, [word for rule in EVERY for word in (rule.code, rule.name)])
@@ -47,20 +47,20 @@ def name(incomplete: str) -> list[str]:
 
 
 def name_or_file(incomplete: str) -> list[str]:
-    """Complete the name of a model or of a file; where no name fits, the shell completes files, and better."""
+    """Complete the name of a model; if none fits, leave files to the shell."""
     names = name(incomplete)
     return [*names, *sorted(glob.glob(f"{glob.escape(incomplete)}*"))] if names and incomplete else names
 
 
 def documents(incomplete: str) -> list[str]:
-    """Complete the name of a document that has a schema."""
+    """Complete the name of a document with a schema."""
     from modelscope_cli.records.documents import DOCUMENTS
 
     return _beginning(incomplete, DOCUMENTS)
 
 
 def topics(incomplete: str) -> list[str]:
-    """Complete a topic of the help, or a command."""
+    """Complete a help topic or a command."""
     from modelscope_cli.shell.overview import COMMANDS
 
     return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", *COMMANDS))
@@ -72,7 +72,7 @@ def colour_maps(incomplete: str) -> list[str]:
 
 
 def hooks(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete the kind and the action of a hook, and the layer behind its @."""
+    """Complete the kind and the action of a hook, and the layer after its @."""
     from modelscope_cli.hooks.spec import ACTIONS, KINDS
 
     if "@" in incomplete:
@@ -84,17 +84,17 @@ def hooks(ctx: typer.Context, incomplete: str) -> list[str]:
 
 
 def layers(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Complete a layer pattern: kinds of layers, and the names of a model whose summary was kept."""
+    """Complete a layer pattern: kinds of layers, and layer names of a model with a cached summary."""
     from modelscope_cli.models.names import kept_layers
 
-    # Behind an option that still lacks its value, no word is counted among the arguments yet.
+    # After an option that still lacks its value, Click has not assigned any arguments yet.
     named = (ctx.params.get("model"), ctx.params.get("first"), *ctx.args)
     model = str(next(filter(None, named), ""))
     return _beginning(incomplete, dict.fromkeys((*LAYER_WORDS, *kept_layers(model))))
 
 
 def _last_of(incomplete: str, words: Iterable[str]) -> list[str]:
-    """Complete what follows the last comma."""
+    """Complete the part after the last comma."""
     before, comma, last = incomplete.rpartition(",")
     return [f"{before}{comma}{word}" for word in words if word.lower().startswith(last.lower())]
 

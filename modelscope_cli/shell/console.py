@@ -1,4 +1,4 @@
-"""The one module that writes. stdout carries the result, stderr everything else."""
+"""The only module that writes to the terminal: results to stdout, everything else to stderr."""
 
 import contextlib
 import sys
@@ -31,10 +31,10 @@ T = TypeVar("T")
 
 
 class _Settings:
-    """What was typed and when, and what the options of the current command say about output.
+    """The command line, its start time, and its output options.
 
     Attributes:
-        is_silent: another process says all that is to be said, but for an error of ours.
+        is_silent: another process prints everything except errors of this one.
     """
 
     argv: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ _BUSY = live.Busy()
 def _console(stream: IO[str]) -> "Console":
     from rich.console import Console
 
-    # Layer names, paths and messages are text: no markup, no emoji codes, no highlighting.
+    # Layer names, paths and messages are plain text: no markup, no emoji codes, no highlighting.
     return Console(
         file=stream,
         markup=False,
@@ -63,8 +63,7 @@ def _console(stream: IO[str]) -> "Console":
 
 
 def begin(argv: tuple[str, ...]) -> None:
-    """Start the clock for one command line, and let neither closed streams nor characters that stdout cannot encode
-    end the run."""
+    """Start the clock, and tolerate closed streams and characters that stdout cannot encode."""
     open_closed()
     settings.argv = argv
     settings.started = time.monotonic()
@@ -74,18 +73,18 @@ def begin(argv: tuple[str, ...]) -> None:
 
 
 def begin_work() -> None:
-    """Show from now on, in a terminal, that something is going on, should it take longer; see `live.Busy`."""
+    """Show activity in a terminal if the command takes a while; see `live.Busy`."""
     if not (settings.is_quiet or settings.is_silent):
         _BUSY.start()
 
 
 def terminal_width() -> int:
-    """Width of the terminal behind stdout in characters."""
+    """Return the width of the terminal in characters."""
     return _console(sys.stdout).width
 
 
 def write(text: str) -> None:
-    """Write a finished result to stdout as it is."""
+    """Write a finished result to stdout unchanged."""
     if settings.is_silent:
         return
     with _received():
@@ -94,14 +93,14 @@ def write(text: str) -> None:
 
 
 def write_error(text: str) -> None:
-    """Write what is not ours, such as a script's traceback, to stderr as it is."""
+    """Write foreign text, such as a script's traceback, to stderr unchanged."""
     with heard_or_not():
         sys.stderr.write(text)
         sys.stderr.flush()
 
 
 def show(renderable: "RenderableType") -> None:
-    """Write a table to the terminal behind stdout, coloured."""
+    """Write a coloured table to stdout."""
     if settings.is_silent:
         return
     with _received():
@@ -110,30 +109,30 @@ def show(renderable: "RenderableType") -> None:
 
 
 def note(text: str) -> None:
-    """Say on stderr what was decided or written; silent under --quiet."""
+    """Write a note to stderr; silent under --quiet."""
     if not (settings.is_quiet or settings.is_silent):
         write_error(_wrapped(text) + "\n")
 
 
 def detail(text: str) -> None:
-    """Say on stderr what is only told under --verbose."""
+    """Write a detail to stderr, only under --verbose."""
     if settings.is_verbose:
         note(text)
 
 
 def say(text: str) -> None:
-    """Write to stderr what was asked for by name, also under --quiet."""
+    """Write explicitly requested text to stderr, also under --quiet."""
     write_error(plain(text) + "\n")
 
 
 def warn(text: str) -> None:
-    """Say on stderr what may make the result mean less than it seems."""
+    """Write to stderr a warning about the meaning of the result."""
     if not settings.is_silent:
         _styled("warning: ", "yellow", _wrapped(text, "warning: "))
 
 
 def fail(error: ModelscopeError) -> None:
-    """Write an error, a blank line and a hint to stderr; of several processes, the first that fails does."""
+    """Write an error, a blank line and a hint to stderr; only in the first process that fails."""
     if not is_first_to_fail():
         return
     _styled("error: ", "bold red", _wrapped(error.message, "error: "))
@@ -142,18 +141,18 @@ def fail(error: ModelscopeError) -> None:
 
 
 def hint(text: str) -> None:
-    """Say on stderr, after an empty line, what to type instead; in one piece, so that it can be pasted."""
+    """Write to stderr, after an empty line, what to type instead; unwrapped, so that it can be pasted."""
     write_error("\n")
     _styled("hint: ", "bold cyan", plain(text))
 
 
 def show_traceback(error: BaseException) -> None:
-    """Write the traceback that --debug asks for to stderr."""
+    """Write the traceback for --debug to stderr."""
     write_error(plain_lines("".join(traceback.format_exception(error))))
 
 
 def _wrapped(text: str, label: str = "") -> str:
-    """Return what stands behind `label`, on a terminal over as many lines as it takes, broken between words."""
+    """Return text that follows `label`, wrapped between words on a terminal."""
     text = plain(text)
     if not sys.stderr.isatty():
         return text
@@ -182,7 +181,7 @@ def _styled(label: str, style: str, harmless: str) -> None:
 
 @contextlib.contextmanager
 def progress(description: str, total: int) -> Iterator["Progress | None"]:
-    """A progress bar on stderr where that is a terminal, else None; removed when done."""
+    """Show a progress bar on stderr until done; yield None if that is not a terminal."""
     if settings.is_quiet or settings.is_silent or total < 2 or not is_drawn_over(sys.stderr):
         _BUSY.what = description
         yield None
@@ -207,7 +206,7 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
 
 
 def track(description: str, items: Any, total: int) -> Iterator[Any]:
-    """Go through `items` with a progress bar."""
+    """Iterate over `items` with a progress bar."""
     with progress(description, total) as bar:
         for item in items:
             obey()
@@ -217,7 +216,7 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
 
 
 class _Telling:
-    """The console as the `Progress` that public functions take."""
+    """The console as the `Progress` of public functions."""
 
     def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
         return track(what, items, total)
@@ -230,18 +229,18 @@ PROGRESS = _Telling()
 
 
 def abandon_stdout() -> None:
-    """Once the reader of a pipe has gone, or the disk is full, let nothing more be written, not even at exit."""
+    """Discard all further output, even at exit: the pipe is broken or the disk is full."""
     silence(sys.stdout)
 
 
 def flush() -> None:
-    """Write what others have left in the buffer of stdout, such as a help text; raises as `write` does."""
+    """Flush what other code left in the buffer of stdout, such as a help text; raises like `write`."""
     with _received():
         sys.stdout.flush()
 
 
 def end() -> None:
-    """Empty the buffers; what cannot be written now must not trouble the exit of the process."""
+    """Flush both streams; a failure does not affect the exit of the process."""
     _BUSY.stop()
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -252,7 +251,7 @@ def end() -> None:
 
 @contextlib.contextmanager
 def _received() -> Iterator[None]:
-    """Write to stdout in here. A reader that has gone had enough; anything else is an error."""
+    """Ignore a broken pipe while writing to stdout; raise on any other failure."""
     _BUSY.stop()
     obey()
     try:
@@ -267,7 +266,7 @@ def _received() -> Iterator[None]:
 
 @contextlib.contextmanager
 def live_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows one line on stderr, None where that is not a terminal or under --quiet."""
+    """Yield a function that shows one line on stderr; None if that is not a terminal or under --quiet."""
     _BUSY.stop()
     with contextlib.nullcontext() if settings.is_quiet else live.live_line() as draw:
         yield draw

@@ -1,4 +1,4 @@
-"""The options of a command, as the source of its public function declares them. Nothing heavy is imported."""
+"""The options of a command, read from the source of its public function. Imports nothing heavy."""
 
 import ast
 import inspect
@@ -19,7 +19,7 @@ _SECTION = re.compile(r"(?m)^(?:Args|Attributes):\n((?:(?: {4}.*)?\n?)+)")
 _IN_CODE = re.compile(r"`(\w+)`")
 
 
-# The public function of a command where it is called otherwise; of its parameters, those that only Python has.
+# Public functions whose name differs from their command's; parameters that only Python callers have.
 FUNCTIONS: Mapping[str, str] = {"rules": "list_rules", "report": "make_report", "models": "list_models"}
 IN_PYTHON = frozenset(
     ["progress", "share", "each", "keep", "measure", "flow", "allow", "inputs", "data", "more"]
@@ -34,7 +34,7 @@ LACKS: Mapping[str, frozenset[str]] = {
     "verify": frozenset(["model"]),
     "watch": frozenset(["what", "optimizer"]),
 }
-# Of the options that say how a result is shown, those of a command that shows none.
+# The output options of commands that do not show a result.
 OUTPUT_OF: Mapping[str, frozenset[str]] = {
     "schema": frozenset(["output", "force", "quiet", "debug"]),
     "demo": frozenset(["force"]),
@@ -47,8 +47,8 @@ class Parameter:
     """A parameter of a function.
 
     Attributes:
-        kind: `flag`, `maybe` (a flag that can also be left open), `whole`, `real`, `path`, `texts` or `text`.
-        help: what its docstring says.
+        kind: `flag`, `maybe` (a flag that may be None), `whole`, `real`, `path`, `texts` or `text`.
+        help: its text in the docstring.
         is_required: whether it has no default.
     """
 
@@ -60,11 +60,11 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """An option or argument of a command, with all that is said of it anywhere.
+    """An option or argument of a command, with all its properties.
 
     Attributes:
-        is_own: whether the function has no such parameter: only the command line has it.
-        parameter: its kind, its default and its help.
+        is_own: whether it exists only on the command line, not as a parameter of the function.
+        parameter: its kind, default and help.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Declared:
 
     @property
     def spellings(self) -> list[str]:
-        """The long spelling, and the short one; of a flag that is on, or open, by default with its negation."""
+        """The long and short spelling; with the negation for a flag that is on or None by default."""
         flag = self.option.flag or "--" + self.name.replace("_", "-")
         is_switch = self.parameter.kind == "maybe" or (
             self.parameter.kind == "flag" and self.parameter.default
@@ -89,7 +89,7 @@ class Declared:
 
     @property
     def shown_default(self) -> str:
-        """The default as the help gives it; empty where there is nothing to give."""
+        """The default as shown in the help; empty if there is none to show."""
         if self.option.shown is not None:
             return self.option.shown
         default = self.parameter.default
@@ -104,35 +104,35 @@ class Declared:
 
 @cache
 def declared(command: str) -> Mapping[str, Declared]:
-    """Return the arguments and options of a command, panel by panel, by the names of the parameters."""
+    """Return the arguments and options of a command by parameter name, panel by panel."""
     function = FUNCTIONS.get(command, command)
     parameters = signature(function) if function in modelscope_cli.__all__ else {}
-    shared, own = _by_name(SHARED), _by_name(OWN[command])
+    shared, command_options = _by_name(SHARED), _by_name(OWN[command])
     of_command = {
-        **own,
+        **command_options,
         **dict.fromkeys(parameters.keys() - IN_PYTHON),
-        **dict.fromkeys(["model"] if "first" in own else []),
-        **dict.fromkeys(["input"] if "images" in own else []),
+        **dict.fromkeys(["model"] if "first" in command_options else []),
+        **dict.fromkeys(["input"] if "images" in command_options else []),
         **dict.fromkeys(
             name for name in SHARED["Output"] if shared[name][1].kind and _is_shown(command, name)
         ),
     }
-    found = []
+    options = []
     for name in sorted(of_command.keys() - LACKS.get(command, frozenset()), key=[*of_command].index):
-        panel, option = own.get(name) or shared.get(name) or (OPTIONS, Option())
+        panel, option = command_options.get(name) or shared.get(name) or (OPTIONS, Option())
         mine = Parameter(option.kind, option.default, option.help) if option.kind else parameters[name]
-        found.append(
+        options.append(
             Declared(name, panel, option, replace(mine, help=option.help or mine.help), bool(option.kind))
         )
     order = [*(panel for panel in OWN[command] if panel not in SHARED), OPTIONS, *SHARED]
     places = [*shared]
-    found.sort(
+    options.sort(
         key=lambda one: (
             order.index(one.panel),
             places.index(one.name) if one.name in SHARED.get(one.panel, ()) else -1,
         )
     )
-    return {one.name: one for one in found}
+    return {one.name: one for one in options}
 
 
 def _is_shown(command: str, name: str) -> bool:
@@ -145,7 +145,7 @@ def _by_name(panels: Mapping[str, Mapping[str, Option]]) -> dict[str, tuple[str,
 
 @cache
 def signature(function: str) -> Mapping[str, Parameter]:
-    """Return the parameters of a public function, those of its `**keywords: Unpack[...]` with them."""
+    """Return the parameters of a public function, including those of `**keywords: Unpack[...]`."""
     path = Path(modelscope_cli.__file__).parent / (modelscope_cli._HOMES[function].replace(".", "/") + ".py")
     tree = ast.parse(path.read_text("utf-8"))
     node = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function][-1]
@@ -155,24 +155,24 @@ def signature(function: str) -> Mapping[str, Parameter]:
     plain = [*args.posonlyargs, *args.args]
     n_required = len(plain) - len(args.defaults)
     defaults = [*[None] * n_required, *args.defaults, *args.kw_defaults]
-    found = {}
+    parameters = {}
     for place, (arg, default) in enumerate(zip([*plain, *args.kwonlyargs], defaults, strict=True)):
         kind = _kind(ast.unparse(arg.annotation)) if arg.annotation else "text"
         help = helps.get(arg.arg, "")
-        found[arg.arg] = Parameter(kind, constants.value(default), help, place < n_required)
+        parameters[arg.arg] = Parameter(kind, constants.value(default), help, place < n_required)
     if args.vararg:
-        found[args.vararg.arg] = Parameter("texts", (), helps.get(args.vararg.arg, ""))
+        parameters[args.vararg.arg] = Parameter("texts", (), helps.get(args.vararg.arg, ""))
     if args.kwarg and args.kwarg.annotation:
         group = ast.unparse(args.kwarg.annotation).removeprefix("Unpack[").removesuffix("]")
         kinds = getattr(keywords, group).__annotations__
         for name, default in keywords.DEFAULTS.items():
-            if name in kinds and name not in found:
-                found[name] = Parameter(_kind(str(kinds[name])), default, _shared_helps()[name])
-    return found
+            if name in kinds and name not in parameters:
+                parameters[name] = Parameter(_kind(str(kinds[name])), default, _shared_helps()[name])
+    return parameters
 
 
 def _kind(annotation: str) -> str:
-    """Return which kind of option a parameter of this type is."""
+    """Return the kind of option for a type annotation."""
     words = set(re.split(r"\W+", re.sub(r"<class '(\w+)'>", r"\1", annotation))) - {"None", ""}
     if words == {"bool"}:
         return "maybe" if "None" in annotation else "flag"
@@ -186,7 +186,7 @@ def _kind(annotation: str) -> str:
 
 
 class _Constants:
-    """The values of defaults: literals, and names that a light module of the package gives."""
+    """Evaluates defaults: literals, and names from lightweight modules of the package."""
 
     def __init__(self, tree: ast.Module) -> None:
         self._homes = {
@@ -215,21 +215,21 @@ class _Constants:
 
 
 def _helps(doc: str) -> dict[str, str]:
-    """Return what a docstring says of each parameter under `Args:` or `Attributes:`.
+    """Return the text of each parameter under `Args:` or `Attributes:` of a docstring.
 
-    What follows the words "In Python" is for callers in Python alone, and left out.
+    Text after "In Python" is for Python callers and left out.
     """
     section = _SECTION.search(doc)
     pieces = _ENTRY.split(section[1])[1:] if section else []
-    found: dict[str, str] = {}
+    helps: dict[str, str] = {}
     for names, text in zip(pieces[::2], pieces[1::2], strict=True):
         words = " ".join(text.split()).partition(" In Python")[0].rstrip(";")
-        found |= dict.fromkeys((name.strip() for name in names.split(",")), _capitalised(words))
-    return found
+        helps |= dict.fromkeys((name.strip() for name in names.split(",")), _capitalised(words))
+    return helps
 
 
 def _capitalised(text: str) -> str:
-    """Begin a sentence with a capital, unless it begins with the name of a value: `softmax: ...`."""
+    """Capitalise a sentence unless it begins with a value: `softmax: ...`."""
     return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
 
 
@@ -245,9 +245,9 @@ def _shared_helps() -> dict[str, str]:
 
 
 def help_of(one: Declared, command: str) -> str:
-    """Return what is said of an option, with the options that it names in code as they are typed."""
-    known = declared(command)
-    return _IN_CODE.sub(lambda found: _flag(known.get(found[1])) or found[1], one.parameter.help)
+    """Return the help of an option; parameter names in code become options."""
+    options = declared(command)
+    return _IN_CODE.sub(lambda found: _flag(options.get(found[1])) or found[1], one.parameter.help)
 
 
 def _flag(one: Declared | None) -> str:
@@ -255,7 +255,7 @@ def _flag(one: Declared | None) -> str:
 
 
 def panels(command: str) -> Iterator[tuple[str, list[Declared]]]:
-    """Yield the panels of a command's options, each with what is in it."""
+    """Yield the panels of a command's options, each with its options."""
     every = declared(command).values()
     for panel in dict.fromkeys(one.panel for one in every):
         yield panel, [one for one in every if one.panel == panel]

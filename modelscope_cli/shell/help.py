@@ -1,6 +1,6 @@
-"""`--help`: one page a command. The options that all commands share take a line there, `--help-all` tells them all.
+"""The help of a command. `--help` takes a line per panel of shared options, `--help-all` lists them all.
 
-Written here and not by Rich: a page without boxes is half as long, and it is there before Rich is imported.
+Not drawn by Rich: a page without boxes is half as long, and does not wait for the import of Rich.
 """
 
 import re
@@ -12,28 +12,28 @@ from modelscope_cli.shell.declared import Declared, declared, help_of
 from modelscope_cli.shell.overview import HELP_ALL
 from modelscope_cli.shell.pages import bold, entry, filled, width
 
-_EXAMPLES = 3  # on a page that is not whole
+_EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
 _FOLDED = (
     "Model",
     "Input",
     "Output",
-)  # panels that many commands share; each is a topic of `modelscope help`
-_LINES = 60  # of a page at 80 columns; a command that has fewer folds nothing
+)  # shared panels; each is a topic of `modelscope help`
+_LINES = 60  # at 80 columns; a page with fewer lines is not shortened
 
 
 def command_page(path: str, doc: str, *, is_whole: bool) -> str:
-    """Return the help of a command; one that is short is always whole."""
+    """Return the help of a command; a short one is never abridged."""
     whole = "\n".join(page(path, doc, is_whole=True))
     return whole if is_whole or whole.count("\n") < _LINES else "\n".join(page(path, doc, is_whole=False))
 
 
 def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
-    """Yield the lines of a command's help; where it is not whole, the first sentence of everything.
+    """Yield the lines of a command's help; unless it is whole, the first sentence of each text.
 
     Args:
         path: such as `modelscope stats`.
-        doc: what the command says of itself, with its examples.
+        doc: the docstring of the command, with its examples.
     """
     command = path.rsplit(maxsplit=1)[-1]
     every = declared(command).values()
@@ -68,22 +68,22 @@ def page_of_panel(command: str, panel: str) -> Iterator[str]:
 
 
 def usage(path: str) -> str:
-    """Return what can be typed: `modelscope stats [MODEL] [IMAGE]... [OPTIONS]`."""
+    """Return the usage line: `modelscope stats [MODEL] [IMAGE]... [OPTIONS]`."""
     command = path.rsplit(maxsplit=1)[-1]
     arguments = [_usage_of(one) for one in declared(command).values() if one.is_argument]
-    # What follows the script of `watch` is the script's own.
+    # Arguments after the script of `watch` belong to the script.
     pieces = ["[OPTIONS]", *arguments] if command == "watch" else [*arguments, "[OPTIONS]"]
     return " ".join([path, *pieces])
 
 
 def _usage_of(argument: Declared) -> str:
     name = argument.option.metavar
-    shown = name if argument.parameter.is_required else f"[{name}]"
-    return f"{shown}..." if argument.parameter.kind == "texts" else shown
+    metavar = name if argument.parameter.is_required else f"[{name}]"
+    return f"{metavar}..." if argument.parameter.kind == "texts" else metavar
 
 
 def _about(doc: str, is_whole: bool) -> Iterator[str]:
-    """Yield the docstring: its paragraphs filled, its examples as they can be pasted."""
+    """Yield the docstring: paragraphs wrapped, examples ready to be pasted."""
     about, _, examples = doc.partition("Examples:")
     paragraphs = [text for text in map(str.strip, about.split("\n\n")) if text]
     for paragraph in paragraphs if is_whole else paragraphs[:1]:
@@ -97,7 +97,7 @@ def _about(doc: str, is_whole: bool) -> Iterator[str]:
 
 
 def _pasteable(command: str) -> Iterator[str]:
-    """Yield a command line that is broken between words, with a backslash, where it is too long."""
+    """Yield a command line, broken between words with backslashes if it is too long."""
     line, margin = "", "  "
     for word in _words(command):
         if line and len(margin) + len(line) + len(word) + 3 > width():
@@ -109,26 +109,26 @@ def _pasteable(command: str) -> Iterator[str]:
 
 
 def _words(command: str) -> list[str]:
-    """Cut a command line at its blanks, but for those in quotes."""
+    """Split a command line at spaces outside quotes."""
     lexer = shlex.shlex(command, posix=False, punctuation_chars="")
     lexer.whitespace_split, lexer.commenters = True, ""
     return list(lexer)
 
 
 def _section(title: str, options: Iterable[Declared], command: str, is_whole: bool = True) -> Iterator[str]:
-    """Yield a heading and its options; of each its first sentence, or all that is said of it."""
+    """Yield a heading and its options, each with its first sentence or its whole text."""
     for place, one in enumerate(options):
         if not place:
             yield ""
             yield bold(title)
         about = help_of(one, command)
         facts = list(facts_of(one, is_whole))
-        shown = about if is_whole else _SENTENCE.split(about)[0]
-        yield from entry(label(one), f"{shown} [{'; '.join(facts)}]" if facts else shown)
+        text = about if is_whole else _SENTENCE.split(about)[0]
+        yield from entry(label(one), f"{text} [{'; '.join(facts)}]" if facts else text)
 
 
 def facts_of(one: Declared, is_whole: bool = True) -> Iterator[str]:
-    """Yield the default of an option, and what else its value is held to."""
+    """Yield the default of an option and the constraints on its value."""
     if is_whole and one.option.variable:
         yield f"env var: {one.option.variable}"
     if one.shown_default:
@@ -149,7 +149,7 @@ def facts_of(one: Declared, is_whole: bool = True) -> Iterator[str]:
 
 
 def label(one: Declared) -> str:
-    """Return `-l, --layer PATTERN`; of a flag its names alone, of an argument its metavar."""
+    """Return `-l, --layer PATTERN`; for a flag the names alone, for an argument the metavar."""
     if one.is_argument:
         return one.option.metavar
     names = ", ".join(name for spelling in one.spellings[::-1] for name in spelling.split("/"))
@@ -157,7 +157,7 @@ def label(one: Declared) -> str:
 
 
 def value_of(one: Declared) -> str:
-    """Return what stands for the value of an option; nothing of a flag."""
+    """Return the metavar of an option; empty for a flag."""
     if one.parameter.kind in ("flag", "maybe"):
         return ""
     if one.option.metavar:

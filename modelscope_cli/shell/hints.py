@@ -1,4 +1,4 @@
-"""The line that was meant: for a word that Typer does not know, and for hints that repeat what was typed."""
+"""Corrected command lines: for words that Typer does not know, and for hints that repeat the command line."""
 
 import difflib
 import os
@@ -12,8 +12,8 @@ from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.shell.declared import Declared, declared
 from modelscope_cli.shell.overview import COMMANDS
 
-# How other tools call what is typed here: the first form that a command knows is meant. What follows a space is the
-# value; nothing at all means that the value is typed by position.
+# Spellings of other tools: the first form that the command has is suggested. A word after a space is the value; an
+# empty form means that the value is positional.
 SYNONYMS: Mapping[str, Sequence[str]] = {
     **dict.fromkeys(("--arch", "--model-name", "--network", "--backbone"), ("--model",)),
     **dict.fromkeys(("--ckpt", "--ckpt-path", "--model-path", "--resume-from"), ("--checkpoint",)),
@@ -60,10 +60,10 @@ _LAUNCHER = re.compile(r"python[\d.]*|torchrun")
 
 
 def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
-    """Return what is wrong with a command line that Typer could not read, and the hint.
+    """Return the message and the hint for a command line that Typer could not parse.
 
     Args:
-        error: one of Click's, of which Typer has a copy of its own that it does not export.
+        error: an exception of Click, which Typer vendors and does not export.
     """
     command = argv[0] if argv and argv[0] in COMMANDS else None
     page = f"modelscope {command} --help" if command else "modelscope --help"
@@ -82,19 +82,19 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
 
 
 def unknown_command(argv: Sequence[str]) -> UsageError:
-    """Return the error for a first word that is no command; for a model the hint is its summary."""
+    """Return the error for a first word that is not a command; for a model the hint is its summary."""
     from modelscope_cli.shell.named_model import names_model
 
-    typed = argv[0]
-    near = difflib.get_close_matches(typed.lower(), COMMANDS, n=1, cutoff=0.6)
-    meant = THEIR_COMMANDS.get(typed.lower()) or next(iter(near), None)
-    if meant is not None:
-        hint = _line([meant, *argv[1:]])
-    elif os.path.exists(typed):
-        hint = _line(["watch" if typed.endswith(".py") else "featuremaps", *argv])
+    word = argv[0]
+    near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
+    nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
+    if nearest is not None:
+        hint = _line([nearest, *argv[1:]])
+    elif os.path.exists(word):
+        hint = _line(["watch" if word.endswith(".py") else "featuremaps", *argv])
     else:
-        hint = _line(["summary", *argv]) if names_model(typed) else "modelscope --help"
-    return UsageError(with_nearest(f"no such command '{typed}'", typed, COMMANDS, 1), hint)
+        hint = _line(["summary", *argv]) if names_model(word) else "modelscope --help"
+    return UsageError(with_nearest(f"no such command '{word}'", word, COMMANDS, 1), hint)
 
 
 def too_many(command: str, words: Sequence[str], argv: Sequence[str]) -> UsageError:
@@ -108,7 +108,7 @@ def _line(words: Sequence[str]) -> str:
 
 
 def _command_first(argv: Sequence[str]) -> list[str] | None:
-    """Return a line that begins with an option the other way round; None where it names no command."""
+    """Return a line that begins with an option with the command first; None if it names no command."""
     at = next((n for n, word in enumerate(argv) if word in COMMANDS), None)
     if at is None or any(
         word.startswith("-") and word.partition("=")[0] not in options_of(argv[at]) for word in argv[:at]
@@ -118,7 +118,7 @@ def _command_first(argv: Sequence[str]) -> list[str] | None:
 
 
 def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
-    """Return the line with the option that was meant; None where there is none like it."""
+    """Return the line with the nearest option; None if none is similar."""
     at = next((n for n, word in enumerate(argv) if word.partition("=")[0] == typed), None)
     if at is None:
         return None
@@ -126,20 +126,20 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     after = list(argv[at + 1 :])
     follows = bool(not equals and after and not after[0].startswith("-"))
     value = after[0] if follows else value
-    known = options_of(argv[0])
+    options = options_of(argv[0])
     typed = typed.replace("_", "-")
-    # An option of another command is not a slip of the finger.
+    # An option of another command is not a typo.
     is_of_another = any(typed in options_of(name) for name in COMMANDS)
-    near = [] if is_of_another else difflib.get_close_matches(typed, known, n=1, cutoff=0.75)
+    near = [] if is_of_another else difflib.get_close_matches(typed, options, n=1, cutoff=0.75)
     names = [*SYNONYMS.get(typed, ()), *near]
     for form in names:
         name, _, fixed = form.partition(" ")
-        if name and name not in known:
+        if name and name not in options:
             continue
-        takes = bool(name) and takes_value(known[name]) and not fixed
-        said = [name, fixed, value if takes or not name else ""]
-        line = [*argv[:at], *filter(None, said), *after[follows and (takes or not name) :]]
-        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, known)), None)
+        takes = bool(name) and takes_value(options[name]) and not fixed
+        candidate = [name, fixed, value if takes or not name else ""]
+        line = [*argv[:at], *filter(None, candidate), *after[follows and (takes or not name) :]]
+        another = next((w.partition("=")[0] for w in line[1:] if _is_unknown(w, options)), None)
         return (_with_option(another, line) if another else None) or line
     return None
 
@@ -149,12 +149,12 @@ def _is_unknown(word: str, known: Mapping[str, Declared]) -> bool:
 
 
 def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
-    """Put what was typed in the place of the dots of a hint, without the options that its command lacks.
+    """Replace the dots of a hint with the command line, without the options that its command lacks.
 
     Args:
-        hint: such as `modelscope stats ...   shows where`, or `modelscope ... < IMAGE`, the same command again.
-        argv: what was typed, without `modelscope`.
-        message: the error; what it quotes of an option is wrong for another command, too.
+        hint: such as `modelscope stats ...   shows where`, or `modelscope ... < IMAGE` for the same command.
+        argv: the command line without `modelscope`.
+        message: the error; an option value that it quotes is wrong for another command, too.
     """
     before, dots, after = hint.partition(" ...")
     words = before.split()
@@ -166,15 +166,15 @@ def filled_in(hint: str, argv: Sequence[str], message: str) -> str:
 
 
 def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
-    """Give what was typed to one command and can be typed to another: its arguments, and the options of both."""
-    theirs, ours = options_of(argv[0]), options_of(command)
-    # A command that looks at a model alone has one argument, and it is the model.
+    """Yield the words that another command accepts: arguments, and options that both have."""
+    source_options, target_options = options_of(argv[0]), options_of(command)
+    # A command without an input has one argument, the model.
     n_arguments = 0 if {"--model", "-m"} & {*argv} else 1
     if any(one.is_argument and one.parameter.kind == "texts" for one in declared(command).values()):
         n_arguments = len(argv)
     words = iter(argv[1:])
     for word in words:
-        option = theirs.get(word.partition("=")[0])
+        option = source_options.get(word.partition("=")[0])
         if option is None:
             n_arguments -= 1
             if n_arguments >= 0:
@@ -183,7 +183,7 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
         has_value = takes_value(option) and "=" not in word
         value = next(words, "") if has_value else word.partition("=")[2]
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
-        if option.spellings[0] in ours and (option.name == "model" or not is_wrong):
+        if option.spellings[0] in target_options and (option.name == "model" or not is_wrong):
             yield from (word, value) if has_value else (word,)
 
 
@@ -193,7 +193,7 @@ def takes_value(option: Declared) -> bool:
 
 @cache
 def options_of(command: str) -> dict[str, Declared]:
-    """Return the options of a command by all their spellings, such as `--out` and `-o`."""
+    """Return the options of a command by each of their spellings, such as `--out` and `-o`."""
     return {
         name: one
         for one in declared(command).values()
@@ -204,7 +204,7 @@ def options_of(command: str) -> dict[str, Declared]:
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
-    """Refuse the program that runs the script of `watch`, where the script is expected."""
+    """Refuse a launcher, such as `python` or `torchrun`, where the script of `watch` is expected."""
     at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
     if at is None or not _LAUNCHER.fullmatch(script) or Path(script).is_file():
         return
@@ -215,21 +215,21 @@ def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) 
 
 
 def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] | None:
-    """Return the first option of `watch` behind the script, and the line with all of them before it.
+    """Return the first option of `watch` after the script, and the line with all of them before it.
 
     Args:
-        argv: all that was typed, of which `arguments` are the last: the script's own.
+        argv: the command line; it ends with `arguments`, those of the script.
     """
-    script, known = argv[len(argv) - len(arguments) - 1], options_of("watch")
+    script, options = argv[len(argv) - len(arguments) - 1], options_of("watch")
     text = Path(script).read_text(encoding="utf-8", errors="replace") if Path(script).is_file() else ""
-    ours: list[str] = []
+    moved: list[str] = []
     rest: list[str] = []
     words = iter(arguments)
     for word in words:
         name, equals, _ = word.partition("=")
-        is_ours = name in known and f"'{name}'" not in text and f'"{name}"' not in text
-        (ours if is_ours else rest).append(word)
-        if is_ours and takes_value(known[name]) and not equals:
-            ours += filter(None, [next(words, "")])
+        is_ours = name in options and f"'{name}'" not in text and f'"{name}"' not in text
+        (moved if is_ours else rest).append(word)
+        if is_ours and takes_value(options[name]) and not equals:
+            moved += filter(None, [next(words, "")])
     before = [word for word in argv[: len(argv) - len(arguments) - 1] if word != "--"]
-    return (ours[0], _line([*before, *ours, script, *rest])) if ours else None
+    return (moved[0], _line([*before, *moved, script, *rest])) if moved else None

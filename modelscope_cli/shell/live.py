@@ -1,4 +1,4 @@
-"""One line on stderr, in a terminal, that is drawn over itself and gone before anything else is written."""
+"""A status line on stderr that redraws itself and is cleared before any other output."""
 
 import contextlib
 import shutil
@@ -14,15 +14,15 @@ _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class _LiveLine:
-    """Drawn at most a few times a second; steps aside for other output."""
+    """A status line, drawn at most a few times a second and cleared for other output."""
 
     _INTERVAL_S = 0.2
 
     def __init__(self) -> None:
-        self._write = sys.stderr.write  # past whatever watches for other output
+        self._write = sys.stderr.write  # bypasses the wrapper that detects other output
         self._drawn_at = 0.0
         self._is_drawn = False
-        self._is_free = True  # no unfinished line of others stands there, such as a progress bar
+        self._is_free = True  # the line has no unfinished output, such as a progress bar
         self._turn = threading.Lock()
 
     def draw(self, text: str) -> None:
@@ -41,15 +41,15 @@ class _LiveLine:
             sys.stderr.flush()
 
     def make_way(self, text: str) -> None:
-        """Clear the line for what others are about to write."""
+        """Clear the line before other output is written."""
         self.clear()
         if text:
             self._is_free = text.endswith("\n")
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Write in here and not at the same time in another thread."""
-        # Not for ever: in a process that was forked off meanwhile the other thread is missing.
+        """Lock out writes of other threads."""
+        # With a timeout: a forked process lacks the thread that holds the lock.
         is_ours = self._turn.acquire(timeout=0.1)
         try:
             yield
@@ -60,9 +60,9 @@ class _LiveLine:
 
 @contextlib.contextmanager
 def live_line() -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows one line on stderr; None where that is not a terminal, or a dumb one.
+    """Yield a function that shows one line on stderr; None if that is not a terminal, or a dumb one.
 
-    What others write to stdout or stderr meanwhile first clears the line; the streams stay the objects they are.
+    Other output to stdout or stderr clears the line first; the stream objects are not replaced.
     """
     if not is_drawn_over(sys.stderr):
         yield None
@@ -89,7 +89,7 @@ def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]
 
 
 class Busy:
-    """Shows that a command is at work once it has been for some time, until it has something to say."""
+    """Shows activity once a command has run for some time, until it writes something."""
 
     _DELAY_S = 1.5
 
@@ -99,7 +99,7 @@ class Busy:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin to wait; nothing is shown where stderr is not a terminal."""
+        """Start the timer; nothing is shown if stderr is not a terminal."""
         if self._thread is None and is_drawn_over(sys.stderr):
             self.what = "working"
             self._over.clear()
@@ -107,7 +107,7 @@ class Busy:
             self._thread.start()
 
     def stop(self) -> None:
-        """Take the line away, before anything else is written."""
+        """Clear the line."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._over.set()
@@ -115,7 +115,7 @@ class Busy:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the line to a progress bar in here."""
+        """Give way to a progress bar."""
         was_running = self._thread is not None
         self.stop()
         try:

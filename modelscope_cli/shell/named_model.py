@@ -1,4 +1,4 @@
-"""The model of a command, by position or by `--model`."""
+"""The model of a command line: the first argument or `--model`."""
 
 import difflib
 import os
@@ -20,7 +20,7 @@ def _has_name_of_image(word: str) -> bool:
 
 
 def names_model(word: str) -> bool:
-    """Tell a torchvision name, a hub's, `module:attr` and a file of code from any other file that is there."""
+    """Tell whether this is a torchvision or hub name, `module:attr` or a code file, not another existing file."""
     if os.path.exists(word):
         return word.endswith(".py") and os.path.isfile(word)
     from modelscope_cli.models.hubs import split_hub
@@ -32,7 +32,7 @@ def names_model(word: str) -> bool:
 
 
 def names_learner(word: str) -> bool:
-    """Tell a model, or a checkpoint of one, from a folder of images."""
+    """Tell whether this is a model or a checkpoint, not a folder of images."""
     from modelscope_cli.models.request import is_checkpoint
 
     is_image = os.path.isdir(word) or _has_name_of_image(word)
@@ -48,12 +48,12 @@ def take_model(
     default: str | None = None,
     is_model: Callable[[str], bool] = names_model,
 ) -> tuple[str, list[str]]:
-    """Return the model, and what else was typed by position: images, before the model or behind it.
+    """Return the model, and the other positional arguments: images, before or after the model.
 
     Args:
-        first: the first word by position, `others` the rest; None where there is none.
-        named: what `--model` says.
-        default: the model where nobody names one.
+        first: the first positional argument, `others` the rest; None if there is none.
+        named: the value of `--model`.
+        default: the model if none is given.
     """
     from modelscope_cli.models.weights_file import is_model_file, is_no_image
 
@@ -64,7 +64,7 @@ def take_model(
         at = 0 if at is None and words and is_no_image(words[0]) else at
     if at is not None:
         model = words.pop(at)
-        if named is not None and named.startswith(f"{model}:"):  # the file alone, and what of it is meant
+        if named is not None and named.startswith(f"{model}:"):  # the file, then `file:attr`
             return named, words
         if named not in (None, model):
             hint = f"leave out --model {shlex.quote(str(named))}"
@@ -76,21 +76,21 @@ def take_model(
             raise UsageError(f"'{model}' and '{second}' are two models", hint)
         _refuse_weights(words)
         return model, words
-    if named is not None:  # else none of them holds any
+    if named is not None:  # without --model none of the words is a weights file
         _refuse_weights(words)
     if words:
         _refuse_mistyped(words[0])
-    said = default if named is None else named
-    if said is None:
+    model_name = default if named is None else named
+    if model_name is None:
         raise UsageError("missing argument 'MODEL'", f"modelscope {command} --help")
-    return said, words
+    return model_name, words
 
 
 def refuse_model(word: str, *options: str) -> None:
     """Refuse a model for a command that reads a file.
 
     Args:
-        options: of the command `summary`, whose line is the hint.
+        options: for the command `summary` in the hint.
     """
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
@@ -98,14 +98,14 @@ def refuse_model(word: str, *options: str) -> None:
 
 
 def _refuse_mistyped(word: str) -> None:
-    """Refuse a word that is nearly the name of a model, and not a file."""
+    """Refuse a misspelled model name that is not a file."""
     from modelscope_cli.models.hubs import named_here
 
     is_file = os.path.exists(word) or _has_name_of_image(word)
-    known = None if is_file else named_here(word)
-    if known is not None:
-        message = f"'{word}' is neither a file nor a model: did you mean {known}"
-        raise UsageError(message, f"--model {shlex.quote(known)}")
+    match = None if is_file else named_here(word)
+    if match is not None:
+        message = f"'{word}' is neither a file nor a model: did you mean {match}"
+        raise UsageError(message, f"--model {shlex.quote(match)}")
     near = difflib.get_close_matches(word.lower(), model_names(), cutoff=0.8)
     if near and not Path(word).suffix and not os.path.exists(word):
         message = f"'{word}' is neither a file nor a model: did you mean {', '.join(near)}"
@@ -127,5 +127,5 @@ def _refuse_weights(words: Sequence[str]) -> None:
         is_weights = is_weights_file(word)
         if is_weights and "--checkpoint" in options_of(argv[0]) and not {"--checkpoint", "-c"} & {*argv}:
             line += ["--checkpoint", word]
-        what = "weights" if is_weights else "a model"
-        raise UsageError(f"'{word}' holds {what}, not an image", shlex.join(["modelscope", *line]))
+        kind = "weights" if is_weights else "a model"
+        raise UsageError(f"'{word}' holds {kind}, not an image", shlex.join(["modelscope", *line]))

@@ -1,4 +1,4 @@
-"""Write a result in the format that was asked for, to stdout or to a file."""
+"""Write a result in the requested format, to stdout or to a file."""
 
 import shlex
 import sys
@@ -27,10 +27,10 @@ _BY_SUFFIX = {
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where the result goes: a format, a file or (None) stdout, and which rows and columns of it.
+    """The output of a result: format, file (None for stdout), rows and columns.
 
     Attributes:
-        html: a page that is written beside that.
+        html: a page to write in addition.
     """
 
     format: str
@@ -40,7 +40,7 @@ class Destination:
 
     @property
     def is_asked_for(self) -> bool:
-        """Whether somebody said where or as what the result is wanted."""
+        """Whether a file or a format was requested."""
         return self.file is not None or self.html is not None or self.format != "auto"
 
     def without_page(self) -> "Destination":
@@ -55,12 +55,12 @@ def destination(
     more: tuple[str, ...] = (),
     page: Path | None = None,
 ) -> Destination:
-    """Decide before anything runs, so that a typo costs nothing.
+    """Check the output options before anything runs.
 
     Args:
-        view: which rows and columns; json always has all.
+        view: rows and columns; json always has all.
         more: formats that only this command has.
-        page: where to write a page as well.
+        page: file for a page in addition.
     """
     formats = (*FORMATS, *more)
     if format not in formats:
@@ -86,7 +86,7 @@ def destination(
 
 
 def _as_folder() -> str | None:
-    """Return what was typed with a folder of pictures in the place of the file; None for a command without one."""
+    """Return the command line with a folder of figures instead of the file; None for a command without one."""
     from modelscope_cli.shell.hints import options_of
 
     argv = _console.settings.argv
@@ -97,7 +97,7 @@ def _as_folder() -> str | None:
 
 
 def check_page(file: Path) -> None:
-    """Refuse a page that a browser would not open as one, or that cannot be written; see `check_target`."""
+    """Refuse a page without an HTML suffix, or that cannot be written; see `check_target`."""
     from modelscope_cli.report.folder import check_file
     from modelscope_cli.report.reading import is_page
 
@@ -107,7 +107,7 @@ def check_page(file: Path) -> None:
 
 
 def check_target(file: Path) -> None:
-    """Refuse a file that cannot be written, or that is there already without --force, before anything runs."""
+    """Refuse, before anything runs, a file that cannot be written, or that exists without --force."""
     from modelscope_cli.report.folder import check_file
 
     check_file(file, invocation().is_forced)
@@ -119,9 +119,9 @@ def emit(
     record: "Shown",
     more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Write the result: `record` for json, `more` for a format of the command's own, `sheet` for the others.
+    """Write the result: `record` for json, `more` for formats of the command, `sheet` for the others.
 
-    Of several processes that have it, the first does.
+    Of several processes with the same result, only the first writes.
     """
     if _console.settings.is_silent:
         return
@@ -134,7 +134,7 @@ def emit(
 
     if where.html is not None:
         _write_page(where.html, record)
-    if _resolved(where) in ("tsv", "csv"):  # rows and nothing else
+    if _resolved(where) in ("tsv", "csv"):  # rows only
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
     if where.file is not None:
@@ -165,19 +165,19 @@ def _write_page(file: Path, record: "Shown") -> None:
 
 
 def is_streamed(where: Destination) -> bool:
-    """Whether rows can be written to stdout before the last one is known."""
+    """Tell whether rows can be written to stdout one by one."""
     is_in_order = where.view.sort is None and where.view.top is None
     is_alone = where.file is None and where.html is None
     return is_alone and _resolved(where) in ("tsv", "csv") and is_in_order
 
 
 def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[[T], None]:
-    """Return a function that writes the rows of records to stdout as they come, under one header.
+    """Return a function that writes the rows of each record to stdout at once, under one header.
 
-    For where `is_streamed`.
+    Only for a destination that `is_streamed`.
 
     Args:
-        lay_out: gives the sheet of a record, always of the same columns.
+        lay_out: returns the sheet of a record, always with the same columns.
     """
     has_header = False
 

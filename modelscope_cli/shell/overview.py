@@ -1,4 +1,4 @@
-"""The commands and what each is for: `modelscope --help`, at once. Standard library only."""
+"""The overview of all commands, `modelscope --help`. Standard library only."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ from modelscope_cli.shell.pages import bold, entry, filled
 
 ABOUT = "See what happens inside a PyTorch vision model."
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
-# Each command is the function of its name in the module of its name, whose docstring begins with this sentence.
+# Each command is the function of its name in the module of its name; its docstring begins with this sentence.
 GROUPS = {
     "Look at a model": {
         "summary": "Print the layers of a model with their shapes, parameters and cost.",

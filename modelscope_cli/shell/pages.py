@@ -1,4 +1,4 @@
-"""Lines of a page in a terminal: filled, in two columns, with bold headings. Standard library only."""
+"""Text layout for the terminal: paragraphs, two columns, bold headings. Standard library only."""
 
 import shutil
 import sys
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from modelscope_cli.shell.streams import is_coloured
 
-_NARROW, _WIDE, _MARGIN = 60, 100, 26  # columns: of a page, at least and at most; of the names in a list
+_NARROW, _WIDE, _MARGIN = 60, 100, 26  # characters: least and largest page width; names in a list
 
 
 def rows_of(title: str, about: str, rows: Mapping[str, str]) -> Iterator[str]:
-    """Yield a heading, what is said of it, and a list of terms with their meaning."""
+    """Yield a heading, its text, and a list of terms with their meaning."""
     yield ""
     yield bold(title)
     yield from filled(about)
@@ -20,7 +20,7 @@ def rows_of(title: str, about: str, rows: Mapping[str, str]) -> Iterator[str]:
 
 
 def entry(label: str, about: str) -> Iterator[str]:
-    """Yield a name and what is said of it."""
+    """Yield a name and its description."""
     margin = " " * _MARGIN
     start = f"  {label}"
     if len(start) > _MARGIN - 2:
@@ -30,7 +30,7 @@ def entry(label: str, about: str) -> Iterator[str]:
 
 
 def filled(text: str, first: str = "", rest: str = "") -> list[str]:
-    """Return a paragraph as lines, never broken within a word."""
+    """Wrap a paragraph between words."""
     return textwrap.wrap(
         text,
         width(),
@@ -42,10 +42,10 @@ def filled(text: str, first: str = "", rest: str = "") -> list[str]:
 
 
 def width() -> int:
-    """Return how wide a page is, in characters."""
+    """Return the width of a page in characters."""
     return max(_NARROW, min(_WIDE, shutil.get_terminal_size().columns))
 
 
 def bold(text: str) -> str:
-    """Return a heading, bold where stdout is a terminal."""
+    """Return a heading, bold if stdout is a terminal."""
     return f"\x1b[1m{text}\x1b[0m" if is_coloured(sys.stdout) else text

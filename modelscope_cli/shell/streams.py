@@ -1,4 +1,4 @@
-"""stdin, stdout and stderr where they are closed, full, short of characters, or have lost their reader."""
+"""Handle stdin, stdout and stderr that are closed, full, broken pipes, or cannot encode some characters."""
 
 import codecs
 import contextlib
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from typing import IO
 
-# What tables are written with, for a stream that can encode no more than ASCII: histograms stay histograms.
+# ASCII replacements for the characters of tables and histograms.
 _IN_ASCII = {
     **dict(zip("▁▂▃▄▅▆▇█", ".:-=+*%#", strict=True)),
     "…": "~",
@@ -32,7 +32,7 @@ codecs.register_error(_WITHOUT, _in_ascii)
 
 
 class _Closed(io.TextIOBase):
-    """The stdout of a process that was started without one: what is written to it is lost, and that is an error."""
+    """The stdout of a process that was started without one: writing to it is an error."""
 
     def write(self, text: str) -> int:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF))
@@ -46,23 +46,23 @@ class _Unheard(io.TextIOBase):
 
 
 def is_drawn_over(stream: IO[str]) -> bool:
-    """Tell whether a line can be drawn over: on a terminal, unless it is a dumb one."""
+    """Tell whether a line can be redrawn: on a terminal, unless it is a dumb one."""
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def is_coloured(stream: IO[str]) -> bool:
-    """Tell whether what is written to a stream may have colours and bold letters."""
+    """Tell whether output to a stream may have colours and bold text."""
     return is_drawn_over(stream) and not os.environ.get("NO_COLOR")
 
 
 def take_every_character(stream: IO[str]) -> None:
-    """Let a stream write something for a character that it cannot encode, instead of an error."""
+    """Make a stream replace characters that it cannot encode instead of raising."""
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors=_WITHOUT)
 
 
 def open_closed() -> None:
-    """Put something in the place of streams that were closed before we started; Python has None there."""
+    """Replace streams that were closed at startup, which Python sets to None."""
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
     _occupy()
@@ -72,14 +72,14 @@ def open_closed() -> None:
 
 
 def _occupy() -> None:
-    """Let no file that is opened later have the number of a closed stream: libraries write to those numbers."""
+    """Occupy the descriptors of closed streams: libraries write to those numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
 
 
 def silence(stream: IO[str]) -> None:
-    """Let nothing more be written to a stream that takes nothing any more, not even at exit."""
+    """Discard further output to a broken stream, even at exit."""
     with contextlib.suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -88,7 +88,7 @@ def silence(stream: IO[str]) -> None:
 
 @contextlib.contextmanager
 def heard_or_not() -> Iterator[None]:
-    """Write to stderr in here: where it is closed or full nothing is said, and the work goes on."""
+    """Ignore failures while writing to stderr."""
     try:
         yield
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The commands as Typer runs them."""
+"""The Typer application."""
 
 import inspect
 import re
@@ -18,13 +18,12 @@ from modelscope_cli.shell import console
 from modelscope_cli.shell.help import command_page
 from modelscope_cli.shell.overview import ABOUT, COMMANDS, HELP, HELP_ALL, overview
 
-# What follows the script belongs to the script.
+# Arguments after the script belong to the script.
 _SETTINGS: dict[str, dict[str, Any]] = {"watch": {"allow_interspersed_args": False}}
 
 
 class _TakesWords:
-    """Takes every value as it was typed, which `Call` reads: Typer would have pydantic check it, whose import takes
-    longer than many a command."""
+    """Leaves parsing of values to `Call`: Typer would import pydantic, which is slower than many commands."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
@@ -34,7 +33,7 @@ class _TakesWords:
 
 
 class Command(_TakesWords, TyperCommand):
-    """A command that writes its own help, and says which words are too many."""
+    """A command with its own help page and its own error for excess arguments."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         is_whole = HELP_ALL in console.settings.argv
@@ -49,7 +48,7 @@ class Command(_TakesWords, TyperCommand):
 
 
 class Group(_TakesWords, TyperGroup):
-    """The commands, in groups by what they are for."""
+    """The commands, grouped by purpose."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(overview())
@@ -70,10 +69,7 @@ def _main(
 
 
 def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
-    """Return the application with these commands; whoever runs one need not pay for reading the others.
-
-    The others are there by name alone.
-    """
+    """Return the application with these commands; the others are registered by name only."""
     app = typer.Typer(
         name="modelscope",
         help=ABOUT,
@@ -97,12 +93,12 @@ def make_app(names: Collection[str] = COMMANDS) -> typer.Typer:
 
 @cache
 def command_line(names: tuple[str, ...]) -> Any:
-    """Return the application with these commands as what Click runs; what was read of a command is kept."""
+    """Return the Click command of the application with these commands; cached."""
     return get_command(make_app(names))
 
 
 def _process_value(param: Any, ctx: Any, value: Any) -> Any:
-    """Return a value as it was typed."""
+    """Return a value unchanged."""
     if param.required and value in (None, ()):
         name = param.metavar or param.name.upper()
         raise UsageError(f"missing argument '{name}'", f"modelscope {ctx.info_name} --help")
@@ -110,5 +106,5 @@ def _process_value(param: Any, ctx: Any, value: Any) -> Any:
 
 
 def doc_of(command: Any) -> str:
-    """Return a docstring that a terminal of any width can wrap: one line a paragraph."""
+    """Return a docstring with each paragraph on one line."""
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.cleandoc(command.__doc__))

@@ -27,7 +27,7 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
 def register_hidden(registry: ModelRegistry, waiting: Iterable[Tensor], n_backward: int) -> bool:
     """Count in the models whose passes could not be seen, as inside a function that is compiled.
 
-    Returns whether there are any. They have parameters with gradients, and an optimizer that was never seen to step.
+    Returns whether there are any. Their parameters have gradients, and their optimizer was never seen to step.
 
     Args:
         waiting: parameters that no step was seen to change.

@@ -1,4 +1,4 @@
-"""What `ablate` draws, and the folder it leaves behind."""
+"""The figures of `ablate` and its output folder."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ _NAMED = 8  # longest bars of each panel
 
 
 def draw_ablation(record: AblateRecord) -> Any:
-    """Draw the rows in execution order; red where the answer changes, paler where only for some of the images."""
+    """Draw the rows in execution order; red where the prediction changes, paler if only for some images."""
     if any(row.channel is not None for row in record.rows):
         return _draw_channels(record)
     rows = sorted(record.rows, key=lambda row: row.order)
@@ -99,8 +99,8 @@ def _bars(
     panel: Panel, places: Sequence[int], rows: Sequence[Ablation], heights: Sequence[float | None]
 ) -> None:
     colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
-    known = [height or 0.0 for height in heights]
-    panel.bars(places, known, width=0.85, color=colours, edgecolor=colours, lw=0.4)
+    lengths = [height or 0.0 for height in heights]
+    panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
     lost = [x for x, height in zip(places, heights, strict=True) if height is None]
     if lost:
         panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
@@ -109,7 +109,7 @@ def _bars(
 
 
 def _mixed(fraction: float) -> tuple[float, float, float]:
-    """From the calm colour to the alarming one; a single changed answer already shows."""
+    """Blend from neutral to red by the fraction of changed predictions; even one is visible."""
     from matplotlib.colors import to_rgb
 
     share = 0.35 + 0.65 * fraction if fraction else 0.0
@@ -131,7 +131,7 @@ def _explain(panel: Panel, record: AblateRecord) -> None:
     panel.legend(handles=[*patches, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"ablation": draw_ablation}
 
 
@@ -139,7 +139,7 @@ COLUMNS, N_TILES = 4, 12  # the image is one of the tiles
 _SIDE, _GAP, _LINE, _FRAME = 232, 16, 18, 3  # pixels
 _CMAP = "viridis"
 _PAPER, _INK, _FAINT, _ALARM = (17, 19, 24), (236, 238, 242), (150, 156, 168), (255, 107, 120)
-# Of every call, by name and index: what it gave for the image, `(C, H, W)` maps or a `(C,)` vector.
+# By name and index of a call: its output for the image, `(C, H, W)` maps or a `(C,)` vector.
 Maps = Mapping[tuple[str, int], Tensor]
 
 
@@ -170,10 +170,10 @@ def rows_shown(record: AblateRecord) -> tuple[Ablation, ...]:
 
 
 def save_contact_sheet(record: AblateRecord, input_image: Tensor, maps: Maps, path: Path) -> None:
-    """Draw the image with the whole model's answer, then a tile for each of `rows_shown`, framed in red where
-    the answer becomes another one.
+    """Draw the image with the intact model's prediction, then a tile for each of `rows_shown`.
 
-    A layer is shown by its liveliest channels, a channel laid over the image.
+    The frame is red where the prediction changes. A layer is shown by its most varying channels, a
+    channel as an overlay on the image.
 
     Args:
         input_image: `(3, H, W)` uint8.
@@ -191,35 +191,35 @@ def save_contact_sheet(record: AblateRecord, input_image: Tensor, maps: Maps, pa
 
 
 def _whole_lines(record: AblateRecord) -> tuple[str, str, str]:
-    """Name the whole model, its number and its prediction: of the first image, where it is a row of scores."""
+    """Return the lines for the intact model: name, value, and prediction of the first image if it has scores."""
     baseline = record.baseline
     top = next((one.top for one in baseline.predictions), ())
     if record.output != "classes":
-        said = _name(top[0]) if top else ""
-        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", said
+        score = _name(top[0]) if top else ""
+        return "the whole model", f"{record.score_name} {numbers.number(baseline.target_logit)}", score
     (guess, *_) = top
-    said = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
-    return "the whole model", said, _name(guess)
+    score = f"logit {numbers.number(guess.logit or 0.0)}   {numbers.percent(guess.score)}"
+    return "the whole model", score, _name(guess)
 
 
 def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     name = label_of(row) + (f"   channel {row.channel}" if row.channel is not None else "")
     share = "" if row.target_probability is None else numbers.percent(row.target_probability)
     answer = answer_of(row)
-    said = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
+    outcome = f"becomes {answer}" if row.prediction_changed else f"still {answer}"
     if row.changed_fraction is None:
-        said = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
+        outcome = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
     elif record.output != "classes":
-        said = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
+        outcome = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
     elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
-        said = (
+        outcome = (
             f"{n_changed} of {record.images} change, most to {answer}"
             if n_changed
             else "no prediction changes"
         )
     change = f"change of the {record.score_name} {signed(row.target_logit_change)}"
-    return name, f"{change}   {share}".rstrip(), said
+    return name, f"{change}   {share}".rstrip(), outcome
 
 
 def _name(guess: Guess) -> str:
@@ -227,7 +227,7 @@ def _name(guess: Guess) -> str:
 
 
 def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Image:
-    """Draw what a row took out: one channel over the image, or the liveliest channels of the layer."""
+    """Draw the ablated channel over the image, or the most varying channels of the ablated layer."""
     if maps is None or maps.numel() == 0:
         return Image.new("RGB", (_SIDE, _SIDE), _PAPER)
     if maps.ndim == 1:
@@ -247,7 +247,7 @@ def _only(vector: Tensor, channel: int) -> Tensor:
 
 
 def _vector(vector: Tensor) -> Image.Image:
-    """Lay the values of a vector out as a square of small squares."""
+    """Draw the values of a vector as a grid of small squares."""
     n_columns = math.ceil(math.sqrt(len(vector)))
     side = max((_SIDE + image_tiles.GAP) // n_columns - image_tiles.GAP, 1)
     cells = gallery.vector_colours(vector)[:, None, None].expand(-1, side, side)
@@ -261,13 +261,13 @@ def _fitted(image: Image.Image) -> Image.Image:
 
 
 def _start_of(text: str) -> str:
-    """As much of a line as fits from its start."""
+    """Truncate a line at its end to fit."""
     fitting = next(n for n in range(len(text), -1, -1) if _font().getlength(text[:n] + "…") <= _SIDE)
     return text if _font().getlength(text) <= _SIDE else text[:fitting] + "…"
 
 
 def _end_of(text: str) -> str:
-    """As much as fits up to its end, where a layer's name says most."""
+    """Truncate a layer name at its start to fit, as its end is the most specific part."""
     return _start_of(text[::-1])[::-1]
 
 
@@ -280,7 +280,7 @@ PLOT, TABLE, CONTACT_SHEET = "ablation.png", "ablation.csv", "contact_sheet.png"
 
 
 def files_for(input_image: "Tensor | None") -> tuple[str, ...]:
-    """Name what `save_report` writes; the contact sheet only where there is an image."""
+    """Return the files that `save_report` writes; the contact sheet only with an image."""
     return (PLOT, *((CONTACT_SHEET,) if input_image is not None else ()), TABLE, *RESULT_FILES)
 
 

@@ -14,7 +14,7 @@ _STAND_INS = {
 
 
 def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
-    """All columns; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns; with a record, empty ones are hidden in the terminal."""
     has_channels = record is None or any(row.channel is not None for row in record.rows)
     has_several = record is None or record.images > 1 or record.output in ("pixels", "boxes", "heads")
     output = record.output if record is not None else "classes"
@@ -40,7 +40,7 @@ def _amount(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """A change with its sign, `+1.5000`."""
+    """Format a change with its sign: `+1.5000`."""
     return f"+{_amount(value)}" if value is not None and value > 0 else _amount(value)
 
 
@@ -50,7 +50,7 @@ def answer_of(row: Ablation) -> str:
 
 
 def ablate_sheet(record: AblateRecord) -> Sheet:
-    """List what was taken out, the largest effect first."""
+    """Return the ablations, the largest effect first."""
     return Sheet(
         title=headline(record.run, record.images),
         columns=ablate_columns(record),
@@ -78,7 +78,7 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
 
 
 def target_words(record: AblateRecord) -> str:
-    """Return what is followed, and its number for the whole model."""
+    """Return the target and its value for the intact model."""
     baseline = record.baseline
     words = f"{baseline.target}, {record.score_name} {numbers.number(baseline.target_logit)}"
     if baseline.target_probability is None or record.output == "boxes":
@@ -99,7 +99,7 @@ def _column_words(record: AblateRecord) -> str:
 
 
 def picture_title(record: AblateRecord) -> str:
-    """Return the two lines of a title: the model, and what was done while which class was followed."""
+    """Return the two lines of a title: the model, and the ablation with its target."""
     what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
     how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
     return f"{record.run.model.heading}\n{what} in turn {how}; target {record.baseline.target}"

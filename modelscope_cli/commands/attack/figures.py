@@ -1,4 +1,4 @@
-"""What `attack` draws, and the folder it leaves behind beside the adversarial image itself."""
+"""The figures of `attack` and its output folder, apart from the adversarial image itself."""
 
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,10 @@ def save_levels(pixels: Tensor, path: Path) -> None:
 
 def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
     """Write the magnified change as a PNG whose comment states the factor."""
-    said = PngImagePlugin.PngInfo()
-    said.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
+    metadata = PngImagePlugin.PngInfo()
+    metadata.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
     image = Image.fromarray(_rgb(magnified(record, before, after)))
-    write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=said))
+    write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=metadata))
 
 
 def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
@@ -51,7 +51,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     figure = new_figure(whole[0] / DPI, whole[1] / DPI, is_laid_out=False)
 
     def place(left: float, top: float, wide: float, high: float) -> Any:
-        """Return axes at a place in pixels from the upper left corner."""
+        """Return axes at a position in pixels from the upper left corner."""
         shares = (left / whole[0], 1 - (top + high) / whole[1], wide / whole[0], high / whole[1])
         axes = figure.add_axes(shares)
         axes.set_axis_off()
@@ -61,9 +61,9 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     said = f"{record.run.model.heading}, on {Path(record.image).name}"
     title.text(0, 0.72, said, fontsize=11, color=INK, va="center")
     titles = ("before", f"the change, magnified {record.magnification} times", "after, as saved")
-    shown = (before, magnified(record, before, after), after)
+    images = (before, magnified(record, before, after), after)
     lefts = [_MARGIN + i * (column + _GAP) for i in range(3)]
-    for left, words, pixels in zip(lefts, titles, shown, strict=True):
+    for left, words, pixels in zip(lefts, titles, images, strict=True):
         place(left, 0, column, _HEAD).text(0, 0.16, words, fontsize=9, color=_FAINT, va="center")
         axes = place(left, _HEAD, width, height)
         axes.imshow(_rgb(pixels), interpolation="antialiased", aspect="auto")
@@ -79,7 +79,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
-    """Enlarge a small image by a whole factor, so that its pixels stay square and alike; shrink a large one."""
+    """Enlarge a small image by an integer factor, so that its pixels stay square; shrink a large one."""
     least, most = _SIDE
     long = max(width, height)
     factor = max(least // long, 1) if long <= most else most / long
@@ -91,15 +91,15 @@ def _rgb(pixels: Tensor) -> Any:
 
 
 def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -> None:
-    """A thin bar under each name; the old answer has one colour wherever it is, the new another."""
-    old, new = ([guess.index for guess in said.top[:1]] for said in (record.before, record.after_saved))
+    """Draw a thin bar under each class; the old and the new prediction have fixed colours."""
+    old, new = ([guess.index for guess in label.top[:1]] for label in (record.before, record.after_saved))
     axes.set_xlim(0, 1)
     axes.set_ylim(n_rows, 0)
     for row, guess in enumerate(answer.top):
         colour = _OLD if guess.index in old else _NEW if guess.index in new else _OTHERS
         weight = "bold" if row == 0 else "normal"
-        said = _short(name(guess.index, guess.label))
-        axes.text(0, row + 0.42, said, fontsize=9, color=INK, weight=weight)
+        label = _short(name(guess.index, guess.label))
+        axes.text(0, row + 0.42, label, fontsize=9, color=INK, weight=weight)
         score = guess.score if guess.share is None else guess.share
         axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
         axes.barh(row + 0.68, 1, color="#eef0f4", height=0.2)
@@ -113,7 +113,7 @@ def _short(name: str, most: int = 30) -> str:
 
 
 def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
-    """What was done, in the space under the change."""
+    """Describe the attack in the space under the perturbation."""
     lines = (
         attack_words(record),
         f"epsilon {in_levels(record.epsilon, record.norm)}, {record.iterations} of {record.steps} steps",
@@ -123,20 +123,20 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     axes.set_ylim(n_rows, 0)
     for row, words in enumerate(lines):
         axes.text(0, row + 0.42, words, fontsize=9, color=INK)
-    said = f"fooled: {best(record.before)} is now {best(record.after_saved)}"
+    outcome = f"fooled: {best(record.before)} is now {best(record.after_saved)}"
     if not record.success_saved:
-        said = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
+        outcome = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
     axes.text(
-        0, len(lines) + 0.42, said, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
+        0, len(lines) + 0.42, outcome, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
     )
 
 
 def draw_losses(record: AttackRecord) -> Any:
-    """Draw the loss over the steps, one line a run; what was found is marked."""
+    """Draw the loss over the steps, one line per run; the result is marked."""
     from matplotlib.ticker import MaxNLocator
 
-    said = f"{record.run.model.heading}, on {Path(record.image).name}"
-    figure = new_figure(7.0, 4.2, f"{said}: the loss of {attack_words(record)}")
+    title = f"{record.run.model.heading}, on {Path(record.image).name}"
+    figure = new_figure(7.0, 4.2, f"{title}: the loss of {attack_words(record)}")
     axes = figure.subplots()
     axes.axhline(record.loss_before, color=_FAINT, lw=0.9, ls=":", label="the image itself")
     for run, losses in enumerate(record.losses):
@@ -144,20 +144,20 @@ def draw_losses(record: AttackRecord) -> Any:
         label = f"run {run + 1} of {len(record.losses)}" if is_best else None
         colour = _OLD if is_best else _OTHERS
         axes.plot(losses, "o-", ms=3, lw=1.4, color=colour, zorder=2 + is_best, label=label)
-    found = record.losses[record.restart][record.iterations]
+    final = record.losses[record.restart][record.iterations]
     verdict = "fooled" if record.success else "best, but not fooled"
-    axes.plot(record.iterations, found, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
+    axes.plot(record.iterations, final, "o", ms=9, mfc="none", mew=1.8, color=_NEW, label=verdict, zorder=4)
     axes.set_ylabel(f"{loss_words(record)}, {'falling' if record.targeted else 'rising'} is progress")
     axes.set_xlabel(f"gradient steps made, of at most {record.steps}")
-    made = max(len(losses) for losses in record.losses) - 1
-    axes.set_xlim(-0.02 * made - 0.1, made * 1.02 + 0.1)
+    n_steps = max(len(losses) for losses in record.losses) - 1
+    axes.set_xlim(-0.02 * n_steps - 0.1, n_steps * 1.02 + 0.1)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     tidy(axes)
     axes.legend(**ABOVE, ncols=3, borderaxespad=0.2)
     return figure
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"losses": draw_losses}
 
 
@@ -165,7 +165,7 @@ __all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
-    """Write all of `FILES` but `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
+    """Write all of `FILES` except `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
     save_levels(before, stage / BEFORE)
     save_perturbation(record, before, after, stage / PERTURBATION)
     save_comparison(record, before, after, stage / COMPARISON)

@@ -12,29 +12,29 @@ from modelscope_cli.report.page.images import EmbeddedImages, slider
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import RESULT_FILES
 
-_LEAST_SIDE = 448  # pixels; a smaller image is enlarged by a whole factor
+_LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
 
 
 def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return what came of it, the image before and after, what was added, the loss, and the table."""
+    """Return the outcome, the image before and after, the perturbation, the loss, and the table."""
     sheet = attack_sheet(record)
     places = {id(row): f"class-{n}" for n, row in enumerate(sheet.rows)}
 
     def anchor(row: Any) -> str:
         return places[id(row)]
 
-    said = (
+    lines = (
         f"{_words(record.before)} plus the change, magnified {record.magnification} times, is "
         f"{_words(record.after_saved)}"
     )
-    found = [
+    items = [
         glance(sheet, anchor, judged(record)),
         Section("images", "Before and after", _before_and_after(record, embedded)),
-        Section("change", "The change", joined([embedded.figure(COMPARISON, said)])),
+        Section("change", "The change", joined([embedded.figure(COMPARISON, lines)])),
         Section("loss", "Loss over steps", _losses(record)),
         Section("table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=anchor)),
     ]
-    return [section for section in found if section.body]
+    return [section for section in items if section.body]
 
 
 def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
@@ -67,7 +67,7 @@ def _first(answer: Answer) -> str:
 
 
 def _losses(record: AttackRecord) -> Html:
-    """Return the loss of the run that came furthest, and those of all others as one broken line."""
+    """Return the loss of the best run, and those of all others as one broken line."""
     runs = [(range(len(losses)), losses) for losses in record.losses]
     step, loss = runs.pop(record.restart)
     lines = [Line(f"run {record.restart + 1}" if runs else "loss", step, loss)]

@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def attack_sheet(record: AttackRecord) -> Sheet:
-    """List the classes that were ever among the best: those of the image first, then those that came up."""
+    """Return the top classes before and after the attack: those of the image first."""
     return Sheet(
         title=f"{record.run.model.described} on {record.image}, {record.run.device}",
         columns=COLUMNS,
@@ -54,7 +54,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _limit(record: AttackRecord) -> str:
-    """Return the epsilon that was asked for, or what came of the search for the smallest."""
+    """Return the requested epsilon, or the result of the search for the smallest."""
     epsilon = f"epsilon {in_levels(record.epsilon, record.norm)}"
     if not record.smallest:
         return epsilon
@@ -70,7 +70,7 @@ def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:
 
 
 def verdict(record: AttackRecord) -> str:
-    """Say what came of it, in words."""
+    """Return the outcome as a sentence."""
     before, after = best(record.before), best(record.after)
     saved = best(record.after_saved)
     if record.success and record.success_saved:
@@ -79,8 +79,8 @@ def verdict(record: AttackRecord) -> str:
         return f"yes: {before} is now {after}; but not by the 8-bit file read back, which is {saved}"
     if record.success_saved:
         return f"only by the 8-bit file read back, which is {saved}; before rounding it is {after}"
-    what = f"the model still predicts {after}" if after == before else f"{before} is now {after}"
-    return f"no, {what} (the exit code is still 0: an attack is not a check)"
+    change = f"the model still predicts {after}" if after == before else f"{before} is now {after}"
+    return f"no, {change} (the exit code is still 0: an attack is not a check)"
 
 
 def attack_words(record: AttackRecord) -> str:
@@ -91,19 +91,19 @@ def attack_words(record: AttackRecord) -> str:
 
 
 def loss_class(record: AttackRecord) -> str:
-    """Return what the attack is about: the class to get to, else the prediction before."""
+    """Return the class of the loss: the target, else the original prediction."""
     if record.output == "classes":
         return name(record.target, record.target_label) if record.targeted else best(record.before)
     return record.goal
 
 
 def loss_words(record: AttackRecord) -> str:
-    """Return what the loss is: `cross-entropy of star`."""
+    """Return the name of the loss: `cross-entropy of star`."""
     return record.loss_name if record.output == "boxes" else f"{record.loss_name} of {loss_class(record)}"
 
 
 def best(answer: Answer) -> str:
-    """Return the likeliest class by name, else by number; of other outputs the like."""
+    """Return the likeliest class by name, else by number; the counterpart for other outputs."""
     return answer.said
 
 
@@ -116,5 +116,5 @@ def name(index: int | None, label: str | None) -> str:
 
 
 def in_levels(length: float, norm: str = "linf") -> str:
-    """A length of pixels in 0..1: for one value in both units, `8/255 = 0.0314`; of a whole change, `3`."""
+    """Format a norm of pixels in 0..1: `8/255 = 0.0314` for linf; `3` for other norms."""
     return f"{length:.4g}" if norm == "l2" else f"{255 * length:.4g}/255 = {length:.3g}"

@@ -1,4 +1,4 @@
-"""What `check` is given: a model and its input, or a data set."""
+"""The subject of `check`: a model and its input, or a data set."""
 
 import os
 from dataclasses import replace
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
-    """Return the model and the images that are typed, else those of the project.
+    """Return the model and the images of the command line, else those of the project.
 
-    The first word is the model; where --model or the project names one it may be an image. A file of weights is
-    judged before it is refused, so it is checked later.
+    The first word is the model, or an image where --model or the project names the model. The weights are checked
+    later.
     """
     from modelscope_cli.models.request import check_request, weights_file
 
@@ -30,8 +30,8 @@ def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list
         is_alone = settings.model is None and not any(map(names_model, call["images"] or ()))
         return is_alone or names_learner(word)
 
-    typed = call["first"], call["images"], call["model"]
-    model, images = take_model("check", *typed, default=settings.model, is_model=is_model)
+    arguments = call["first"], call["images"], call["model"]
+    model, images = take_model("check", *arguments, default=settings.model, is_model=is_model)
     if not images and not call["input_shape"]:
         images = list(settings.images)
     request = call.model(model, is_checked=False)
@@ -41,10 +41,10 @@ def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list
 
 
 def data_set(call: Call, settings: "CheckSettings") -> list[str]:
-    """Return the words that name a data set; none where a model is to be judged.
+    """Return the arguments that name a data set; empty to check a model.
 
-    It is a data set where --against is given, where all rules that are selected are about data sets, or where the
-    first word is a folder, a list or a shard, and neither the line nor the project names a model.
+    It is a data set if --against is given, if all selected rules are about data sets, or if the first argument is a
+    folder, a list or a shard, and neither the command line nor the project names a model.
     """
     words = [word for word in (call["first"], *(call["images"] or ())) if word is not None]
     is_selected = bool(settings.select) and all(code.upper().startswith("MS8") for code in settings.select)
@@ -61,7 +61,7 @@ def data_set(call: Call, settings: "CheckSettings") -> list[str]:
 
 
 def is_data_set(word: str) -> bool:
-    """Tell a folder of images, a list or a shard from a model; what holds weights or a config is a model."""
+    """Tell whether this is a folder of images, a list or a shard; with weights or a config it is a model."""
     from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES
 
     if word.startswith("@") or word.lower().endswith(".tar"):

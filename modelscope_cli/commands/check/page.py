@@ -11,7 +11,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict and its findings, and every rule with what became of it."""
+    """Return the verdict, its findings, and every rule with its outcome."""
     return [
         Section("verdict", "Verdict", _verdict(record)),
         Section("rules", "Rules", _rules(record)),

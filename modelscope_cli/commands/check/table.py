@@ -1,4 +1,4 @@
-"""The table of `check`, and its other forms: annotations of GitHub, and JUnit."""
+"""The table of `check`, its GitHub annotations and its JUnit document."""
 
 import os
 import re
@@ -49,7 +49,7 @@ COLUMNS = (
 )
 
 
-# Of a data set what is found is in an image.
+# In a data set a finding is about an image.
 _OF_IMAGES = tuple(
     replace(column, title="image", text=lambda r: r.layer or "the images")
     if column.key == "layer"
@@ -59,7 +59,7 @@ _OF_IMAGES = tuple(
 
 
 def check_sheet(record: CheckRecord) -> Sheet:
-    """Lay out the findings, errors first, with a hint for every rule that fired."""
+    """Return the findings, errors first, with a hint for every rule that fired."""
     return Sheet(
         title=f"{_subject(record)}: {_verdict(record)}",
         columns=COLUMNS if record.dataset is None else _OF_IMAGES,
@@ -71,12 +71,12 @@ def check_sheet(record: CheckRecord) -> Sheet:
 
 
 def verdict(record: CheckRecord) -> str:
-    """Say in lines what the table shows of the findings that are new: where, what, and once a rule its hint."""
+    """Return the new findings as lines: where, what, and one hint per rule."""
     lines = [f"{_subject(record)}: {_verdict(record)}"]
     hints = {finding.code: finding.hint for finding in record.findings if not finding.known}
     for code, hint in hints.items():
-        found = [one for one in record.findings if one.code == code and not one.known]
-        lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in found]
+        findings = [one for one in record.findings if one.code == code and not one.known]
+        lines += [f"{code} {one.severity}: {one.layer or _whole(record)}: {one.message}" for one in findings]
         lines.append(f"      hint: {hint}")
     return "\n".join([*lines, sentence(record)])
 
@@ -86,8 +86,8 @@ def _whole(record: CheckRecord) -> str:
 
 
 def sentence(record: CheckRecord) -> str:
-    """Say in one sentence what came of it: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were
-    not judged: MS301 MS302`."""
+    """Return the outcome: `passed with 7 warnings (only errors fail the check); 2 of 7 rules were not judged: MS301
+    MS302`."""
     codes = " ".join(rule.code for rule in record.unjudged)
     return "; ".join(filter(None, [_outcome(record), _unjudged(record) and f"{_unjudged(record)}: {codes}"]))
 
@@ -95,18 +95,18 @@ def sentence(record: CheckRecord) -> str:
 def _outcome(record: CheckRecord) -> str:
     new = _counted(record)
     n_known = sum(finding.known for finding in record.findings)
-    known = f"{n_known} known" if n_known else ""
+    known_count = f"{n_known} known" if n_known else ""
     if record.verdict == NOT_JUDGED:
         return "neither passed nor failed"
     if not record.passed:
-        return f"failed with {new}" + (f" ({known})" if known else "")
+        return f"failed with {new}" + (f" ({known_count})" if known_count else "")
     if not new:
-        return f"passed: nothing new ({known})" if known else "passed: nothing found"
-    return f"passed with {new} ({'; '.join(filter(None, [known, 'only errors fail the check']))})"
+        return f"passed: nothing new ({known_count})" if known_count else "passed: nothing found"
+    return f"passed with {new} ({'; '.join(filter(None, [known_count, 'only errors fail the check']))})"
 
 
 def _unjudged(record: CheckRecord) -> str:
-    """Count what was not judged, among it the images that could not be read; nothing where all was."""
+    """Count what was not judged, including unreadable images; empty if everything was."""
     given, n = record.run.input, len(record.unjudged)
     rules = (
         f"{n} of {counted(len(record.rules), 'rule')} {'was' if n == 1 else 'were'} not judged" if n else ""
@@ -119,31 +119,31 @@ def _unjudged(record: CheckRecord) -> str:
 
 
 def unjudged_reasons(record: CheckRecord) -> list[str]:
-    """Say why rules were not judged, once a reason: `MS502 MS503: no budget is set`."""
+    """Return why rules were not judged, one line per reason: `MS502 MS503: no budget is set`."""
     codes: dict[str, list[str]] = {}
     for rule in record.unjudged:
         codes.setdefault(rule.reason or "", []).append(rule.code)
-    return [f"{' '.join(own)}: {reason}" for reason, own in codes.items()]
+    return [f"{' '.join(rule_codes)}: {reason}" for reason, rule_codes in codes.items()]
 
 
 def _subject(record: CheckRecord) -> str:
-    model, given = record.run.model, record.run.input
+    model, info = record.run.model, record.run.input
     if record.dataset is not None:
         against = f", compared with {', '.join(record.dataset.against)}" if record.dataset.against else ""
         return f"{model.name}{against} ({counted(record.images, 'image')})"
     images = counted(record.images, "image")
-    what = images if given and given.source == "image" else given.source if given else "nothing"
+    what = images if info and info.source == "image" else info.source if info else "nothing"
     return f"{model.described} on {what}, {record.mode} mode"
 
 
 def _verdict(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
-    found = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
-    return "; ".join(filter(None, [found, _unjudged(record)]))
+    counts = (_counted(record) or "nothing found") + (f" ({n_known} known)" if n_known else "")
+    return "; ".join(filter(None, [counts, _unjudged(record)]))
 
 
 def _counted(record: CheckRecord) -> str:
-    """Count the new findings: `1 error, 2 warnings`, empty where there are none."""
+    """Count the new findings: `1 error, 2 warnings`, empty if there are none."""
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
@@ -154,7 +154,7 @@ def _counted(record: CheckRecord) -> str:
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
-    """Say how large the images are, and how many are broken or copies."""
+    """Return the sizes of the images, and how many are broken or copies."""
     if report.width is not None and report.height is not None:
         sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
@@ -186,11 +186,11 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
 
 
 def render_github(record: CheckRecord) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every finding that is not known, a `::notice` of
-    what was not judged, and the verdict.
+    """Return `::error file=...,line=...,title=...::message` for every new finding, a `::notice` of what was not
+    judged, and the verdict.
 
-    A finding about what is in no file of the repository has a title only, and is on the page of the run. The
-    escapes are those of actions/toolkit, packages/core/src/command.ts.
+    A finding outside the files of the repository has only a title and is on the page of the run. Escapes as in
+    actions/toolkit, packages/core/src/command.ts.
     """
     commands = [_command(finding) for finding in record.findings if not finding.known]
     if record.unjudged:
@@ -202,7 +202,7 @@ def render_github(record: CheckRecord) -> str:
 
 
 def append_summary(text: str) -> None:
-    """Append Markdown to the page of the run where GitHub Actions says which file that is."""
+    """Append Markdown to the job summary of GitHub Actions, if its file is set."""
     file = os.environ.get("GITHUB_STEP_SUMMARY")
     if file:
         with Path(file).open("a", encoding="utf-8") as summary:
@@ -226,22 +226,21 @@ def _property(text: str) -> str:
     return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
-# What XML 1.0 has no place for, section 2.2, and `plain` leaves.
+# Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.
 _FORBIDDEN = re.compile("[\ufffe\uffff]")
 
 
 def render_junit(record: CheckRecord) -> str:
-    """Return a document in which a rule fails where it has a new finding at or above `--fail-on`, passes with
-    the others written to its output, and is skipped where it could not be judged; a check that judged nothing is
-    an error."""
+    """Return JUnit XML: a rule fails on a new finding at or above `--fail-on`, passes with other findings in its
+    output, and is skipped if it was not judged; a check that judged nothing is an error."""
     suite = ET.Element("testsuite", name="modelscope check", time=f"{record.run.elapsed_ms / 1000:.3f}")
     n_failures = n_skipped = 0
     for rule in record.rules:
         case = ET.SubElement(
             suite, "testcase", classname=_clean(record.run.model.name), name=f"{rule.code} {rule.name}"
         )
-        found = [finding for finding in record.findings if finding.code == rule.code]
-        new = [finding for finding in found if not finding.known]
+        findings = [finding for finding in record.findings if finding.code == rule.code]
+        new = [finding for finding in findings if not finding.known]
         failing = [finding for finding in new if is_as_severe(finding.severity, record.fail_on)]
         if not rule.judged:
             ET.SubElement(case, "skipped", message=_clean(rule.reason or ""))
@@ -252,8 +251,8 @@ def render_junit(record: CheckRecord) -> str:
             failure = ET.SubElement(case, "failure", type=rule.severity, message=_clean(message))
             failure.text = _lines(failing, rule)
             n_failures += 1
-        elif found:
-            ET.SubElement(case, "system-out").text = _lines(found, rule)
+        elif findings:
+            ET.SubElement(case, "system-out").text = _lines(findings, rule)
     is_unjudged = record.verdict == NOT_JUDGED
     if is_unjudged:
         case = ET.SubElement(suite, "testcase", classname=_clean(record.run.model.name), name="verdict")

@@ -40,7 +40,7 @@ def diff(call: Call) -> int:
 
 
 def _sides(call: Call) -> tuple[str, str | None, list[str] | None]:
-    """Return A, B and the images; A is that of --model where none is named by position."""
+    """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
 
     a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]
@@ -58,7 +58,7 @@ def _sides(call: Call) -> tuple[str, str | None, list[str] | None]:
 
 
 def _refuse_third(a: str, b: str | None, images: list[str]) -> None:
-    """Refuse a checkpoint behind A and B: with a model before them, the two are meant."""
+    """Refuse a checkpoint after A and B: after a model, two checkpoints were meant to be compared."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
 
     third = next(filter(is_model_file, images), None)

@@ -13,9 +13,9 @@ _FAINT = "#9fb3cf"
 
 
 def draw_divergence(record: DiffRecord) -> Any:
-    """Draw the relative L2 of every row in order on a logarithmic scale, with SQNR on the right: one is the other.
+    """Draw the relative L2 of every row in order on a logarithmic scale, with the equivalent SQNR on the right.
 
-    What is equal to the last bit, which such a scale has no place for, is on the lower edge. Below, 1 - cosine.
+    Bit-equal rows are on the lower edge. The panel below shows 1 - cosine.
     """
     rows = record.rows
     named = layer_names if record.layers is not None else parameter_names
@@ -63,7 +63,7 @@ def _draw_distance(panel: Panel, record: DiffRecord) -> None:
 
 
 def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
-    # Below this a cosine in float64 says nothing; what is equal has none to show.
+    # Below this a cosine in float64 is rounding error.
     angles = [
         max(1 - row.cosine, 1e-16) if row.cosine is not None and row.differing else math.nan for row in rows
     ]
@@ -77,7 +77,7 @@ def _draw_angle(panel: Panel, rows: Sequence[Difference]) -> None:
 
 
 def _limits(values: Sequence[float | None], *, has_edge: bool) -> tuple[float, float]:
-    """Return whole powers of ten around what can be drawn, with room for what is on the lower edge."""
+    """Return powers of ten around the positive values, with room for zeros on the lower edge."""
     drawn = [value for value in values if value and math.isfinite(value)] or [1.0]
     low, high = math.floor(math.log10(min(drawn))), math.ceil(math.log10(max(drawn)) + 1e-9)
     return 10.0 ** (low - has_edge), 10.0 ** max(high, low + 1)
@@ -96,5 +96,5 @@ def _title(record: DiffRecord) -> str:
     return f"A: {texts[0]}\nB: {texts[1]}"
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"divergence": draw_divergence}

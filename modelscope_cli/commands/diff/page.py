@@ -12,7 +12,7 @@ from modelscope_cli.report.page.tables import sheet_section
 
 
 def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return whether A and B are the same, how far they are apart along the depth, and every row."""
+    """Return whether A and B are the same, their distance along the depth, and every row."""
     sheet = diff_sheet(record, show_all=True)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
     drawn = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
@@ -26,20 +26,20 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
 
 
 def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[Section]:
-    """Return a chart of every figure that two results have, A and B over their rows."""
+    """Return a chart of every number that both results have, A and B over their rows."""
     names = list(dict.fromkeys(row.name for row in rows))
-    found = {(row.name, row.figure): row for row in rows}
+    by_figure = {(row.name, row.figure): row for row in rows}
     anchors = {row.name: places[id(row)] for row in reversed(rows)}
     curves = []
     for figure in dict.fromkeys(row.figure for row in rows if row.figure):
-        both = [found.get((name, figure)) for name in names]
+        both = [by_figure.get((name, figure)) for name in names]
         a, b = ([getattr(row, side, None) for row in both] for side in "ab")
         curves.append(DepthCurves(figure.replace("_", " "), a, b))
     return depth_section(curves, names, lambda n: anchors[names[n]])
 
 
 def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
-    """Return a chart of the relative L2 row by row; what is equal to the last bit is on the lower edge."""
+    """Return a chart of the relative L2 row by row; bit-equal rows are on the lower edge."""
     rows: Sequence[Difference] = record.rows
     above = [row.rel_l2 for row in rows if row.rel_l2]
     if not above or len(rows) < 2:

@@ -17,11 +17,11 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison, hook_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
-WHOLE = {"show_all": True}  # also what is the same on both sides
+WHOLE = {"show_all": True}  # also equal rows
 
 
 def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
-    """Lay out what differs, if only within the tolerance; with `show_all` also what is equal to the last bit."""
+    """Return the rows that differ, even within the tolerance; with `show_all` also bit-equal ones."""
     is_run = record.layers is not None
     return Sheet(
         title=_title(record),
@@ -35,18 +35,18 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
 
 
 def verdict(record: DiffRecord, most: int = 10) -> str:
-    """Say in lines what the table shows: the totals, where it begins, and the first rows that differ."""
-    found = [row for row in record.rows if row.status != "same"]
+    """Return lines with the totals, the first difference, and the first rows that differ."""
+    differences = [row for row in record.rows if row.status != "same"]
     lines = [f"{_title(record)}: {_totals(record)}"]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
-    lines += [f"  {row.label}: {_distance(row)}" for row in found[:most]]
-    if len(found) > most:
-        lines.append(f"  and {len(found) - most} more")
+    lines += [f"  {row.label}: {_distance(row)}" for row in differences[:most]]
+    if len(differences) > most:
+        lines.append(f"  and {len(differences) - most} more")
     return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
 
 
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
-    """All columns of `diff`; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns of `diff`; with a record, empty ones are hidden in the terminal."""
     rows = record.rows if record else ()
     has_non_finite = any(row.nonfinite for row in rows)
     has_shapes = any(row.shape != row.b_shape for row in rows)
@@ -84,7 +84,7 @@ _FIGURES = (_of_figures("a", "A"), _of_figures("b", "B"))
 
 
 def _pair(trait: str) -> tuple[Callable[[Difference], str], Callable[[Difference], str]]:
-    """A trait of both sides: `64x3 -> 64x4` where they differ."""
+    """Return value and text of an attribute on both sides: `64x3 -> 64x4` where they differ."""
 
     def value(row: Difference) -> str:
         both = [getattr(row, trait), getattr(row, f"b_{trait}")]
@@ -125,7 +125,7 @@ def _values(row: Difference) -> str:
 
 
 def _title(record: DiffRecord) -> str:
-    a, b, given = record.run.model, record.b.model, record.run.input
+    a, b, input_info = record.run.model, record.b.model, record.run.input
     weights = a.weights.resolved, b.weights.resolved
     if a.name != b.name or "object" in (a.source, b.source):  # two modules may be of one class
         names = f"{a.name} against {b.name}"
@@ -135,10 +135,10 @@ def _title(record: DiffRecord) -> str:
         names = f"{a.name} compared with itself"
     if record.figures is not None:
         return f"{names}, figure by figure"
-    if given is None:
+    if input_info is None:
         return f"{names}, tensor by tensor"
-    if given.source != "image":
-        return f"{names} on {given.source} {numbers.shapes(given.shape)}"
+    if input_info.source != "image":
+        return f"{names} on {input_info.source} {numbers.shapes(input_info.shape)}"
     return f"{names} on {counted(record.images or 0, 'image')}"
 
 
@@ -173,8 +173,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
 
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
-    found = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
-    return ", ".join(text for text in found if not text.startswith("0 ")) or "nothing"
+    counts = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 
 def _tolerance(record: DiffRecord) -> str:
@@ -184,7 +184,7 @@ def _tolerance(record: DiffRecord) -> str:
 
 
 def _worst(record: DiffRecord) -> list[tuple[str, str]]:
-    """Where it begins; tensors do not follow each other, so the one that is farthest off."""
+    """Return the first layer that diverges; of tensors, which have no order, the one that differs most."""
     if record.layers is not None:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         return [("first divergence", _describe(first) if first else "none")]

@@ -40,9 +40,9 @@ def explain(call: Call) -> int:
     if call["require"] and receipt == NONE:
         raise UsageError("--require is about the receipt", "leave out --no-receipt")
     is_saved, out = call.check_saving(call["save_tensors"]), call["out"]
-    if is_saved and out is None and not console.settings.is_silent:  # of several processes one writes
+    if is_saved and out is None and not console.settings.is_silent:  # one of several processes writes
         out = call.folder(model.model)
-    asked = {**call.keywords(), "receipt": receipt, "out": out, "keep": call["out"] is not None}
-    record = ms.explain(model, inputs, **asked)
+    keywords = {**call.keywords(), "receipt": receipt, "out": out, "keep": call["out"] is not None}
+    record = ms.explain(model, inputs, **keywords)
     emit(where, explain_sheet(record), record)
     return 0 if record.passed else NOT_MET

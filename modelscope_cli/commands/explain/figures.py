@@ -1,4 +1,4 @@
-"""What `explain` draws, and the folder it leaves behind."""
+"""The figures of `explain` and its output folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,19 +27,19 @@ _LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
 _KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and the gap between it and them
 _COLUMNS = 6  # of small maps under a large one
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
-_SHOWN = 0.995  # of the values lie within the colours: a few pixels would leave all others pale
+_SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS, _MOST_CLASSES = 12, 24
 
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """One image and what explains it.
+    """One image and its explanations.
 
     Attributes:
-        name: of the image; said: what the model says of it, in words.
+        name: of the image; said: the prediction for it, as text.
         image: `(3, H, W)` uint8, as the model sees it.
-        maps: `(H, W)` float32 of each method, the winner first; receipts: of the same names.
-        units: what a map is in, `logits` or nothing, by method.
+        maps: `(H, W)` float32 by method, the winner first; receipts: by method.
+        units: unit of a map by method, `logits` or empty.
     """
 
     name: str
@@ -50,14 +50,14 @@ class Explained:
     units: Mapping[str, str]
 
     def size(self, width: float, most: float) -> tuple[float, float]:
-        """Return width and height of the image, fitted into so many inches; a very long one stays visible."""
+        """Return width and height of the image fitted into a size in inches, with a minimum for long images."""
         height, long = self.image.shape[-2:]
         scale = min(width / long, most / height)
         return max(long * scale, 0.05), max(height * scale, 0.05)
 
 
 class _FigurePage:
-    """A figure whose axes stand at places in inches, from the upper left corner."""
+    """A figure whose axes are placed in inches from the upper left corner."""
 
     def __init__(self, width: float, height: float, title: str) -> None:
         self.width, self.height = width, height
@@ -73,7 +73,7 @@ class _FigurePage:
         return axes
 
     def small(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
-        """A map; below it what its receipt says, in the warning colour where it failed a test."""
+        """Draw a map with its test results below, in the warning colour if one failed."""
         axes, receipt = self.axes(left, top, *size), one.receipts[method]
         _overlay(axes, one.image, one.maps[method])
         axes.set_title(_titled(method, receipt), loc="left", fontsize=9, color=INK, pad=3)
@@ -81,8 +81,8 @@ class _FigurePage:
             **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
             "ROAD": receipt.road,
         }
-        said = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
-        axes.set_xlabel(said, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
+        results = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
+        axes.set_xlabel(results, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
 
 
 def _titled(method: str, receipt: Receipt) -> str:
@@ -90,7 +90,7 @@ def _titled(method: str, receipt: Receipt) -> str:
 
 
 def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
-    """Draw one image large, its winner's map, its curves and the other maps; or several, a row an image."""
+    """Draw one image with the winner's map, its curves and the other maps; or several images, one per row."""
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
@@ -137,8 +137,8 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
             if method in one.maps:
                 page.small(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    said = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
-    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, said, fontsize=8, color=INK)
+    legend = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
+    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, legend, fontsize=8, color=INK)
     return page.figure
 
 
@@ -150,10 +150,10 @@ def _show(axes: Any, image: Any, **how: Any) -> Any:
 
 
 def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
-    """Lay a signed map over the gray image, colour symmetric about zero, as opaque as it is strong.
+    """Draw a signed map over the gray image: diverging colours symmetric about zero, opacity by magnitude.
 
     Returns:
-        What a colour bar is made of, and whether values lie beyond its ends.
+        The mappable for a colour bar, and whether values exceed its range.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -173,7 +173,7 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
 
 
 def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
-    """What the model still says while the image is uncovered and covered in the map's order, a line a baseline."""
+    """Draw the insertion and deletion curves in the order of the map, one line per baseline."""
     for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
         ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
         for values, colour, way in ways:
@@ -200,19 +200,19 @@ def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":
-    """Draw for each class where its evidence is in the mean, the class whose evidence is most outside first.
+    """Draw the mean map of each class, the class with the most evidence outside first.
 
-    All share one scale: 1 is an even spread. The dotted line is the border, the outer tenth of each side.
+    All share one scale; 1 is uniform. The dotted line is the border, the outer tenth of each side.
     """
-    shown = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
+    classes = [one for one in where.classes if one.label in mean_maps][:_MOST_CLASSES]
     side = 1.9
     row = side + 2 * _LINE + _CAPTION
-    height = _HEAD + row * max(-(-len(shown) // _COLUMNS), 1)
+    height = _HEAD + row * max(-(-len(classes) // _COLUMNS), 1)
     page = _FigurePage(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
-    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in shown}
+    spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
     highest = max([1.0, *(cells.max().item() for cells in spread.values())])
     drawn = None
-    for place, one in enumerate(shown):
+    for place, one in enumerate(classes):
         down, across = divmod(place, _COLUMNS)
         top = _HEAD + down * row + 2 * _LINE
         axes = page.axes(_MARGIN + across * (side + _GAP), top, side, side)
@@ -231,11 +231,11 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
 
 
 EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
-Kept = Sequence[Any]  # what came of each image; see `analysis.explaining.one_image.Explained`
+Kept = Sequence[Any]  # of `analysis.explaining.one_image.Explained`
 
 
 def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
-    """Name what `save_report` writes: the explanations only of images, the classes only of several."""
+    """Return the files that `save_report` writes; explanations need images, class maps several of them."""
     figures = (EXPLANATION,) if _seen(kept) else ()
     return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
 

@@ -33,11 +33,11 @@ _OF_FULL = (
     "other class: how much the map is still the same; planted: how much of the planted evidence it finds. They "
     "show the model images unlike those it was trained on, and may disagree"
 )
-_MOST_CLASSES = 3  # in the facts; the others stand in the report
+_MOST_CLASSES = 3  # in the facts; the others are in the report
 
 
 def explain_columns(record: ExplainRecord | None = None) -> tuple[Column, ...]:
-    """All columns; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns; with a record, empty ones are hidden in the terminal."""
 
     rows = record.rows if record is not None else None
 
@@ -89,7 +89,7 @@ def _against(key: str) -> Callable[[Receipt], str]:
 
 
 def explain_sheet(record: ExplainRecord) -> Sheet:
-    """List the methods, the winner first."""
+    """Return the methods, the winner first."""
     return Sheet(
         title=headline(record.run, record.images),
         columns=explain_columns(record),
@@ -103,7 +103,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     share = numbers.percent(record.probability)
     facts = [("target", f"{record.target}, logit {numbers.number(record.logit)}, probability {share}")]
     facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
-    facts += [(row.method, said) for row in record.rows for said in _answers(row.receipt)]
+    facts += [(row.method, result) for row in record.rows for result in _answers(row.receipt)]
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
@@ -121,7 +121,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
 
 
 def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
-    """Return of the methods that explain at one layer the first; the reason is the same for all."""
+    """Return the first method of each layer; the reason for a layer is the same for all its methods."""
     return list({row.layer or row.method: row for row in reversed(rows)}.values())[::-1]
 
 
@@ -133,8 +133,8 @@ def _met(one: RequirementMet) -> str:
 
 
 def _answers(receipt: Receipt) -> list[str]:
-    """Say which tests failed, and which were not made and why; of several images, of how many."""
-    said = []
+    """Return which tests failed, and which were not run and why; for several images, with counts."""
+    results = []
     for answer in (FAILED, NOT_MADE):
         reasons: dict[str, list[str]] = {}
         for one in receipt.tests:
@@ -143,12 +143,12 @@ def _answers(receipt: Receipt) -> list[str]:
             if one.answer == answer:
                 name = one.test if n_images == 1 else f"{one.test} ({n} of {n_images} images)"
                 reasons.setdefault(one.reason, []).append(name)
-        said += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
-    return said
+        results += [f"{answer}: {', '.join(names)}: {reason}" for reason, names in reasons.items()]
+    return results
 
 
 def _counted(record: ExplainRecord) -> str:
-    """Count the answers of all methods and images."""
+    """Count the test results of all methods and images."""
     tests = [one for row in record.rows for one in row.receipt.tests]
     counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
     passed, failed, not_made = counts
@@ -161,8 +161,8 @@ def _where(where: Whereabouts, method: str | None) -> list[tuple[str, str]]:
     facts = []
     for one in where.classes[:_MOST_CLASSES]:
         outside = f", {numbers.percent(one.outside)} outside" if one.outside is not None else ""
-        said = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
-        facts.append((one.label, said))
+        text = f"{one.images} images, {numbers.percent(one.border)} at the border{outside}, by {method}"
+        facts.append((one.label, text))
     names = ", ".join(f"{one.image} {numbers.percent(one.share)}" for one in where.outliers)
     place = "outside" if where.measure == "outside" else "at the border"
     return [*facts, (f"most {place}", names)] if names else facts

@@ -1,4 +1,4 @@
-"""The sheets of `featuremaps --top-images`, and the folder they are in."""
+"""The sheets of `featuremaps --top-images` and their output folder."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,12 +30,11 @@ _DIM_RGB = (150, 156, 168)
 def draw_sheet(
     title: str, rows: Sequence[ChannelImages], k: int, crops: Mapping[ChannelImage, Image.Image]
 ) -> Image.Image:
-    """Draw some channels of one layer: what fires each most, in the middle and least, the strongest first; least,
-    the weakest first.
+    """Draw channels of one layer: for each the images with the strongest, median and weakest activation.
 
     Args:
-        k: images in a group, for which there is room.
-        crops: what to show of each image.
+        k: images per group.
+        crops: the part of each image to show.
     """
     across = math.ceil(math.sqrt(k))
     group = (across * (SIDE + _GAP), 24 + -(-k // across) * (SIDE + 2 * _SMALL + 12))
@@ -94,7 +93,7 @@ def _write(
     width: int,
     colour: tuple[int, int, int] = TEXT_RGB,
 ) -> None:
-    """Draw one line of text, cut in its middle where it is wider than `width` pixels."""
+    """Draw one line of text, shortened in the middle to `width` pixels."""
     font = ImageFont.load_default(size)
     is_short: Callable[[str], bool] = lambda cut: font.getlength(cut) <= width  # noqa: E731
     draw.text(place, cut_in_the_middle(plain(text), is_short), fill=colour, font=font)
@@ -108,7 +107,7 @@ def save_sheets(
     """Write the sheets and the record; return the record with the names of its files.
 
     Args:
-        cut: given a layer and the side in pixels, returns what to show of every image of its channels.
+        cut: given a layer and the side in pixels, returns the crop of every image of its channels.
     """
     maps, channels = [], {key_of(row): row for row in record.channels}
     for layer, stem in zip(record.maps, file_stems(record.maps), strict=True):
@@ -125,9 +124,9 @@ def save_sheets(
 
 
 def key_of(row: FeatureMap | ChannelImages) -> tuple[str | int, ...]:
-    """Return what tells an output, or a channel of one, from all others."""
-    own = (row.name, row.call, row.output)
-    return (*own, row.channel) if isinstance(row, ChannelImages) else own
+    """Return a unique key of an output, or of a channel of one."""
+    output_key = (row.name, row.call, row.output)
+    return (*output_key, row.channel) if isinstance(row, ChannelImages) else output_key
 
 
 def _pages(rows: Sequence[ChannelImages]) -> Iterable[Sequence[ChannelImages]]:
@@ -135,7 +134,7 @@ def _pages(rows: Sequence[ChannelImages]) -> Iterable[Sequence[ChannelImages]]:
 
 
 def _numbers(n_channels: int) -> Iterator[str]:
-    """Number the sheets of a layer, where there are several."""
+    """Yield a suffix for each sheet of a layer: a number if there are several."""
     n_sheets = -(-n_channels // CHANNELS_A_SHEET)
     return (f"-{n + 1:02d}" if n_sheets > 1 else "" for n in range(n_sheets))
 

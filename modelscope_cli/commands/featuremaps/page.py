@@ -13,7 +13,7 @@ from modelscope_cli.report.page.tables import sheet_section
 
 
 def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return all at a glance, the table, and the grid of every layer with the channels it shows."""
+    """Return an overview, the table, and the grid of every layer with its channels."""
     sheet = featuremaps_sheet(record)
     places = {id(row): f"map-{n}" for n, row in enumerate(sheet.rows)}
 
@@ -44,7 +44,7 @@ def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
 
 
 def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
-    """Return the sheets of a data set, each with the channels that are on it."""
+    """Return the sheets of a data set, each with its channels."""
     by_file: dict[str, list[ChannelImages]] = {}
     for row in record.channels:
         if row.file is not None:
@@ -64,7 +64,7 @@ def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | 
 
 
 def _ranges(shown: tuple[int, ...]) -> str:
-    """Return `0-7, 9` for channels in an order that is mostly their own."""
+    """Return channels as ranges: `0-7, 9`."""
     runs: list[list[int]] = []
     for channel in shown:
         if runs and channel == runs[-1][1] + 1:

@@ -24,7 +24,7 @@ _CHANNEL_COLUMNS = (
 
 
 def featuremaps_columns(has_notes: bool, is_of_channels: bool = False) -> tuple[Column, ...]:
-    """All columns of `featuremaps`; the notes are left out of a person's table where there are none."""
+    """Return all columns of `featuremaps`; the notes are hidden in the terminal if there are none."""
     if is_of_channels:
         return _CHANNEL_COLUMNS
     return (*_COLUMNS, Column("note", "note", lambda r: r.note, is_number=False, rank=4, is_shown=has_notes))
@@ -36,7 +36,7 @@ def every_column() -> tuple[Column, ...]:
 
 
 def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
-    """List the images that were written, in execution order; of a data set the channels."""
+    """Return the written images in execution order; for a data set, the channels."""
     if record.top_images:
         return _channels_sheet(record)
     facts = [*hook_facts(record.hooks)]
@@ -55,7 +55,7 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
 
 
 def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
-    """Say what fires each channel, and of each layer what a value of it sees."""
+    """Return the images that activate each channel most, and the receptive field of each layer."""
     facts = [*hook_facts(record.hooks)]
     if record.out_dir is not None:
         facts = [("folder", record.out_dir), *facts]
@@ -78,8 +78,8 @@ def _is_missing(row: FeatureMap) -> bool:
 
 
 def _title(record: FeatureMapsRecord) -> str:
-    given = record.run.input
-    what = (", ".join(given.files) or given.source) if given else ""
+    input_info = record.run.input
+    source = (", ".join(input_info.files) or input_info.source) if input_info else ""
     if record.top_images:
-        what = counted(record.images, "image")
-    return f"{record.run.model.described} on {what}, {record.run.device}"
+        source = counted(record.images, "image")
+    return f"{record.run.model.described} on {source}, {record.run.device}"

@@ -1,4 +1,4 @@
-"""The figure of `grads`, and the folder it leaves behind."""
+"""The figure of `grads` and its output folder."""
 
 import math
 import shlex
@@ -25,8 +25,8 @@ _MARKERS = {"zero": "x", "vanishing": "v", "exploding": "^", _NON_FINITE: "s"}
 def draw_gradient_flow(record: GradsRecord) -> Any:
     """Draw the norm of every gradient in execution order on a logarithmic scale, activations above, weights below.
 
-    Where gradients were clipped, a fainter line shows them before. Marked layers are red. What such a scale has no
-    place for is on its edges: a gradient of exactly zero below, one with NaN or infinities above.
+    A fainter line shows gradients before clipping. Marked layers are red. Gradients of exactly zero are on the
+    lower edge, those with NaN or infinities on the upper one.
     """
     activations = [row for row in record.activations if _has_gradient(row)]
     parameters = [row for row in record.parameters if _has_gradient(row)]
@@ -34,7 +34,7 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
     figure, (upper, lower) = layer_panels(_title(record), names, [1, 1], 8.4, legend_lines=3)
     _draw(upper, activations, [True] * len(activations), AMBER)
     upper.say("|gradient| at the output of each layer")
-    # Biases and scales live on another scale than weights: joined up, the line would only zigzag.
+    # Biases and scales have other magnitudes than weights: joined up, the line would only zigzag.
     is_weight = [len(row.shape) > 1 for row in parameters]
     _draw(lower, parameters, is_weight, LINE)
     lower.say("|gradient| of each parameter")
@@ -46,7 +46,7 @@ def draw_gradient_flow(record: GradsRecord) -> Any:
 
 
 def _has_gradient(row: ActivationGradient | ParameterGradient) -> bool:
-    return row.grad_norm is not None or row.mark == _NON_FINITE  # no norm where all of it is
+    return row.grad_norm is not None or row.mark == _NON_FINITE  # no norm if all values are
 
 
 def _draw(
@@ -71,8 +71,8 @@ def _draw(
     for mark, marker in _MARKERS.items():
         marked = [x for x in places if rows[x].mark == mark]
         if marked:
-            found = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
-            panel.plot(marked, found, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
+            ys = [ceiling if mark == _NON_FINITE else heights[x] for x in marked]
+            panel.plot(marked, ys, marker, ms=6, color=ACCENT, label=mark, clip_on=False, zorder=3)
     panel.grid()
     if rows:
         panel.legend(ncols=4)
@@ -100,7 +100,7 @@ def _title(record: GradsRecord) -> str:
     return f"{record.run.model.heading}, {record.mode} mode: {loss.name} = {loss.value:.4g}"
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"flow": draw_gradient_flow}
 
 
@@ -116,7 +116,7 @@ def save_report(record: GradsRecord, stage: Path) -> None:
 
 
 def _markdown(record: GradsRecord) -> str:
-    """Everything on one page: what was run, the figure, what is troubled, and the tables."""
+    """Return the report as Markdown: the run, the figure, the findings, and the tables."""
     parameters = grads_sheet(record, "parameters")
     troubled = replace(parameters, title="Troubled parameters", facts=())
     troubled = replace(troubled, rows=tuple(row for row in parameters.rows if parameters.is_bad(row)))

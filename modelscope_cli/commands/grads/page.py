@@ -13,7 +13,7 @@ _TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm
 
 
 def sections(record: GradsRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return what is troubled, the figure, and every table that has rows."""
+    """Return the findings, the figure, and every table that has rows."""
     tables = {
         table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm
     }

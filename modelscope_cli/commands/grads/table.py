@@ -15,7 +15,7 @@ Row = ParameterGradient | ActivationGradient
 
 
 def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
-    """Lay out one of the tables: `parameters`, `activations` or `batch-norm`, in execution order."""
+    """Return one of the tables, `parameters`, `activations` or `batch-norm`, in execution order."""
     if table == "batch-norm":
         return batch_norm_sheet(_title(record), record.batch_norm)
     every = grads_columns(table, record)
@@ -32,14 +32,14 @@ def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
 
 
 def grads_columns(table: str, record: GradsRecord | None = None) -> tuple[Column, ...]:
-    """All columns of a table; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns of a table; with a record, empty ones are hidden in the terminal."""
     if table == "batch-norm":
         return BATCH_NORM_COLUMNS
     return _parameter_columns(record) if table == "parameters" else _activation_columns(record)
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables but batch norms."""
+    """Return the columns of all tables except batch norms."""
     return (*_parameter_columns(None), *_activation_columns(None))
 
 
@@ -78,7 +78,7 @@ _MARK = Column(
 
 
 def _figures(kind: type[Row], rows: Sequence[Row]) -> tuple[Column, ...]:
-    """Return the columns both tables have."""
+    """Return the columns that both tables have."""
     has_non_finite = any(row.nan_count or row.inf_count for row in rows)
     return (
         *field_columns(kind, "norm"),
@@ -108,8 +108,8 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     marks = [row.mark for row in rows if row.mark]
     if marks:
         kinds = dict.fromkeys(marks)
-        told = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
-        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {told}"))
+        mark_counts = ", ".join(f"{marks.count(mark)} {mark}" if len(kinds) > 1 else mark for mark in kinds)
+        facts.append(("marked", f"{len(marks)} of {counted(len(rows), 'row')}: {mark_counts}"))
     low, high = record.thresholds.vanishing, record.thresholds.exploding
     facts.append(("marks", f"vanishing below {low:g} x, exploding above {high:g} x |g| at the output"))
     if record.batch_norm:

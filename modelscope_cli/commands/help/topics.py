@@ -1,4 +1,4 @@
-"""The pages of `modelscope help`: what many commands share, told once."""
+"""The pages of `modelscope help`: topics that many commands share."""
 
 from importlib import import_module
 
@@ -94,7 +94,7 @@ def explain_command(name: str) -> str:
 
 
 def explain_topic(name: str) -> str:
-    """Return the page of a topic; of one that is a panel of options, with them."""
+    """Return the page of a topic, with its options if it is a panel of options."""
     lines = [line for section in TOPICS[name] for line in rows_of(*section)]
     if name.title() in ("Model", "Input", "Output"):
         lines += page_of_panel("stats", name.title())

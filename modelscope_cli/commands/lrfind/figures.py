@@ -1,4 +1,4 @@
-"""The curve of `lrfind`, and the folder it leaves behind."""
+"""The figure of `lrfind` and its output folder."""
 
 import math
 from pathlib import Path
@@ -15,9 +15,9 @@ _MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
 
 
 def draw_range_test(record: LrfindRecord) -> Any:
-    """Draw the loss, faint, and the smoothed loss over the learning rate, with the suggestions on it.
+    """Draw the loss (faint) and the smoothed loss over the learning rate, with the suggestions.
 
-    The one that is recommended is filled; the others are hollow.
+    The recommended one is filled; the others are hollow.
     """
     figure = new_figure(8.0, 4.6, _title(record))
     axes = figure.subplots()
@@ -41,12 +41,13 @@ def draw_range_test(record: LrfindRecord) -> Any:
 
 
 def _title(record: LrfindRecord) -> str:
-    """Say in a sentence what to do, and why the sweep ended."""
+    """Return the recommendation, and why the sweep ended."""
     best = record.suggestion.recommended
     advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
     reasons = {"diverged": "because the loss diverged", "the loss": f"because {record.stopped}"}
     ended = next(
-        (said for start, said in reasons.items() if record.stopped.startswith(start)), f"at {record.stopped}"
+        (reason for start, reason in reasons.items() if record.stopped.startswith(start)),
+        f"at {record.stopped}",
     )
     return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
 
@@ -68,7 +69,7 @@ def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:
 
 
 def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
-    """Show as much above the start as below: the rise at the end needs no more. What is cut off is said."""
+    """Limit the axis to as much above the start as below it, and note what is cut off."""
     if not smoothed:
         return
     low, first = min(smoothed), smoothed[0]
@@ -81,7 +82,7 @@ def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
         say_cut(axes, min(raw), is_below=True)
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"range test": draw_range_test}
 
 

@@ -16,7 +16,7 @@ WAYS = {
 
 @dataclass(frozen=True, slots=True)
 class SuggestionRow:
-    """One suggestion; None where the loss never fell."""
+    """One suggestion; None if the loss never fell."""
 
     name: str
     lr: float | None
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def lrfind_sheet(record: LrfindRecord) -> Sheet:
-    """Lay out the suggestions, with the sweep and the proof that everything was put back below."""
+    """Return the suggestions; the facts below are the sweep and the proof that everything was restored."""
     rows = []
     for name, meaning in WAYS.items():
         lr = getattr(record.suggestion, name)
@@ -48,12 +48,12 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
 
 
 def rate(lr: float) -> str:
-    """Write a learning rate as one would type it."""
+    """Format a learning rate as one would type it."""
     return f"{lr:.3g}"
 
 
 def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
-    """Return the smoothed loss of the step whose rate is nearest to `lr`, on a ratio scale."""
+    """Return the smoothed loss of the step whose rate is nearest to `lr` on a log scale."""
     if lr is None:
         return None
     nearest = min(

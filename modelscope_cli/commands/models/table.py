@@ -39,7 +39,7 @@ COLUMNS = (
 
 
 def models_sheet(catalogue: Catalogue) -> Sheet:
-    """List models with the figures that their library publishes for their default weights."""
+    """Return the models with the figures that their library publishes for the default weights."""
     n = len(catalogue.models)
     is_timm = n > 0 and catalogue.models[0].name.startswith("timm:")
     library = "timm" if is_timm else f"torchvision {catalogue.versions['torchvision']}"

@@ -1,4 +1,4 @@
-"""The figures of `predict --truth`, and the folder it leaves behind."""
+"""The figures of `predict --truth` and its output folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,25 +22,25 @@ _COLUMNS = 6
 
 
 def draw_reliability(record: PredictRecord) -> Any:
-    """Draw the accuracy of every bin of confidence, the mean confidence in red, and how many images it has."""
+    """Draw for every bin of confidence the accuracy, the mean confidence (red) and the number of images."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
         message = "predict draws a figure only with a truth of one class per image"
         raise UsageError(message, "--truth folders")
     figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    seen = [one for one in truth.bins if one.n]
-    middles = [(one.low + one.high) / 2 for one in seen]
+    filled_bins = [one for one in truth.bins if one.n]
+    middles = [(one.low + one.high) / 2 for one in filled_bins]
     width = 0.92 / BINS
-    upper.bar(middles, [one.accuracy for one in seen], width, color=LINE, label="accuracy")
-    confidences = [one.confidence for one in seen]
+    upper.bar(middles, [one.accuracy for one in filled_bins], width, color=LINE, label="accuracy")
+    confidences = [one.confidence for one in filled_bins]
     upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
     upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")
     upper.legend(**ABOVE, ncols=3)
-    lower.bar(middles, [one.n for one in seen], width, color=LINE)
+    lower.bar(middles, [one.n for one in filled_bins], width, color=LINE)
     lower.set_ylabel("images")
     lower.set_xlabel("confidence: score of the predicted class")
     lower.set_xlim(0, 1)
@@ -48,10 +48,10 @@ def draw_reliability(record: PredictRecord) -> Any:
 
 
 def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
-    """Draw the images with the highest score of a wrong class, the worst first, as the model saw them.
+    """Draw the images with the highest score of a wrong class, the worst first, as preprocessed.
 
     Args:
-        images: `(3, H, W)` uint8, one a mistake.
+        images: `(3, H, W)` uint8, one per mistake.
     """
     assert record.truth is not None
     n_columns = min(_COLUMNS, len(images))
@@ -64,9 +64,9 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
         axes.set_axis_off()
     for axes, mistake, image in zip(cells, record.truth.worst, images, strict=False):
         axes.imshow(image.permute(1, 2, 0).numpy())
-        said = mistake.predicted_label or str(mistake.predicted)
+        label = mistake.predicted_label or str(mistake.predicted)
         lines = (
-            f"{shortened(said)} {numbers.percent(mistake.confidence)}",
+            f"{shortened(label)} {numbers.percent(mistake.confidence)}",
             f"is {shortened(truth_words(mistake))}",
             shortened(mistake.image),
         )
@@ -74,7 +74,7 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
     return figure
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"reliability": draw_reliability}
 
 
@@ -82,7 +82,7 @@ RELIABILITY, WORST = "reliability.png", "worst.png"
 
 
 def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[str, ...]:
-    """Name what `save_report` writes; without a truth the record and its page."""
+    """Return the files that `save_report` writes; without ground truth only the record and its page."""
     if truth is None:
         return RESULT_FILES
     drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)

@@ -1,4 +1,4 @@
-"""The tables of `predict`: a row a guess, those of `--truth`, and that of `--doctor`."""
+"""The tables of `predict`: predictions, those of `--truth`, and that of `--doctor`."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ def _index(key: str, title: str) -> Column:
 
 
 def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
-    """All tables; of an output that has no such number, its column is left out of a person's table."""
+    """Return the columns of all tables; those that an output does not have are hidden in the terminal."""
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
@@ -88,18 +88,18 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
 
 
 def truth_words(mistake: Mistake) -> str:
-    """Name what is true of an image: its classes, or that there is none."""
+    """Return the true classes of an image, or that it has none."""
     pairs = zip(mistake.truth, mistake.truth_labels, strict=True)
     return ", ".join(label or str(index) for index, label in pairs) or "none"
 
 
 def truth_columns(table: str | None, kind: str = "classes") -> tuple[Column, ...]:
-    """All columns of a table; None is that of the measures."""
+    """Return all columns of a table; None is the table of metrics."""
     return _columns(kind)[table or MEASURES]
 
 
 def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None = None) -> Sheet:
-    """Lay out one of the tables. `facts`: what else is told."""
+    """Return one of the tables. `facts`: further lines below it."""
     table = table or MEASURES
     tables = tables_of(report)
     if table not in tables:
@@ -116,7 +116,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 
 
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
-    """Return the rows of every table that this kind of truth has."""
+    """Return the rows of every table for this kind of ground truth."""
     tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
     if report.kind != "labels":
         tables["confusions"] = report.confusions
@@ -136,8 +136,8 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
             ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
         )
     if report.ece is not None and table == "calibration":
-        said = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
-        facts.append(("calibration", said))
+        ece = f"mean |accuracy - confidence| {numbers.percent(report.ece)}, in {BINS} bins of equal width"
+        facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
         text = f"{missing} of {len(report.classes)} classes are in no image"
@@ -149,7 +149,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
 
 
 def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
-    """All columns; of rows, the last two are shown where they have values."""
+    """Return all columns; with rows, the last two are shown if they have values."""
     return (
         *field_columns(Variation, "variation kind"),
         Column("what", "what it does", _what, is_number=False, rank=4, wraps=True),
@@ -161,7 +161,7 @@ def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> 
 
 
 def doctor_sheet(record: DoctorRecord) -> Sheet:
-    """Lay out the variations, the most harmful first."""
+    """Return the variations, the most harmful first."""
     return Sheet(
         title=headline(record.run, record.images),
         columns=doctor_columns(record.images, record.variations),
@@ -179,19 +179,19 @@ def _what(row: Variation) -> str:
 
 
 def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
-    meant = record.variations[-1]
+    baseline = record.variations[-1]
     facts = [("as meant", record.meant)]
     if record.stated_by is not None:
         facts.append(("stated by", record.stated_by))
     else:
         facts.append(("stated by", f"nobody, so 'as meant' is a guess: {record.assumed}"))
     if record.given is not None:
-        given = next(row for row in record.variations if row.kind == "given")
-        text = f"{record.given}: not what the weights state; {_damage(given, record.images)}"
+        requested = next(row for row in record.variations if row.kind == "given")
+        text = f"{record.given}: not what the weights state; {_damage(requested, record.images)}"
         facts.append(("as given", text))
     facts += [_told(one) for one in record.evidence]
     if record.stated_by is None:
-        facts.append(("most sure", _most_sure(record, meant)))
+        facts.append(("most sure", _most_sure(record, baseline)))
     if record.left_out is not None:
         facts.append(("left out", record.left_out))
     return facts
@@ -229,11 +229,11 @@ class _GuessRow:
     head: str | None
     rank: int  # 1-based
     guess: Guess
-    is_on: bool | None  # None with softmax, where the first is the answer
+    is_on: bool | None  # None with softmax, where the first is the prediction
 
 
 def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
-    """All columns; of a record, those with nothing to tell are left out of a person's table."""
+    """Return all columns; with a record, empty ones are hidden in the terminal."""
     output = record.output if record is not None else None
     has_pixels = record is None or any(
         guess.share is not None for prediction in record.predictions for guess in prediction.top
@@ -276,7 +276,7 @@ def _box(row: _GuessRow, n_decimals: int = 0) -> str:
 
 
 def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
-    """Lay out the guesses, image by image, likeliest first; or what the doctor found, or one `table` of a truth."""
+    """Return the predictions of each image, likeliest first; or the doctor's table, or one `table` of metrics."""
     if isinstance(record, DoctorRecord):
         return doctor_sheet(record)
     if record.truth is not None:
@@ -304,8 +304,8 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
 
 
 def _title(record: PredictRecord) -> str:
-    what = counted(len({prediction.image for prediction in record.predictions}), "image")
-    return f"{record.run.model.described} on {what}, {record.run.device}"
+    image_count = counted(len({prediction.image for prediction in record.predictions}), "image")
+    return f"{record.run.model.described} on {image_count}, {record.run.device}"
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:

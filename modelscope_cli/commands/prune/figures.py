@@ -1,4 +1,4 @@
-"""The figure of `prune`, and the folder it leaves behind."""
+"""The figure of `prune` and its output folder."""
 
 import math
 from collections.abc import Sequence
@@ -26,20 +26,19 @@ from modelscope_cli.report.reading import RESULT_FILES
 _PALE = "#cfd8e4"
 # Inches: the figure, its curves, what is above and below.
 _WIDTH, _CURVES, _LEAST, _TOP, _LINE, _FOOT = 12.0, 5.2, 5.2, 0.55, 0.19, 0.65
-_Drift = tuple[list[float], float, str]  # values, the value with nothing cut, what it is
+_Drift = tuple[list[float], float, str]  # values, the value without pruning, label
 
 
 def draw_pruning(record: PruneRecord) -> Any:
-    """Draw agreement, divergence and logit change over the amount; beside them every layer's weights and zeros.
+    """Draw agreement, divergence and logit change over the amount, next to every layer's weights and zeros.
 
-    Red is the amount that was asked for. With nothing cut, at 0, nothing drifts. Of a single amount there is no
-    curve: its figures are words in the title.
+    The requested amount is red. For a single amount there are no curves: its values are in the title.
     """
     names = layer_names(map(weight_label, record.layers))
     is_swept = len(record.sweep) > 1
     curves = _curves_of(record)
-    said = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
-    title = fitted(_title(record) + said, _WIDTH)
+    results = "" if is_swept else "".join(f"\n{label}: {number(values[0])}" for values, _, label in curves)
+    title = fitted(_title(record) + results, _WIDTH)
     top = _TOP + _LINE * title.count("\n")
     rows = ROW * len(names)
     figure = new_figure(
@@ -55,12 +54,12 @@ def draw_pruning(record: PruneRecord) -> Any:
 
 
 def _draw_curves(figure: Any, record: PruneRecord, curves: list[_Drift], top: float) -> None:
-    """Draw a panel for each, one above the other."""
+    """Draw one panel per curve, one above the other."""
     height = (_LEAST - 0.15 * (len(curves) - 1)) / len(curves)
     for place, (values, at_zero, label) in enumerate(curves):
         axes = axes_at(figure, 0.8, top + place * (height + 0.15), _CURVES - 1.0, height)
         _curve(axes, record, values, at_zero, label)
-        if at_zero:  # a share
+        if at_zero:  # a fraction
             axes.set_ylim(-4, 104)
         axes.tick_params(labelbottom=place == len(curves) - 1)
     unit = "channels" if record.structured else "weights"
@@ -68,10 +67,10 @@ def _draw_curves(figure: Any, record: PruneRecord, curves: list[_Drift], top: fl
 
 
 def _curves_of(record: PruneRecord) -> list[_Drift]:
-    """Return what the drift of this output has: values, the value with nothing cut, and a label."""
+    """Return the curves that this kind of output has."""
     rows = record.sweep
     titles = {column.key: column.title for column in prune_columns("drift", record.output)}
-    found = [
+    drifts = [
         (
             [100 * share for row in rows if (share := row.agreement) is not None],
             100.0,
@@ -85,17 +84,17 @@ def _curves_of(record: PruneRecord) -> list[_Drift]:
         ([nats for row in rows if (nats := row.kl_divergence) is not None], 0.0, "KL divergence, nats"),
         ([row.max_logit_change for row in rows], 0.0, titles["max_logit_change"]),
     ]
-    return [curve for curve in found if curve[0]]
+    return [curve for curve in drifts if curve[0]]
 
 
 def _curve(axes: Any, record: PruneRecord, values: list[float], at_zero: float, label: str) -> None:
     points = {0.0: at_zero} | dict(zip((100 * row.amount for row in record.sweep), values, strict=True))
     finite = {x: y for x, y in points.items() if math.isfinite(y)}
     axes.plot(list(finite), list(finite.values()), "o-", ms=4.5, lw=1.6, color=LINE, clip_on=False)
-    asked = 100 * record.amount
-    axes.axvline(asked, color=ACCENT, lw=0.8, ls=":", zorder=0)
-    if asked in finite:
-        axes.plot([asked], [finite[asked]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
+    requested = 100 * record.amount
+    axes.axvline(requested, color=ACCENT, lw=0.8, ls=":", zorder=0)
+    if requested in finite:
+        axes.plot([requested], [finite[requested]], "o", ms=7, color=ACCENT, clip_on=False, zorder=3)
     most = max(points)
     axes.set_xlim(-0.02 * most, 1.02 * most)
     axes.set_ylim(bottom=0)
@@ -130,7 +129,7 @@ def _title(record: PruneRecord) -> str:
     return f"{record.run.model.heading}, on {what}: cutting {record.what_is_cut}"
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"pruning": draw_pruning}
 
 

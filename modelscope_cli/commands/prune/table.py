@@ -7,13 +7,13 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, pe
 
 
 def weight_label(row: PrunedLayer) -> str:
-    """Name a layer; also its parameter, where that is not its `weight`."""
+    """Return the name of a layer, with its parameter unless that is `weight`."""
     name = row.name or row.type
     return name if row.parameter == "weight" else f"{name}.{row.parameter}"
 
 
 def _drift_columns(output: str) -> tuple[Column, ...]:
-    """The columns of the drift; of an output that has no such number they are left out of a person's table."""
+    """Return the columns of the drift; those that an output does not have are hidden in the terminal."""
     has_predictions, has_divergence = output != "vectors", output not in ("boxes", "vectors")
     same = {"pixels": "same pixels", "boxes": "same boxes"}.get(output, "same prediction")
     unit = {"classes": "logit", "boxes": "score"}.get(output, "output")
@@ -34,7 +34,7 @@ LAYER_COLUMNS = (
 
 
 def prune_columns(table: str, output: str = "classes") -> tuple[Column, ...]:
-    """All columns of a table, `drift` or `layers`, for a model that gives `output`."""
+    """Return all columns of a table, `drift` or `layers`, for a kind of output."""
     return LAYER_COLUMNS if table == "layers" else _drift_columns(output)
 
 
@@ -44,7 +44,7 @@ def every_column() -> tuple[Column, ...]:
 
 
 def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
-    """Lay out one of the tables: the drift in rising amounts, or the layers in the order of the model."""
+    """Return one of the tables: the drift by rising amount, or the layers in model order."""
     rows: tuple[Drift | PrunedLayer, ...] = record.layers if table == "layers" else record.sweep
     return Sheet(
         title=headline(record.run, record.images),

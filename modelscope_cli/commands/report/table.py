@@ -18,6 +18,6 @@ COLUMNS = (
 
 
 def report_sheet(record: ReportRecord, columns: str | None = None) -> Sheet:
-    """List the pages that were written."""
+    """Return the written pages."""
     title = counted(len(record.pages), "page")
     return Sheet(title=title, columns=choose_columns(COLUMNS, columns), rows=record.pages)

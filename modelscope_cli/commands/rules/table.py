@@ -5,7 +5,7 @@ from dataclasses import replace
 from modelscope_cli.records.check import RuleInfo, RuleList
 from modelscope_cli.report.sheet import Sheet, field_columns
 
-# What the table of a single rule holds; the rest is below it in full.
+# The columns for a single rule; the rest is below it in full.
 _SHORT = ("code", "name", "severity", "threshold")
 
 
@@ -23,7 +23,7 @@ COLUMNS = (
 
 
 def rules_sheet(listed: RuleList) -> Sheet:
-    """List the rules; below a single one, all that is known of it."""
+    """Return the rules; for a single one, with its full text below."""
     if len(listed.rules) == 1:
         (rule,) = listed.rules
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)

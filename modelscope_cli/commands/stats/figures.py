@@ -1,4 +1,4 @@
-"""The figures of `stats`: all distributions, and the correlations of `--correlation`."""
+"""The figures of `stats`: distributions, and the matrices of `--correlation`."""
 
 import math
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def alike_together(likeness: Any) -> list[int]:
-    """Return an order of n things in which those that are alike are neighbours.
+    """Return an order of n items in which similar ones are neighbours.
 
-    Average linkage by chains of nearest neighbours, `O(n^2)` (Murtagh, 1983); the leaves of its tree from left to
-    right, each pair of branches laid so that their nearer ends meet.
+    Average linkage by nearest-neighbour chains, `O(n^2)` (Murtagh, 1983); the leaves of its tree from left to
+    right, each pair of branches flipped so that their most similar ends meet.
 
     Args:
         likeness: `(n, n)`, symmetric, finite; the larger, the more alike.
@@ -56,14 +56,14 @@ def alike_together(likeness: Any) -> list[int]:
 
 
 def _joined(a: list[int], b: list[int], likeness: Any) -> list[int]:
-    """Lay two runs end to end, turned so that the likest ends meet."""
+    """Join two sequences, flipped so that their most similar ends meet."""
     ways = [(a, b), (a, b[::-1]), (a[::-1], b), (a[::-1], b[::-1])]
     first, second = max(ways, key=lambda way: likeness[way[0][-1], way[1][0]])
     return first + second
 
 
 _CMAP = "RdBu_r"  # blue -1, white 0, red 1
-# Inches: the matrix, what is left free around it, a line of text, the key of the colours.
+# Inches: the matrix, its margins, a line of text, the colour bar.
 _SIDE, _LEFT, _TOP, _RIGHT, _FOOT, _LINE, _KEY = 6.4, 0.75, 0.8, 1.1, 0.95, 0.15, 0.14
 _ROW = 0.155  # from one channel number to the next
 
@@ -71,7 +71,7 @@ _ROW = 0.155  # from one channel number to the next
 def save_correlations(
     rows: Sequence[ActivationStats], matrices: "Sequence[Tensor | None]", folder: Path
 ) -> tuple[ActivationStats, ...]:
-    """Write the `(C, C)` matrix of every row that has one, and return the rows with the names of the files."""
+    """Write the `(C, C)` matrix of every row that has one; return the rows with the file names."""
     named = []
     for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
         if matrix is None or row.correlation is None:
@@ -84,7 +84,7 @@ def save_correlations(
 
 
 def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
-    """Draw a `(C, C)` matrix of -1..1 with alike channels side by side; those that never varied are gray."""
+    """Draw a `(C, C)` matrix of -1..1 with similar channels side by side; constant ones are gray."""
     values = matrix.numpy()
     order = order_of(values)
     size = (_LEFT + _SIDE + _RIGHT, _TOP + _SIDE + _FOOT)
@@ -110,7 +110,7 @@ def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
 
 
 def order_of(values: Any) -> list[int]:
-    """Return the channels so that those that say the same, with either sign, are neighbours; constant ones last."""
+    """Return the channels ordered by absolute correlation, similar ones as neighbours, constant ones last."""
     import numpy as np
 
     varied = np.flatnonzero(np.isfinite(values.diagonal()))
@@ -120,12 +120,12 @@ def order_of(values: Any) -> list[int]:
 
 
 def _explain(figure: Any, row: ActivationStats) -> None:
-    said = "Similar channels are next to each other, whatever the sign."
+    text = "Similar channels are next to each other, whatever the sign."
     constant = (row.channels or 0) - (row.correlation.channels if row.correlation else 0)
     if constant:
-        said += f" Gray: {counted(constant, 'channel')} that never varied."
+        text += f" Gray: {counted(constant, 'channel')} that never varied."
     figure.text(
-        _LEFT / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), said, fontsize=8.5, color=INK
+        _LEFT / figure.get_figwidth(), 1 - 0.5 / figure.get_figheight(), text, fontsize=8.5, color=INK
     )
 
 
@@ -140,10 +140,9 @@ __all__ = ["FIGURES", "draw_distributions", "save_correlations"]
 
 
 def draw_distributions(record: StatsRecord) -> Any:
-    """Draw the distribution of every layer beside the next, in execution order, and its share of zeros.
+    """Draw the distributions of all layers side by side in execution order, and their fractions of zeros.
 
-    The darker, the more values lie there, on a logarithmic scale. The point is the mean, the bar one standard
-    deviation to each side.
+    Shades are densities on a logarithmic scale. The point is the mean, the bar one standard deviation to each side.
     """
     rows = [row for row in record.layers if row.histogram and row.mean is not None]
     names = layer_names(map(label_of, rows))
@@ -178,7 +177,7 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
 
 
 def _draw_shades(panel: Panel, rows: list[ActivationStats]) -> None:
-    """Draw the bins of all histograms as boxes: one artist, where one a layer takes seconds."""
+    """Draw the bins of all histograms as boxes of one artist; one artist per layer takes seconds."""
     import numpy as np
     from matplotlib import colormaps
 
@@ -214,5 +213,5 @@ def _draw_zeros(panel: Panel, rows: list[ActivationStats], near_zero: float) -> 
     panel.legend(ncols=3)
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"distributions": draw_distributions}

@@ -16,7 +16,7 @@ _TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attenti
 
 
 def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the marked rows, every table that has rows, and the figures of correlations."""
+    """Return the marked rows, every table that has rows, and the correlation figures."""
     tables = {
         table: stats_sheet(record, table)
         for table, rows in (

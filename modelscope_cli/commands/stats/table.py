@@ -35,16 +35,16 @@ _ATTENTION_FACTS = (
 
 
 def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
-    """Lay out how widely each head looks, in execution order."""
+    """Return the entropy of each attention head, in execution order."""
     return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True)
 
 
 def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
-    """Return the line for the other tables."""
+    """Return the fact about the narrowest head for the other tables."""
     least = min(rows, key=lambda row: _share(row) or 0.0)
     share = numbers.percent(_share(least))
-    what = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
-    return "attention", f"{len(rows)} heads; {what}  (--table attention)"
+    fact = f"narrowest: {_label(least)} head {least.head}, entropy {share} of log(keys)"
+    return "attention", f"{len(rows)} heads; {fact}  (--table attention)"
 
 
 _N_BINS = 16
@@ -90,16 +90,16 @@ _CHANNEL_FACTS = (
 
 
 def channels_sheet(title: str, rows: Sequence[ActivationStats], images: int) -> Sheet:
-    """Lay out the channels of every output that has some, in execution order."""
-    shown = tuple(row for row in rows if row.channels and row.dead_channels is not None)
+    """Return the channels of every output that has some, in execution order."""
+    measured = tuple(row for row in rows if row.channels and row.dead_channels is not None)
     facts = (*_CHANNEL_FACTS, dead_fact(rows, images))
     return Sheet(
-        title, CHANNEL_COLUMNS, shown, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
+        title, CHANNEL_COLUMNS, measured, facts, is_bad=lambda row: bool(row.dead_channels), is_by_layer=True
     )
 
 
 def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
-    """Return the line that counts each dead channel once, and says what little images can tell."""
+    """Return the fact that counts each dead channel once, with a caveat for few images."""
     dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
     inherited = sum(row.dead_inherited or 0 for row in rows)
     text = f"{numbers.count(dead)} (zero at every position of every image)"
@@ -111,23 +111,23 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
 
 
 _TABLES = {"batch-norm": BATCH_NORM_COLUMNS, "attention": ATTENTION_COLUMNS, "channels": CHANNEL_COLUMNS}
-# What has to be computed for a table beside what it has a pass of its own for.
+# What a table needs computed, in addition to its own pass.
 _NEEDED = {"channels": ("zero", "dead", "channel_zeros")}
 
 
 def columns_of(table: str, view: View) -> tuple[str, ...] | None:
-    """Return the keys of the columns that were listed, and that by which is sorted; None for all of them."""
+    """Return the keys of the listed columns and of the sort column; None for all of them."""
     if table in _TABLES:
         view.check(_TABLES[table])
         return _NEEDED.get(table, ())
     named = quantiles_in(re.split("[,:]", f"{view.columns or ''},{view.sort or ''}".lower()))
-    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # for who asks what there is
+    chosen = view.check(stats_columns(True, True, True, named or ("p50",)))  # if a column is unknown
     is_asked = view.columns is not None or named
     return tuple(column.key for column in chosen) if is_asked else None
 
 
 def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str] = ()) -> Sheet:
-    """Lay out the statistics, one row per output of each call in execution order; or another table."""
+    """Return the statistics, one row per output of each call in execution order; or another table."""
     title = headline(record.run, record.images, "train mode" if record.mode == "train" else "")
     if table == "batch-norm":
         return batch_norm_sheet(title, record.batch_norm)
@@ -154,7 +154,7 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
 def stats_columns(
     has_non_finite: bool, has_dead: bool, has_correlation: bool, quantiles: Sequence[str] = ()
 ) -> tuple[Column, ...]:
-    """All columns of `stats`, with these quantiles; those with nothing to tell are left out of a person's table."""
+    """Return all columns of `stats`, with these quantiles; empty ones are hidden in the terminal."""
     listed = (
         Column("name", "layer", output_label_of, is_number=False, rank=0),
         *field_columns(ActivationStats, "type shape"),
@@ -176,7 +176,7 @@ def stats_columns(
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables but batch norms."""
+    """Return the columns of all tables except batch norms."""
     tables = (ATTENTION_COLUMNS, CHANNEL_COLUMNS)
     return (*stats_columns(True, True, True), *itertools.chain(*tables))
 
@@ -193,7 +193,7 @@ def _is_silent(row: ActivationStats) -> bool:
 
 
 def _is_mostly_dead(row: ActivationStats) -> bool:
-    from modelscope_cli.rules import activations  # of all that is imported to list the columns the slowest
+    from modelscope_cli.rules import activations  # the slowest import for listing columns
 
     return activations.is_mostly_dead(row)
 

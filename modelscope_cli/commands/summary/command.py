@@ -41,7 +41,7 @@ def summary(call: Call) -> None:
 
     where = call.begin()
     # The first word is the model, unless --model names one.
-    asked = call.subject(is_model=names_model if call["model"] else lambda _: True)
+    request = call.subject(is_model=names_model if call["model"] else lambda _: True)
     graph, color = call["graph"], call["color"]
     if graph is not None or color is not None:
         from modelscope_cli.commands.summary.graph import check_graph, save
@@ -49,34 +49,34 @@ def summary(call: Call) -> None:
         check_graph(graph, color, where.html)
     measure = measured_for(where.view, color)
     options = {**call.keywords("depth", "freeze", "layer", "exclude"), "flow": bool(graph or where.html)}
-    record, raised = _summary(asked, options, measure, is_fresh=call["fresh"])
+    record, raised = _summary(request, options, measure, is_fresh=call["fresh"])
     if graph is not None:
         save(record, graph, color, is_whole=call["all"])
         PROGRESS.note(f"wrote {graph}")
     emit(where, summary_sheet(record, measure), record)
-    if raised is not None:  # the layers up to the one that did are shown all the same
+    if raised is not None:  # the layers up to the failing one are shown
         raise raised
 
 
 def _summary(
-    asked: Any, options: dict[str, Any], measure: tuple[str, ...], *, is_fresh: bool
+    request: Any, options: dict[str, Any], measure: tuple[str, ...], *, is_fresh: bool
 ) -> tuple["SummaryRecord", ModelscopeError | None]:
-    """Return a summary that was kept by an earlier run, else a new one, and what ended its forward, if anything."""
+    """Return a cached summary, else a new one, and the exception of its forward, if any."""
     from modelscope_cli.commands.summary.kept import Told, kept_for
 
-    kept = kept_for(*asked, **options) if not measure else None
-    found = kept.read() if kept is not None and not is_fresh else None
-    if found is not None:
-        for note in (*found[1], "kept by an earlier run; --fresh builds the model again"):
+    cache_file = kept_for(*request, **options) if not measure else None
+    cached = cache_file.read() if cache_file is not None and not is_fresh else None
+    if cached is not None:
+        for note in (*cached[1], "kept by an earlier run; --fresh builds the model again"):
             PROGRESS.note(note)
-        return found[0], None
-    told = Told(PROGRESS)
+        return cached[0], None
+    messages = Told(PROGRESS)
     try:
-        record = ms.summary(*asked, **options, measure=measure, progress=cast(Progress, told))
+        record = ms.summary(*request, **options, measure=measure, progress=cast(Progress, messages))
     except ModelscopeError as error:
         if error.record is None:
             raise
         return error.record, error
-    if kept is not None:
-        kept.write(record, told.notes)
+    if cache_file is not None:
+        cache_file.write(record, messages.notes)
     return record, None

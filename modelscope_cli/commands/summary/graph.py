@@ -1,4 +1,4 @@
-"""The model as one image, of a summary that recorded whose output goes where."""
+"""The graph of a model, from a summary that recorded its dataflow."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,7 +26,7 @@ from modelscope_cli.report.shades import Shade
 
 
 def check_graph(file: Path | None, color: str | None, page: Path | None) -> None:
-    """Refuse, before anything runs, a file that cannot be written and a column that cannot colour."""
+    """Refuse early a file that cannot be written and a column that cannot colour the graph."""
     if color is not None:
         _check_color(color)
     if file is None:
@@ -55,7 +55,7 @@ def _check_color(color: str) -> None:
 
 
 def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whole: bool = False) -> str:
-    """Draw a record and save it where a file is given; see `SummaryRecord.graph`."""
+    """Draw a record and save it if a file is given; see `SummaryRecord.graph`."""
     if color is not None:
         _check_color(color)
     if record.flow is None:
@@ -76,7 +76,7 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
 
 
 def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Section:
-    """Return the graph as a part of a page, with a choice of what colours it."""
+    """Return the graph as a section of a page, with a choice of colours."""
     return Section("graph", "Graph", _in_page(record, _shades(record, color), is_whole))
 
 
@@ -96,7 +96,7 @@ def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> 
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
-    """Return what there is to colour by: `color` first, else the first column that was measured, else MACs."""
+    """Return the columns to colour by: `color` first, else the first measured one, else MACs."""
     every = dict(zip(COLORS, _SHADES, strict=True))
     measured = [key for key in MEASURED if any(every[key].value(row) is not None for row in record.layers)]
     first = color or next(iter(measured), "macs")
@@ -109,7 +109,7 @@ def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
 
 
 def _some(words: Callable[[Any], str]) -> Callable[[Any], str]:
-    """Return a function that says nothing of zero and of what is missing."""
+    """Wrap a formatter: empty for zero and for missing values."""
     return lambda value: words(round(value)) if value else ""
 
 
@@ -158,6 +158,6 @@ def _words(record: SummaryRecord) -> Words:
     idle = [row.name for row in record.layers if not row.executed and row.note is None]
     if idle:
         notes.append(f"not called, and not here: {some(map(plain, idle))}")
-    model, given = record.run.model, record.run.input
-    shapes = f", input {numbers.shapes(given.shape)}" if given else ""
+    model, input_info = record.run.model, record.run.input
+    shapes = f", input {numbers.shapes(input_info.shape)}" if input_info else ""
     return Words(f"{model.short_name} ({model.class_name}){shapes}", (facts,), tuple(notes))

@@ -1,6 +1,6 @@
-"""Summaries of torchvision's models that were made before. Nothing of them changes but with a version or an option.
+"""A cache of summaries of torchvision's models, which change only with a version or an option.
 
-They lie in the user's cache, `MSCOPE_CACHE` or `~/.cache/modelscope`, a file each; `MSCOPE_CACHE=0` keeps none.
+One file each in `MSCOPE_CACHE` or `~/.cache/modelscope`; `MSCOPE_CACHE=0` turns it off.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 
 @dataclass(slots=True)
 class Told:
-    """Passes on what is said, and remembers it."""
+    """Forwards messages and records them."""
 
     progress: Progress
     notes: list[str] = field(default_factory=list)
@@ -40,19 +40,19 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The file of one summary."""
+    """The cache file of one summary."""
 
     path: Path
 
     def read(self) -> tuple[SummaryRecord, list[str]] | None:
-        """Return the record, made out as of now, and what was said of it; None where there is none."""
+        """Return the record, with the current time, and its messages; None if there is none."""
         from modelscope_cli.records.documents import NotADocumentError, restore
 
         try:
-            found = json.loads(self.path.read_bytes())
-            record, notes = restore(found["document"]), list(found["notes"])
+            document = json.loads(self.path.read_bytes())
+            record, notes = restore(document["document"]), list(document["notes"])
         except (OSError, ValueError, KeyError, TypeError, NotADocumentError):
-            return None  # a damaged file is as good as none: it is written again
+            return None  # a damaged file is written again
         if not isinstance(record, SummaryRecord):
             return None
         invoked = invocation()
@@ -60,7 +60,7 @@ class Kept:
         return replace(record, run=run), notes
 
     def write(self, record: SummaryRecord, notes: list[str]) -> None:
-        """Keep a record; a cache that cannot be written to is none."""
+        """Write a record; an unwritable cache is ignored."""
         from modelscope_cli.report.folder import make_folder, write_text
 
         try:
@@ -71,21 +71,21 @@ class Kept:
 
 
 def kept_for(model: "ModelRequest", inputs: "InputRequest", **options: Any) -> Kept | None:
-    """Return where the summary of what was asked for is kept; None where it may change from day to day.
+    """Return the cache file for these options; None if the result is not reproducible.
 
     Args:
-        options: everything else that decides it.
+        options: everything else that affects the result.
     """
     place = os.environ.get("MSCOPE_CACHE", "")
     is_published = model.model.lower() in model_names() and model.checkpoint is None
     if place == "0" or not is_published or inputs.files or inputs.named:
         return None
-    asked = {
+    request = {
         **versions(),
         "sources": max(file.stat().st_mtime_ns for file in _PACKAGE.rglob("*.py")),
-        "model": repr(replace(model, progress=False, offline=False)),  # how it comes here decides nothing
+        "model": repr(replace(model, progress=False, offline=False)),  # how it is fetched does not matter
         "inputs": repr(inputs),
         **options,
     }
-    key = hashlib.sha256(json.dumps(asked, sort_keys=True, default=str).encode()).hexdigest()
+    key = hashlib.sha256(json.dumps(request, sort_keys=True, default=str).encode()).hexdigest()
     return Kept(kept_summaries() / f"{model.model.lower()}-{key[:32]}.json")

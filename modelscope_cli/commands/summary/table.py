@@ -9,8 +9,8 @@ from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
-    """Lay out a summary: a tree of layers, then the totals; `measured`: columns that are there in any case."""
-    # Of a forward that raised: the layers up to the one that did.
+    """Return the tree of layers and the totals; `measured`: columns that are always present."""
+    # If the forward raised: the layers up to the failing one.
     rows = record.layers if record.failed is None else tuple(row for row in record.layers if row.executed)
     return Sheet(
         title=_title(record),
@@ -31,7 +31,7 @@ def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
 
 
 def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
-    """All columns of `summary` for a tree of `rows`; shares are of `total_params`."""
+    """Return all columns of `summary` for a tree of `rows`; shares are of `total_params`."""
     tree = _tree(rows)
 
     def share(row: LayerShape) -> float | None:
@@ -50,7 +50,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
 
 
 def measured_for(view: View, color: str | None) -> tuple[str, ...]:
-    """Return the columns that have to be measured for what was asked to see."""
+    """Return the columns to be measured for a view and a colour."""
     listed = view.check(summary_columns())
     keys = {column.key for column in listed} if view.columns is not None else {_sorted_by(view)}
     return tuple(key for key in MEASURED if key in keys or key == color)
@@ -61,9 +61,9 @@ def _sorted_by(view: View) -> str:
 
 
 def _tree(rows: Sequence[LayerShape]) -> dict[tuple[str, int], str]:
-    """Return the first column for each call: `conv1`, indented, below the `layer1.0` it is in.
+    """Return the first column for each call: `conv1`, indented, below its `layer1.0`.
 
-    What is called from outside of the layer it is in has its whole name.
+    A layer that is called from outside its parent has its full name.
     """
     texts = {}
     around: list[str] = []
@@ -103,8 +103,8 @@ def _params(row: LayerShape) -> str:
 
 
 def _title(record: SummaryRecord) -> str:
-    model, given = record.run.model, record.run.input
-    shapes = numbers.shapes(given.shape) if given else ""
+    model, input_info = record.run.model, record.run.input
+    shapes = numbers.shapes(input_info.shape) if input_info else ""
     where = "run without data" if record.run.device == "meta" else record.run.device
     return f"{model.name} ({model.class_name}), input {shapes}, {where}"
 

@@ -1,4 +1,4 @@
-"""The figures of `train`, and the folder it leaves behind."""
+"""The figures of `train` and its output folder."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -37,14 +37,14 @@ from modelscope_cli.report.training_panels import (
     room_for_codes,
 )
 
-# Inches: the page of three columns, the curves on top, what is between rows of maps and below.
+# Inches: the page of three columns, the curves on top, the gaps between rows of maps and below.
 _WIDTH, _COLUMN, _HEAD, _LEVEL = 15.0, 4.95, 0.55, 0.15
 _CURVES, _LEFT, _RATE_ROOM, _BETWEEN, _FOOT, _LEGEND = 3.2, 0.75, 1.05, 0.85, 0.55, 0.3
 
 
 @dataclass(frozen=True, slots=True)
 class _HeatMap:
-    """What one heat map shows."""
+    """The data of one heat map."""
 
     title: str
     rows: Sequence[training_panels.Row]
@@ -54,8 +54,8 @@ class _HeatMap:
 
 
 def draw_curves(record: TrainRecord) -> Any:
-    """Draw one training: the loss, mean and standard deviation of every layer, and over layers and steps what is
-    zero, what is dead and how far each weight moves. Of a deep network all layers are maps.
+    """Draw one training: the loss, mean and standard deviation of every layer, and heat maps of zeros, dead
+    channels and weight updates. For a deep network all layers are maps.
     """
     (training, *_) = record.trainings
     is_deep = len(training.layers) > MOST_ACROSS
@@ -81,7 +81,7 @@ def draw_curves(record: TrainRecord) -> Any:
 
 
 def _draw_lines(figure: Any, training: Training, top: float, is_deep: bool) -> list[Any]:
-    """Draw the loss, and beside it mean and standard deviation of the layers, where they are few."""
+    """Draw the loss and, for few layers, their means and standard deviations."""
     width = (_WIDTH - _LEFT - 0.3) / 3 - _RATE_ROOM
     if is_deep:
         width = _WIDTH - _LEFT - _RATE_ROOM
@@ -166,7 +166,7 @@ def _sizes(training: Training) -> list[_HeatMap]:
 
 
 def _maps(training: Training) -> list[_HeatMap]:
-    """Return what is zero, what is dead, and how far each weight moves, as maps; what has no number has no row."""
+    """Return zeros, dead channels and weight updates as maps; rows without numbers are left out."""
     weights = training_panels.matrices(training.parameters)
     shares = {"cmap": SHARES, "vmin": 0, "vmax": 100}
     zeros = [row for row in training.layers if _has_zeros(row)]
@@ -263,7 +263,7 @@ def draw_comparison(record: TrainRecord) -> Any:
 
 
 def _draw_losses(axes: Any, training: Training, look: dict[str, Any]) -> None:
-    """Draw the smoothed loss; a cross is the last one that was finite."""
+    """Draw the smoothed loss; a cross marks the last finite value."""
     name = training.name + (f"  {_MARK}" if training.findings else "")
     values = training_panels.smoothed(training.losses)
     (line,) = training_panels.plot_series(axes, training.loss[0].step, values, label=name, **look)
@@ -293,18 +293,18 @@ def _name_panels(record: TrainRecord, loss: Any, dead: Any, mean: Any, std: Any)
 
 
 def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
-    """Average the dead shares of all ReLUs at every step."""
+    """Average the dead fractions of all ReLUs at every step."""
     series = [row.series.dead_fraction or () for row in training_panels.rectifiers(layers)]
     at_step = ([share for share in shares if share is not None] for shares in zip(*series, strict=False))
     return [sum(shares) / len(shares) if shares else None for shares in at_step]
 
 
 def draw_training(record: TrainRecord) -> Any:
-    """Draw one training, or several over one another."""
+    """Draw one training, or compare several."""
     return draw_comparison(record) if record.is_study else draw_curves(record)
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {"training": draw_training}
 
 
@@ -314,16 +314,16 @@ STUDY_FILES = ("comparison.png", "variants.csv", *RESULT_FILES)
 
 
 def files_of(record: TrainRecord) -> tuple[str, ...]:
-    """Return what is always there."""
+    """Return the files that are always written."""
     return STUDY_FILES if record.is_study else SINGLE_FILES
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:
-    """Write the tables, the figure and the page into a folder; the weights are saved by themselves."""
+    """Write the tables, the figure and the page into a folder; `save_weights` writes the weights."""
     figure, table = files_of(record)[:2]
     results.save_report(record, stage, {figure: draw_training(record)}, {table: train_sheet(record)})
 
 
 def save_weights(state: dict[str, Any], path: Path, classes: Sequence[str]) -> None:
-    """Write a state dict as safetensors, whole or not at all; its header names the classes."""
+    """Write a state dict as safetensors, atomically; its header names the classes."""
     write_tensors(path, state, categories=list(classes))

@@ -1,4 +1,4 @@
-"""The page of `train`: of one training, or of the variants of a study."""
+"""The page of `train`: one training, or the variants of a study."""
 
 from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
 from modelscope_cli.records.train import Training, TrainRecord
@@ -18,10 +18,10 @@ from modelscope_cli.report.page.training import (
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict first, then what it rests on."""
+    """Return the verdict first, then its evidence."""
     found = _of_study(record) if record.is_study else _of_training(record)
-    seen = images_section(record, embedded)
-    return [section for section in (*found, *seen) if section.body]
+    images = images_section(record, embedded)
+    return [section for section in (*found, *images) if section.body]
 
 
 def _of_training(record: TrainRecord) -> list[Section]:
@@ -40,11 +40,11 @@ def _of_training(record: TrainRecord) -> list[Section]:
 def _of_study(record: TrainRecord) -> list[Section]:
     sheet = train_sheet(record)
     place = {id(row): n for n, row in enumerate(record.trainings)}
-    told = joined(_variant(training, n) for n, training in enumerate(record.trainings))
+    variants = joined(_variant(training, n) for n, training in enumerate(record.trainings))
     table = sheet_section(sheet, "rows", sheet.title, anchor=lambda row: f"variant-{place[id(row)]}")
     explained = facts([*study_facts(record.trainings[0])])
     return [
-        Section("verdict", "Verdicts", told),
+        Section("verdict", "Verdicts", variants),
         Section("table", "Variants", joined([table, explained])),
     ]
 

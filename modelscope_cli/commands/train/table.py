@@ -34,7 +34,7 @@ def first_layer(training: Training) -> WatchedLayer | None:
 
 
 def most_dead(training: Training, end: int = -1) -> float | None:
-    """Return the greatest share of dead channels among the ReLUs; None where there are none."""
+    """Return the largest fraction of dead channels of any ReLU; None if there are none."""
     shares = [_end(row, "dead_fraction", end) for row in training.layers if is_rectifier(row.type)]
     return max((share for share in shares if share is not None), default=None)
 
@@ -75,7 +75,7 @@ VARIANT_COLUMNS = (
 
 
 def train_columns(is_study: bool) -> tuple[Column, ...]:
-    """All columns: of a study, or of a single training."""
+    """Return all columns of a study, or of a single training."""
     return VARIANT_COLUMNS if is_study else LAYER_COLUMNS
 
 
@@ -85,7 +85,7 @@ def every_column() -> tuple[Column, ...]:
 
 
 def train_sheet(record: TrainRecord) -> Sheet:
-    """Lay out the variants of a study, or the layers of a single training in execution order."""
+    """Return the variants of a study, or the layers of a single training in execution order."""
     rows: tuple[Training, ...] | tuple[WatchedLayer, ...]
     rows = record.trainings if record.is_study else record.trainings[0].layers
     bad = {finding.layer for finding in record.findings}
@@ -109,10 +109,10 @@ def _title(record: TrainRecord) -> str:
 
 
 def settings_of(training: Training) -> str:
-    """Say in one line how it was trained."""
-    asked = training.settings
-    rate = f"lr {asked['lr']:g} {asked['schedule']}"
-    return f"{training.steps} steps of {asked['batch']}, {asked['optimizer']}, {rate}"
+    """Return the training settings in one line."""
+    settings = training.settings
+    rate = f"lr {settings['lr']:g} {settings['schedule']}"
+    return f"{training.steps} steps of {settings['batch']}, {settings['optimizer']}, {rate}"
 
 
 def _facts(record: TrainRecord) -> list[tuple[str, str]]:
@@ -132,16 +132,16 @@ def _facts(record: TrainRecord) -> list[tuple[str, str]]:
     for training in record.trainings:
         at = _at(training.name)
         facts += [("stopped", f"{at}step {event.step}: {event.message}") for event in training.events]
-    found = [one for one in record.trainings if one.findings]
-    for training in found or record.trainings[:1]:
-        at = _at(training.name) if found else ""
+    faulty = [one for one in record.trainings if one.findings]
+    for training in faulty or record.trainings[:1]:
+        at = _at(training.name) if faulty else ""
         facts += story(training.findings, training.verdict, training.reason, at)
     facts += report_facts(record.out_dir, record.files)
     return facts
 
 
 def study_facts(first: Training) -> list[tuple[str, str]]:
-    """Say what the variants of a study have in common, and what its columns mean."""
+    """Return what the variants of a study have in common, and what its columns mean."""
     facts = [("all", f"{first.settings['steps']} steps of the same images in the same order, same seed")]
     row = first_layer(first)
     if row:

@@ -7,7 +7,7 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def verify_columns() -> tuple[Column, ...]:
-    """All columns of `verify`."""
+    """Return all columns of `verify`."""
     return (
         *field_columns(VerifiedBlock, "phase block images"),
         *field_columns(VerifiedBlock, "equal", text=_bits),
@@ -17,7 +17,7 @@ def verify_columns() -> tuple[Column, ...]:
 
 
 def verify_sheet(record: VerifyRecord) -> Sheet:
-    """Lay out what was computed again, one row a block and phase."""
+    """Return the recomputed blocks, one row per block and phase."""
     return Sheet(
         title=f"{record.result} ({record.of})",
         columns=verify_columns(),

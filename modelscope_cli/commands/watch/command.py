@@ -10,7 +10,7 @@ from modelscope_cli.shell import console
 from modelscope_cli.shell.call import Call, command
 from modelscope_cli.shell.output import emit
 
-_MISUSED = 2  # with which argparse, and Click, end a script that does not know an option
+_MISUSED = 2  # exit code of argparse and Click for an unknown option
 
 
 class _Telling:
@@ -54,19 +54,19 @@ def watch(call: Call) -> int:
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
     given = report or call["out"]
     with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        asked = {**call.keywords(), "out": out, "progress": _Telling()}
-        record = ms.watch(script, arguments=arguments, **asked)
+        keywords = {**call.keywords(), "out": out, "progress": _Telling()}
+        record = ms.watch(script, arguments=arguments, **keywords)
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None
     if not is_first and fail_on is not None and not exit_code:
-        record = read_together(record, out, ranks)  # every rank ends as the first one does
+        record = read_together(record, out, ranks)  # every rank exits as the first does
     is_unknown = call["strict"] and record.verdict == UNKNOWN
     judged_code = exit_code or int(is_unknown or is_failed(record.findings, fail_on))
     if not is_first:
         return judged_code
-    if exit_code == _MISUSED and (meant := misplaced(argv, arguments)):
-        console.warn(f"'{meant[0]}' was passed to the script: options for modelscope go before it")
-        console.hint(meant[1])
+    if exit_code == _MISUSED and (correction := misplaced(argv, arguments)):
+        console.warn(f"'{correction[0]}' was passed to the script: options for modelscope go before it")
+        console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:
         with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
             emit(where, watch_sheet(record), record)

@@ -1,4 +1,4 @@
-"""The figures of `watch`, and the folder it leaves behind."""
+"""The figures of `watch` and its output folder."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -42,7 +42,7 @@ _HEAD, _LEGEND, _FOOT, _EDGE = 0.4, 0.25, 0.55, 0.1  # inches
 
 
 def figure_title(record: WatchRecord, what: str) -> str:
-    """Return what every figure of a watched training is headed with."""
+    """Return the title of a figure of a watched training."""
     return f"{record.run.model.name}: {what}"
 
 
@@ -50,7 +50,7 @@ class HeatPage:
     """A figure of `n_maps` heat maps side by side that share their rows.
 
     Args:
-        labels: of the rows, as findings name them.
+        labels: row labels, as in findings.
         above: inches to leave free above the maps, as for a loss.
     """
 
@@ -78,11 +78,11 @@ class HeatPage:
         self.maps: list[Any] = []
 
     def left(self, number: int) -> float:
-        """Return where a map begins, in inches."""
+        """Return the left edge of a map in inches."""
         return self._left + self._each * number
 
     def draw(self, grid: Any, title: str, **look: Any) -> tuple[Any, Any]:
-        """Draw the next map; return its axes, and what a colour key is made of."""
+        """Draw the next map; return its axes and its mappable."""
         place = (self.left(len(self.maps)), self.top, self.width)
         names = () if self.maps else self._names
         axes, image = training_panels.draw_map(self.figure, place, grid, self._steps, names, title, **look)
@@ -91,12 +91,12 @@ class HeatPage:
         return axes, image
 
     def key(self, image: Any, label: str = "", **how: Any) -> Any:
-        """Draw the colour key of the map drawn last."""
+        """Draw the colour bar of the last map."""
         left = self.left(len(self.maps) - 1) + self.width + self._codes
         return training_panels.draw_key(self.figure, left, self.top, len(self._names), image, label, **how)
 
     def finish(self, missing: str = "not recorded") -> Any:
-        """Explain what the maps are marked with, below the title; return the figure."""
+        """Draw the legend below the title; return the figure."""
         marks = self.maps[0].get_legend_handles_labels()[0]
         is_marked = any(label in self._findings for label in self._labels)
         explain_marks(self.figure, (self._left, _HEAD), missing, marks, is_marked=is_marked)
@@ -104,14 +104,14 @@ class HeatPage:
 
 
 _WHAT = "means and standard deviations of the layers' outputs"
-# Inches of the lines: what is left free, the panels, what is between, the key of colours.
+# Inches: the margins, the panels, the gaps between them, the colour bar.
 _LEFT, _TOP, _LEVEL, _BOTTOM, _WIDTH, _GAP = 0.85, 0.5, 0.15, 0.75, 7.6, 0.12
 _PANELS, _LOSS = (2.9, 2.9), 1.7
 _UNDER_LOSS = 0.4
 
 
 def draw_activations(record: WatchRecord) -> Any:
-    """Draw mean and standard deviation of every layer and the loss over the steps, which are evenly spaced."""
+    """Draw mean and standard deviation of every layer and the loss over evenly spaced steps."""
     return (_draw_heats if len(record.layers) > MOST_ACROSS else _draw_lines)(record)
 
 
@@ -152,7 +152,7 @@ def _draw_lines(record: WatchRecord) -> Any:
 
 
 def _limits(record: WatchRecord) -> tuple[float, float]:
-    """Return the first and the last step there is anything of."""
+    """Return the first and the last recorded step."""
     steps = {*training_panels.all_steps(record.layers), *(step for one in record.loss for step in one.step)}
     validated = (step for one in record.facts.criteria if not one.is_training for step in one.series.step)
     return training_panels.step_limits(sorted(steps | set(validated)))
@@ -186,7 +186,7 @@ def _draw_heats(record: WatchRecord) -> Any:
 
 
 def _sizes(rows: Sequence[WatchedLayer]) -> tuple[float, float, float]:
-    """Return the least, a usual and the largest standard deviation."""
+    """Return the smallest, a typical and the largest standard deviation."""
     sizes = sorted(v for row in rows for v in row.series.std if v and math.isfinite(v))
     if not sizes:
         return 0.1, 1.0, 1.0
@@ -204,7 +204,7 @@ def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bo
     """Draw the losses of training and validation and the learning rate over the same steps.
 
     Args:
-        more: lines for the legend, which is below, or where there is room beside.
+        more: further lines for the legend, which is below, or at the side with `is_beside`.
     """
     lines: list[Any] = []
     losses = [value for one in record.loss for value in one.value]
@@ -228,7 +228,7 @@ def _draw_loss(axes: Any, record: WatchRecord, more: list[Any], *, is_beside: bo
 
 
 def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
-    """Where some means are far beyond the usual deviation, show those as powers and the others as they are."""
+    """Use a symmetric log scale if some means are far beyond the typical deviation."""
     means = [abs(v) for row in rows for v in row.series.mean if v is not None and math.isfinite(v)]
     _, usual, _ = _sizes(rows)
     if means and max(means) > 10 * usual:
@@ -239,7 +239,7 @@ def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
 
 
 def _few(axes: Any, format: str) -> str:
-    """Return the format of the numbers between powers of ten: none where there are powers enough."""
+    """Return the format of minor ticks: empty if there are enough powers of ten."""
     low, high = axes.get_ylim()
     return format if low > 0 and high < 1000 * low else ""
 
@@ -255,9 +255,9 @@ _POWERS = (1e-4, 1e-2, 1.0, 100.0)
 
 
 def draw_histograms(record: WatchRecord) -> Any:
-    """Draw one strip a layer: steps to the right, |x| upwards by powers of two, as colour the share on a log scale.
+    """Draw one strip per layer: x the step, y |x| in powers of two, colour the fraction on a log scale.
 
-    The strips of a column are one image, with blank rows in between: thirty small plots take ten times as long.
+    The strips of a column are one image with blank rows in between: thirty small plots take ten times as long.
     """
     import numpy as np
 
@@ -278,12 +278,12 @@ def draw_histograms(record: WatchRecord) -> Any:
     )
     image: Any = None
     for column in range(n_columns):
-        shown = rows[column::n_columns]
+        column_rows = rows[column::n_columns]
         left = _HISTOGRAM_LEFT + column * (_COLUMN + _BETWEEN)
-        axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(shown) * _STRIP)
-        pixels = np.full((len(shown) * size, len(steps)), math.nan)
-        bottoms = [(len(shown) - 1 - line) * size for line in range(len(shown))]
-        for bottom, row in zip(bottoms, shown, strict=True):
+        axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(column_rows) * _STRIP)
+        pixels = np.full((len(column_rows) * size, len(steps)), math.nan)
+        bottoms = [(len(column_rows) - 1 - line) * size for line in range(len(column_rows))]
+        for bottom, row in zip(bottoms, column_rows, strict=True):
             shade = _shades(row, steps)
             pixels[bottom : bottom + len(shade)] = shade
             _name(axes, label(row), findings.get(label(row), ()), bottom, len(shade))
@@ -306,10 +306,10 @@ def chosen(
     label: Callable[[WatchedLayer], str],
     findings: Mapping[str, Sequence[TrainingFinding]],
 ) -> list[WatchedLayer]:
-    """Return the layers that are drawn, in their order: all where there is room for them.
+    """Return the layers to draw, in order: all if there is room for them.
 
-    Otherwise those with findings, the first, the last, the last of each block, and any, as many as there is room
-    for, and of each kind evenly.
+    Otherwise those with findings, the first, the last, the last of each block, then any; an even selection of
+    a group that does not fit.
     """
     n = len(rows)
     if n <= _MOST_STRIPS:
@@ -336,7 +336,7 @@ def _shades(row: WatchedLayer, steps: list[int]) -> Any:
     assert row.series.histogram is not None
     counts = np.asarray(row.series.histogram.counts, dtype=float).T
     whole = counts.sum(0)
-    shares = counts / np.where(whole, whole, math.nan)  # of nothing finite: blank
+    shares = counts / np.where(whole, whole, math.nan)  # blank without finite values
     ends = [np.repeat(end, _END_ROWS - 1, axis=0) for end in (shares[:1], shares[-1:])]
     shares = np.concatenate([ends[0], shares, ends[1]])
     shade = np.full((len(shares), len(steps)), math.nan)
@@ -350,7 +350,7 @@ def _counts(row: WatchedLayer) -> Sequence[Sequence[int]]:
 
 
 def _name(axes: Any, label: str, findings: Sequence[Any], bottom: int, size: int) -> None:
-    """Write the name above a strip; of what is wrong the code at the right, and a line since when."""
+    """Write the name above a strip; for findings their codes at the right, and a line at the step."""
     axes.annotate(
         shortened(label), (0.005, bottom + size), xycoords=("axes fraction", "data"), fontsize=POINTS, va="bottom",
         color=INK,
@@ -367,7 +367,7 @@ def _name(axes: Any, label: str, findings: Sequence[Any], bottom: int, size: int
 
 
 def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_named: bool) -> None:
-    """The first rows are what is below the first edge, mostly zeros; the last what is above the last."""
+    """Label powers of ten. The first rows are below the first edge (mostly zeros), the last above the last."""
     if not is_named or not edges:
         axes.set_yticks([])
         return
@@ -382,33 +382,33 @@ def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_na
 def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[float]) -> None:
     if not edges:
         return
-    said = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
+    sentences = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
     if any(finding.layer for finding in record.findings):
-        said.append("dotted: the step from which something is wrong, with its code on the right")
+        sentences.append("dotted: the step from which something is wrong, with its code on the right")
     if any(not sum(counts) for row in record.layers for counts in _counts(row)):
-        said.append("white: no finite value")
+        sentences.append("white: no finite value")
     n = len(record.layers)
     if n_shown < n:
         what = "those with findings, the first, the last, the last of each block, and others evenly chosen"
-        said.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
+        sentences.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
     width, height = figure.get_size_inches()
     figure.text(
         _HISTOGRAM_LEFT / width,
         1 - 0.36 / height,
-        "; ".join(said).replace("; \n", "\n"),
+        "; ".join(sentences).replace("; \n", "\n"),
         fontsize=8,
         color=INK,
         va="top",
     )
 
 
-_MOSTLY = 0.9  # share of zeros that is marked
+_MOSTLY = 0.9  # fraction of zeros that is marked
 
 
 def save_figures(
     record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
 ) -> None:
-    """Draw everything there is something to draw of; `attempt` is opened around each figure."""
+    """Draw every figure that has data, each inside `attempt`."""
     for name, draw in FIGURES.items():
         if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
             with attempt(f"{name}.png was not drawn"):
@@ -416,14 +416,14 @@ def save_figures(
 
 
 def draw_dead(record: WatchRecord) -> Any:
-    """Draw the share of zeros: of rectifiers where there are any, else of every layer."""
+    """Draw the fraction of zeros of rectifiers, else of every layer."""
     rectifiers = training_panels.rectifiers(record.layers)
     rows = rectifiers or list(record.layers)
-    what = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
+    subject = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
     labels = list(map(labelling(record.layers, record.parameters), rows))
     steps = training_panels.all_steps(rows)
     grid = training_panels.grid_of(rows, steps, lambda series: series.zero_fraction)
-    page = HeatPage(record, what, layer_names(labels), labels, steps, n_maps=1, width=10.0)
+    page = HeatPage(record, subject, layer_names(labels), labels, steps, n_maps=1, width=10.0)
     axes, image = page.draw(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
     page.key(image, "percent zero")
     mostly = [
@@ -440,7 +440,7 @@ def draw_dead(record: WatchRecord) -> Any:
 
 
 def draw_updates(record: WatchRecord) -> Any:
-    """Draw gradients and relative updates of the weights; biases live on another scale."""
+    """Draw gradients and relative updates of the weights, without biases, whose magnitudes differ."""
     import numpy as np
 
     rows = training_panels.matrices(record.parameters)
@@ -466,7 +466,7 @@ def draw_updates(record: WatchRecord) -> Any:
     return page.finish("zero, or none")
 
 
-# What `record.plot()` draws; the first where no other is asked for.
+# The figures of `record.plot()`; the first is the default.
 FIGURES = {
     "activations": draw_activations,
     "histograms": draw_histograms,
@@ -486,12 +486,12 @@ def save_watch_report(
 
     Args:
         has_figures: draw the figures as well, which may take longer than the training.
-        attempt: opened around each of them, with what there is not where that fails.
+        attempt: context manager around each of them, called with the message for its failure.
     """
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if has_figures and record.recorded:
         save_figures(record, stage, attempt)
     with attempt("report.json or report.html was not written"):
-        # On one line: a number a line would make long series many times larger.
+        # On one line: one number per line would make long series many times larger.
         save_result(record, stage, is_indented=False)

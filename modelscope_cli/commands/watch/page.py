@@ -20,7 +20,7 @@ from modelscope_cli.report.page.training import (
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict first, then what it rests on."""
+    """Return the verdict first, then its evidence."""
     sheet = watch_sheet(record)
     anchors = Anchors(record)
     steps = f"{record.steps:,}, {record.recorded:,} of them looked at closely"
@@ -77,10 +77,10 @@ def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
         if lows and highs:
             words.append(f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}")
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
-    seen = embedded.figure(
+    figure = embedded.figure(
         "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
     )
-    return joined([facts(lines), seen]) if lines else NOTHING
+    return joined([facts(lines), figure]) if lines else NOTHING
 
 
 def _optimizer(record: WatchRecord) -> Html:
@@ -88,8 +88,8 @@ def _optimizer(record: WatchRecord) -> Html:
     for one in record.facts.optimizers:
         rates = [series for series in record.lr if series.optimizer == one.optimizer]
         groups = f"{len(rates)} groups" if len(rates) != 1 else "1 group"
-        made = f", made at {one.made}" if one.made else ""
-        lines.append((one.optimizer, f"holds {one.held} parameters in {groups}{made}"))
+        origin = f", made at {one.made}" if one.made else ""
+        lines.append((one.optimizer, f"holds {one.held} parameters in {groups}{origin}"))
         for series in rates:
             first, last = numbers.number(series.value[0]), numbers.number(series.value[-1])
             words = first if first == last else f"{first} at first, {last} at the end"

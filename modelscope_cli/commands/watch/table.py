@@ -1,4 +1,4 @@
-"""The table of `watch`: a row a layer, how it began and how it ended, and the verdict below."""
+"""The table of `watch`: the first and last values of each layer, and the verdict below."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -21,13 +21,13 @@ from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, pe
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
-    """Lay out a record."""
+    """Return the layers of a record, with the verdict in the facts."""
     findings = _by_layer(record)
     label = labelling(record.layers, record.parameters)
     rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
-    own = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
+    title = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
     return Sheet(
-        title=f"{record.run.model.name} ({own})" if record.layers else record.run.model.name,
+        title=f"{record.run.model.name} ({title})" if record.layers else record.run.model.name,
         columns=_columns(label, findings, record.layers),
         rows=rows,
         facts=(*_folded(len(record.layers) - len(rows)), *_facts(record)),
@@ -47,11 +47,11 @@ def every_column() -> tuple[Column, ...]:
 
 
 def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
-    found: dict[str, list[TrainingFinding]] = {}
+    by_layer: dict[str, list[TrainingFinding]] = {}
     for finding in record.findings:
         if finding.layer is not None:
-            found.setdefault(finding.layer, []).append(finding)
-    return found
+            by_layer.setdefault(finding.layer, []).append(finding)
+    return by_layer
 
 
 def _first(values: Sequence[Any]) -> Any:
@@ -97,7 +97,7 @@ def _figure(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], An
 
 
 def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
-    """The same for a share, which is marked where it is all."""
+    """Make such a column of a fraction, which is marked at 1."""
 
     def value(row: WatchedLayer) -> float | None:
         return pick(getattr(row.series, field))
@@ -106,7 +106,7 @@ def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], A
 
 
 def _end_share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
-    """Make a column of a share at the end, for people only where it is anywhere more than nothing."""
+    """Make a column of a fraction at the end, hidden in the terminal if it is zero everywhere."""
 
     def value(row: WatchedLayer) -> float | None:
         return _last(getattr(row.series, field) or ())
@@ -117,7 +117,7 @@ def _end_share(key: str, title: str, field: str, layers: Sequence[WatchedLayer])
 def _without_repeats(
     layers: Sequence[WatchedLayer], is_found: Callable[[WatchedLayer], bool]
 ) -> tuple[WatchedLayer, ...]:
-    """Leave out every Identity that only repeats the row beside it, unless there is a finding about it."""
+    """Leave out every Identity that only repeats the neighbouring row, unless it has a finding."""
 
     def repeats(place: int) -> bool:
         row = layers[place]
@@ -165,7 +165,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
 
 
 def _agreement(ranks: RankFacts | None) -> str:
-    """Say whether the ranks hold the same weights, and what was not compared."""
+    """Return whether the ranks hold the same weights, and what was not compared."""
     if ranks is None:
         return ""
     if ranks.is_averaged_rarely:
@@ -200,13 +200,13 @@ def _entering(one: WatchedInput, record: WatchRecord) -> tuple[str, str]:
 
 
 def _evaluation(one: WatchedCriterion) -> tuple[str, str]:
-    """Say how a criterion that is only looked at went, by the step before which it was."""
+    """Return how a criterion without a backward pass changed over the steps."""
     values = [value for value in one.series.value if value is not None]
     rates = [value for value in one.series.accuracy if value is not None]
-    what = f"{one.name} ({one.place})" if one.place else one.name
+    label = f"{one.name} ({one.place})" if one.place else one.name
     if not values:
-        return "evaluation", what
-    words = [f"{what} {number(values[0])} at first, {number(values[-1])} at the end"]
+        return "evaluation", label
+    words = [f"{label} {number(values[0])} at first, {number(values[-1])} at the end"]
     if rates:
         words.append(f"accuracy {percent(rates[0])} at first, {percent(rates[-1])} at the end")
     return "evaluation", "; ".join(words)
@@ -220,7 +220,7 @@ def _rates(series: ScalarSeries) -> str:
 
 
 def _who(record: WatchRecord, optimizer: str) -> str:
-    """Return `Adam of Generator`: with two optimizers their classes tell little."""
+    """Return `Adam of Generator` if there are several optimizers."""
     models = dict.fromkeys(one.model for one in record.parameters if one.optimizer == optimizer)
     return f"{optimizer} of {', '.join(models)}" if models else optimizer
 

@@ -46,9 +46,9 @@ def weights(call: Call) -> int:
     if call["scan"]:
         return _scan(file, fail_on, allow, where)
     needs_values = check_columns(where.view, depth)
-    asked = {**call.keywords(), "stats": call["stats"] or needs_values}
+    keywords = {**call.keywords(), "stats": call["stats"] or needs_values}
     try:
-        record = ms.weights(file, **asked, allow=allow)
+        record = ms.weights(file, **keywords, allow=allow)
     except ModelscopeError as error:
         if error.record is not None:
             _tell_of_refused(error, error.record, fail_on, where)
@@ -60,7 +60,7 @@ def weights(call: Call) -> int:
 def _tell_of_refused(
     error: ModelscopeError, record: "WeightsRecord", fail_on: str, where: Destination
 ) -> None:
-    """Say what was found in a file that cannot be read: an error never hides a finding."""
+    """Report the findings about a file that cannot be read."""
     from modelscope_cli.commands.weights.table import weights_sheet
     from modelscope_cli.report.shared_tables import weights_only
 
@@ -76,7 +76,7 @@ def _tell_of_refused(
 
 
 def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
-    """Print one row a file; the exit code is that of the worst."""
+    """Print one row per file; return the exit code of the worst."""
     from modelscope_cli.report.shared_tables import check_scan_columns, scan_sheet
 
     check_scan_columns(where.view)

@@ -20,7 +20,7 @@ def _dtypes(row: "Branch") -> str:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """All the tensors below one prefix, or one tensor itself."""
+    """All tensors below one prefix, or a single tensor."""
 
     name: str
     depth: int
@@ -75,24 +75,24 @@ def _flat(with_files: bool, with_stats: bool, with_problems: bool) -> tuple[Colu
 
 
 def every_column() -> tuple[Column, ...]:
-    """Return the columns of all tables but that of `--scan`."""
+    """Return the columns of all tables except `--scan`."""
     return (*_flat(True, True, True), *_TREE)
 
 
 def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) -> Sheet:
-    """List the tensors, or with `depth` the prefixes of so many words with their sums; of a scan, the files."""
+    """Return the tensors, or with `depth` the sums of prefixes of that many parts; for a scan, the files."""
     if isinstance(record, ScanRecord):
         return scan_sheet(record)
     rows: Sequence[Branch | TensorRow]
     if depth is not None:
-        rows, known = branches(record.tensors, depth), _TREE
+        rows, all_columns = branches(record.tensors, depth), _TREE
     else:
         rows = record.tensors
         with_files = len({row.file for row in rows}) > 1
-        known = _flat(with_files, record.has_stats, any(row.problem for row in rows))
+        all_columns = _flat(with_files, record.has_stats, any(row.problem for row in rows))
     return Sheet(
         title=f"{record.source} ({record.format})",
-        columns=known,
+        columns=all_columns,
         rows=tuple(rows),
         facts=_facts(record),
         is_by_layer=True,
@@ -103,20 +103,20 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
 
 
 def check_columns(view: View, depth: int | None) -> bool:
-    """Refuse unknown columns before anything is read, and tell whether they need the values."""
+    """Refuse unknown columns before anything is read; return whether they need the values."""
     chosen = view.check(_TREE if depth is not None else _flat(True, True, True))
     is_asked = view.columns is not None or view.sort is not None
     return is_asked and any(column.key in STATISTICS for column in chosen)
 
 
 def branches(tensors: Sequence[TensorRow], depth: int) -> list[Branch]:
-    """Gather tensors under their prefixes of up to `depth` words, in the order of the file."""
-    found: dict[str, list[TensorRow]] = {}
+    """Group tensors by prefixes of up to `depth` parts, in file order."""
+    groups: dict[str, list[TensorRow]] = {}
     for tensor in tensors:
         words = tensor.name.split(".")
         for n in range(1, min(depth, len(words)) + 1):
-            found.setdefault(".".join(words[:n]), []).append(tensor)
-    return [Branch(name, name.count("."), tuple(below)) for name, below in found.items()]
+            groups.setdefault(".".join(words[:n]), []).append(tensor)
+    return [Branch(name, name.count("."), tuple(below)) for name, below in groups.items()]
 
 
 def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
@@ -147,7 +147,7 @@ def _facts(record: WeightsRecord) -> tuple[tuple[str, str], ...]:
 
 
 def architecture(found: Identified) -> str:
-    """Say which architecture it is, or why none."""
+    """Return the architecture, or why it is unknown."""
     classes = f", {found.num_classes} classes" if found.num_classes else ""
     prefix = f", with the prefix '{found.prefix}'" if found.prefix else ""
     if found.candidates:

@@ -1,1 +1,1 @@
-"""The model as one image: nested boxes in the order in which they run."""
+"""The graph of a model: nested boxes in execution order."""

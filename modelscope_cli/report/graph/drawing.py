@@ -1,7 +1,7 @@
-"""The SVG of a model: its colours, the words around it, its arrows and boxes.
+"""The SVG of a model: colours, texts, arrows and boxes.
 
-Colours are attributes of the elements, for a file that is opened alone; the style sheet of a page, which knows the
-dark scheme, overrides them by their classes.
+Colours are attributes of the elements, for a standalone file; the style sheet of a page overrides them by class,
+also for the dark scheme.
 """
 
 import re
@@ -46,7 +46,7 @@ FILLS = (
 
 @dataclass(frozen=True, slots=True)
 class Words:
-    """What is written around a graph. `name`: of the model, in a title; `lines`: under it; `notes`: at the end."""
+    """The texts around a graph. `name`: the model, as title; `lines`: under it; `notes`: at the end."""
 
     name: str
     lines: tuple[str, ...]
@@ -63,7 +63,7 @@ class GraphLook:
     is_alone: bool
 
     def levels(self, item: Item) -> list[tuple[int, str]]:
-        """Return the shade of a call and its value in words, for all that can colour it."""
+        """Return the level and the value as text of a call for each shade."""
         found = []
         for shade, span in zip(self.shades, self.ranges, strict=True):
             value = shade.value(item.row) if item.row else None
@@ -72,7 +72,7 @@ class GraphLook:
 
 
 def arrows(layout: GraphLayout, quiet: str, colour: str) -> Html:
-    """Return all of them."""
+    """Return all arrows of a layout."""
     links = element("g", *map(_link, layout.links), class_="links", fill=quiet)
     lines = (_arc(arc, layout) for arc in layout.arcs)
     heads = (_head(layout.core, layout.places[one].into) for arc in layout.arcs for one in arc.targets)
@@ -86,7 +86,7 @@ def _link(link: GraphLink) -> Html:
 
 
 def _arc(arc: Arc, layout: GraphLayout) -> Html:
-    """Return the way of arcs that share a lane: each joins it with a round corner."""
+    """Return the path of arcs that share a lane; each joins it with a round corner."""
     edge, x = layout.core, arc.x
     outs = [layout.places[one].out for one in arc.sources]
     ins = [layout.places[one].into for one in arc.targets]
@@ -104,12 +104,12 @@ def _head(edge: float, y: float) -> Html:
     return element("path", d=f"M{edge} {y}l6 -3.5v7z")
 
 
-_CHIP, _GAP = 18, 10  # pixels: of the legend, whose words stand behind its chips
+_CHIP, _GAP = 18, 10  # pixels of the legend
 _LEGEND = _CHIP * (SHADES + 1) + _GAP
 
 
 def least_width(words: Words, shades: Sequence[Shade], ranges: Sequence[Range | None]) -> float:
-    """Return how wide the image has to be for what is written around it, by whichever shade it is coloured."""
+    """Return the least width for the texts around the graph, for any of the shades."""
     lines = [width(line, SIZE) for line in (*words.lines, *words.notes)]
     legends = [_LEGEND + width(line, SIZE) for line in map(_range_words, shades, ranges)]
     return min(max(width(words.name, LARGE), *lines, *legends), 900)
@@ -120,7 +120,7 @@ def cut(words: str, look: GraphLook) -> str:
 
 
 def head(words: Words, look: GraphLook) -> tuple[Html, float]:
-    """Return the title, the lines under it and the legend, and where they end."""
+    """Return the title, the lines under it and the legend, and their bottom edge."""
     name = fitted(words.name, LARGE, look.width)
     title = element("text", name, x=MARGIN, y=MARGIN + 14, font_size=LARGE, font_weight=600)
     top = MARGIN + (36 if look.is_alone else 0)
@@ -146,9 +146,9 @@ def _legend(look: GraphLook, y: float) -> Html:
         )
         for n in range(SHADES + 1)
     ]
-    said = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
-    every = None if look.is_alone else ";".join(f"0,{one}" for one in said)
-    words = element("text", said[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
+    range_texts = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
+    every = None if look.is_alone else ";".join(f"0,{one}" for one in range_texts)
+    words = element("text", range_texts[0], class_="words", x=MARGIN + _LEGEND, y=y + 10.5)
     return element("g", *chips, words, data_shades=every)
 
 
@@ -163,8 +163,8 @@ def _range_words(shade: Shade, span: Range | None) -> str:
 
 def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
     rows = [item for item in graph.nodes() if item.kind == "layer" and item.row]
-    known = [(shade.value(item.row) or 0.0, item) for item in rows]
-    largest = sorted(known, key=lambda pair: -pair[0])[:5]
+    values = [(shade.value(item.row) or 0.0, item) for item in rows]
+    largest = sorted(values, key=lambda pair: -pair[0])[:5]
     named = ", ".join(f"{item.full_name} {shade.words(item.row)}" for value, item in largest if value)
     n_joints = sum(item.kind == "operation" for item in graph.nodes())
     parts = [
@@ -183,8 +183,8 @@ def draw(graph: ModelGraph, words: Words, shades: Sequence[Shade], *, is_alone: 
     """Return the image.
 
     Args:
-        shades: what can colour it; by the first it is coloured.
-        is_alone: whether it is a file of its own and not a part of a page.
+        shades: the choices of colour; the first is used.
+        is_alone: whether it is a standalone file, not part of a page.
     """
     columns = find_columns(graph, shades)
     layout = lay_out(graph, columns.value + PAD)
@@ -224,7 +224,7 @@ def draw(graph: ModelGraph, words: Words, shades: Sequence[Shade], *, is_alone: 
 
 
 def as_file(svg: Html) -> str:
-    """Return an image as a file of its own."""
+    """Return an SVG as a standalone file."""
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + _NOT_XML.sub("\ufffd", svg) + "\n"
 
 
@@ -251,7 +251,7 @@ def _frame(item: Item, look: GraphLook) -> Html:
 
 
 def _thing(item: Item, look: GraphLook) -> Html:
-    """Return a row, or the head of a box. What was cut is shown in full under the pointer."""
+    """Return a row, or the header of a box. A tooltip shows shortened text in full."""
     ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
     title = element("title", _told(item, look.shades))
     every = ";".join(f"{level},{words}" for level, words in look.levels(item))
@@ -289,7 +289,7 @@ def _rectangle(item: Item, look: GraphLook) -> dict[str, float]:
 
 
 def _written(item: Item, look: GraphLook) -> Iterator[Html]:
-    """Give the words, each kind of them in its column."""
+    """Yield the texts of an item, each in its column."""
     place, columns = look.layout.places[item], look.columns
     is_layer, is_box = item.kind == "layer", item.kind == "box"
     y = round(place.top + (HEAD if is_box else ROW) / 2 + 0.36 * SIZE, 1)
@@ -314,15 +314,15 @@ def _written(item: Item, look: GraphLook) -> Iterator[Html]:
 
 
 def _told(item: Item, shades: Sequence[Shade]) -> str:
-    given = numbers.shapes(item.row.input_shapes, most=4) if item.row else ""
-    made = numbers.shapes(item.shapes, most=4)
+    input_shapes = numbers.shapes(item.row.input_shapes, most=4) if item.row else ""
+    output_shapes = numbers.shapes(item.shapes, most=4)
     values = [
         f"{shade.name} {shade.words(item.row)}" for shade in shades if item.row and shade.words(item.row)
     ]
     parts = [
         f"{item.full_name} ({item.type})" if item.type and item.type != item.full_name else item.full_name,
         f"kernel {kernel_words(item)}" if kernel_words(item) else "",
-        f"{given} -> {made}" if given else made,
+        f"{input_shapes} -> {output_shapes}" if input_shapes else output_shapes,
         *values,
         *item.marks,
     ]

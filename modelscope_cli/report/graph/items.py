@@ -1,4 +1,4 @@
-"""The items of the graph of a model, repeated blocks folded."""
+"""The items of a model graph, with repeated blocks folded."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from modelscope_cli.records.summary import Flow, LayerShape, Operation, SummaryR
 
 @dataclass(eq=False, slots=True)
 class Item:
-    """A thing that is drawn: a call, an operation, blocks that were folded, an input or the output.
+    """A drawn item: a call, an operation, folded blocks, an input or the output.
 
     Attributes:
-        kind: `layer` (nothing is drawn inside it), `box`, `operation`, `fold`, `input`, `output`.
-        name: in the box it is in: `conv1`. `full_name`: `layer1.0.conv1`.
-        row: of a call; `rows`: of all calls that it represents.
-        number: in the edges of the flow.
-        marks: what else there is to say of it, in words.
+        kind: `layer` (without children), `box`, `operation`, `fold`, `input`, `output`.
+        name: name within its box: `conv1`. `full_name`: `layer1.0.conv1`.
+        row: the row of a call; `rows`: of all calls that it represents.
+        number: its number in the edges of the flow.
+        marks: further remarks as text.
     """
 
     kind: str
@@ -36,12 +36,12 @@ class Item:
 
     @property
     def stands_for(self) -> set[int]:
-        """The numbers, in the edges of the flow, of everything that is drawn as this."""
+        """The numbers, in the edges of the flow, of everything that this item represents."""
         is_one = self.kind in ("operation", "input", "output")
         return {*self.numbers, self.number} if is_one else self.numbers
 
     def walk(self) -> Iterator["Item"]:
-        """Give the thing itself and everything in it, in the order in which they are drawn."""
+        """Yield the item and everything in it, in drawing order."""
         waiting = [self]
         while waiting:
             item = waiting.pop()
@@ -49,22 +49,22 @@ class Item:
             waiting += reversed(item.inside)
 
 
-_LEAST = 3  # things in a block that is worth it
+_LEAST = 3  # items of a block that is folded
 _MOST_OPERATIONS = 12  # in a row
 _Block = list[Item]
 _Signature = tuple[object, ...]
 
 
 def fold(box: Item, *, with_sizes: bool) -> None:
-    """Put one thing in the place of blocks that follow each other and hold what the one before them holds.
+    """Replace consecutive blocks with the same content by one item.
 
-    What is computed behind a block, before the next thing, belongs to it: the sum of a residual block may stand in
-    the forward around.
+    Operations between a block and the next item belong to the block: the sum of a residual block may be computed in
+    the enclosing forward.
     """
     waiting = [box]
     while waiting:
         outer = waiting.pop()
-        kept: list[Item] = []
+        remaining: list[Item] = []
         alike: list[_Block] = []
         like: _Signature = ()
         for block in _blocks(outer.inside):
@@ -72,21 +72,21 @@ def fold(box: Item, *, with_sizes: bool) -> None:
             if signature and signature == like:
                 alike.append(block)
                 continue
-            kept += _folded(kept, alike)
+            remaining += _folded(remaining, alike)
             alike, like = [], signature
-            kept += block
-        outer.inside = kept + _folded(kept, alike)
+            remaining += block
+        outer.inside = remaining + _folded(remaining, alike)
         waiting += [item for item in outer.inside if item.kind == "box"]
 
 
 def fold_operations(top: Item) -> None:
-    """Put one thing in the place of very many operations in a row, such as those on the boxes of a detector."""
+    """Replace a long run of operations, such as those on the boxes of a detector, by one item."""
     for box in list(top.walk()):
-        kept: list[Item] = []
+        remaining: list[Item] = []
         for kind, group in groupby(box.inside, lambda item: item.kind):
             run = list(group)
-            kept += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
-        box.inside = kept
+            remaining += [_as_one(run)] if kind == "operation" and len(run) > _MOST_OPERATIONS else run
+        box.inside = remaining
 
 
 def _as_one(run: Sequence[Item]) -> Item:
@@ -97,14 +97,14 @@ def _as_one(run: Sequence[Item]) -> Item:
 
 
 def _blocks(items: Sequence[Item]) -> list[_Block]:
-    """Put every box together with the operations behind it; all else is alone."""
-    found: list[_Block] = []
+    """Group every box with the operations after it; other items are alone."""
+    blocks: list[_Block] = []
     for item in items:
-        if item.kind == "operation" and found and found[-1][0].kind == "box":
-            found[-1].append(item)
+        if item.kind == "operation" and blocks and blocks[-1][0].kind == "box":
+            blocks[-1].append(item)
         else:
-            found.append([item])
-    return found
+            blocks.append([item])
+    return blocks
 
 
 def _folded(kept: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
@@ -123,18 +123,18 @@ def _folded(kept: Sequence[Item], alike: Sequence[_Block]) -> list[Item]:
 
 
 def _signature(block: _Block, *, with_sizes: bool) -> _Signature:
-    """Return what a block is made of: names, types and kernels, and the shapes of what they give."""
+    """Return the structure of a block: names, types and kernels, and output shapes."""
     if block[0].kind != "box":
         return ()
-    found: list[object] = []
+    parts: list[object] = []
     waiting = [(item, 0) for item in reversed(block)]
     while waiting:
         item, level = waiting.pop()
         name = "" if item is block[0] else item.name
         kernel = item.row.kernel_size if item.row else None
-        found.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
+        parts.append((level, name, item.type, item.kind, kernel, item.shapes if with_sizes else ()))
         waiting += [(inner, level + 1) for inner in reversed(item.inside)]
-    return tuple(found) if len(found) > _LEAST else ()
+    return tuple(parts) if len(parts) > _LEAST else ()
 
 
 MOST_ROWS, MOST_ALIKE = 60, 150
@@ -144,18 +144,18 @@ differ in nothing but their sizes."""
 
 @dataclass(frozen=True, slots=True)
 class ModelGraph:
-    """Everything that is drawn, from top to bottom, and the pairs of them between which values flow."""
+    """All items from top to bottom, and the pairs of items between which values flow."""
 
     top: Item
     edges: tuple[tuple[Item, Item], ...]
 
     def nodes(self) -> list[Item]:
-        """Return what values flow between, in order."""
+        """Return the items between which values flow, in order."""
         return [item for item in self.top.walk() if item.kind != "box"]
 
 
 def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
-    """Sort out what is drawn of a record that has a flow.
+    """Return the graph of a record that has a flow.
 
     Args:
         is_whole: fold nothing.
@@ -185,7 +185,7 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
 
 
 def _shorten(top: Item) -> None:
-    """Fold what repeats where an image would be long."""
+    """Fold repetitions if the image would be long."""
     if _length(top) > MOST_ROWS:
         fold_operations(top)
         fold(top, with_sizes=True)
@@ -204,7 +204,7 @@ def _call(row: LayerShape) -> Item:
 
 
 def _nest(items: dict[int, Item], top: Item, flow: Flow) -> None:
-    """Put every call and operation into what it ran in; what is not drawn itself belongs to what is around it."""
+    """Put every call and operation into the call in which it ran; undrawn calls belong to the one around them."""
     for order, item in items.items():
         outer = items.get(_drawn(_around(order, flow), items, flow), top)
         outer.inside.append(item)
@@ -221,14 +221,14 @@ def _nest(items: dict[int, Item], top: Item, flow: Flow) -> None:
 
 
 def _drawn(order: int, items: dict[int, Item], flow: Flow) -> int:
-    """Return the call that is drawn, this one or the innermost around it; 0 where none is."""
+    """Return this call or the innermost drawn one around it; 0 if there is none."""
     while order and order not in items:
         order = _around(order, flow)
     return order
 
 
 def _around(order: int, flow: Flow) -> int:
-    """Return the call around one, which began before it, whatever a document says."""
+    """Return the enclosing call; it must have begun earlier, even in an invalid document."""
     around = flow.around[order - 1] if 0 < order <= len(flow.around) else 0
     return around if 0 <= around < order else 0
 
@@ -240,14 +240,14 @@ def _operation(operation: Operation) -> Item:
 
 
 def _fill(top: Item) -> None:
-    """Sort what is in every box as it ran."""
+    """Sort the content of every box in execution order."""
     for item in top.walk():
         if item is not top:
             item.inside.sort(key=lambda one: one.key)
 
 
 def _name(top: Item) -> None:
-    """Leave out of every name what the box around it is called already."""
+    """Remove the name of the enclosing box from every name."""
     waiting = [(item, "") for item in top.inside]
     while waiting:
         item, around = waiting.pop()
@@ -260,12 +260,12 @@ def _name(top: Item) -> None:
 
 def _lifted(flow: Flow, places: dict[int, Item]) -> tuple[tuple[Item, Item], ...]:
     pairs = ((places.get(source), places.get(target)) for source, target in flow.edges)
-    found = {(a, b): None for a, b in pairs if a is not None and b is not None and a is not b}
-    return tuple(found)
+    edges = {(a, b): None for a, b in pairs if a is not None and b is not None and a is not b}
+    return tuple(edges)
 
 
 def _mark(top: Item, flow: Flow, places: dict[int, Item], failed: str | None) -> None:
-    """Say of calls and operations what is odd about them."""
+    """Add remarks about unusual calls and operations."""
     for number in flow.unfollowed:
         if number in places and _UNFOLLOWED not in places[number].marks:
             places[number].marks.append(_UNFOLLOWED)

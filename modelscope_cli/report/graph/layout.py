@@ -1,8 +1,7 @@
 """The layout of a graph in pixels, and the columns of text in its boxes.
 
-Boxes stand in boxes, from top to bottom. A value that goes to the next thing beneath needs a short arrow between
-the two; every other one is an arc on the right, in a lane of the innermost box that holds both its ends. Arcs with
-one end in common share a lane.
+Boxes are nested, from top to bottom. A value that goes to the next item is a short arrow between the two; any other
+one is an arc on the right, in a lane of the innermost box with both its ends. Arcs with a common end share a lane.
 """
 
 from collections import defaultdict
@@ -17,8 +16,8 @@ from modelscope_cli.report.labels import cut_in_the_middle
 from modelscope_cli.report.shades import Shade
 
 ROW, GAP, HEAD, PAD, LANE, RADIUS = 24, 9, 27, 10, 9, 5
-_DEEP = 40  # things that stand deeper are not moved as far
-_MOST_GUTTER = 700  # pixels; lanes stand closer where there are very many
+_DEEP = 40  # depth from which on items are indented less
+_MOST_GUTTER = 700  # pixels; very many lanes are closer together
 
 
 @dataclass(slots=True)
@@ -42,7 +41,7 @@ class BoxPlace:
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """Arcs that share a lane: from every source to every target; one of the two has one."""
+    """Arcs that share a lane: one source to several targets, or several sources to one target."""
 
     sources: tuple[Item, ...]
     targets: tuple[Item, ...]
@@ -52,7 +51,7 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class GraphLink:
-    """A short arrow between two that stand beneath each other."""
+    """A short arrow between two consecutive items."""
 
     x: float
     top: float
@@ -61,7 +60,7 @@ class GraphLink:
 
 @dataclass(slots=True)
 class GraphLayout:
-    """Where everything is. `core`: the right edge of every row."""
+    """The positions of everything. `core`: the right edge of every row."""
 
     core: float
     places: dict[Item, BoxPlace] = field(default_factory=dict)
@@ -78,10 +77,10 @@ class GraphLayout:
 
 
 def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
-    """Return where everything of a graph is.
+    """Return the layout of a graph.
 
     Args:
-        core: how far rows reach to the right: the words in them need it.
+        core: the right edge of the rows, which depends on their texts.
     """
     layout = GraphLayout(core)
     _stack(graph.top, layout)
@@ -100,12 +99,12 @@ def lay_out(graph: ModelGraph, core: float) -> GraphLayout:
 
 
 def left_of(depth: int) -> float:
-    """Return where things that stand so deep begin."""
+    """Return the left edge of items at a depth."""
     return float(PAD * min(depth, _DEEP) + max(depth - _DEEP, 0))
 
 
 def _stack(top: Item, layout: GraphLayout) -> None:
-    """Put everything below the one before; boxes end where what is in them ends."""
+    """Stack items vertically; a box ends with its content."""
     y = 0.0
     waiting: list[tuple[Item, int, bool]] = [(top, -1, False)]
     while waiting:
@@ -126,14 +125,14 @@ def _stack(top: Item, layout: GraphLayout) -> None:
 
 
 def _chains(top: Item) -> list[tuple[Item, tuple[Item, ...]]]:
-    """Return of every item the boxes it is in, the outermost first, and itself."""
-    found: list[tuple[Item, tuple[Item, ...]]] = []
+    """Return every item with its enclosing boxes, the outermost first, and itself."""
+    chains: list[tuple[Item, tuple[Item, ...]]] = []
     waiting: list[tuple[Item, tuple[Item, ...]]] = [(top, (top,))]
     while waiting:
         item, chain = waiting.pop()
-        found.append((item, chain))
+        chains.append((item, chain))
         waiting += [(one, (*chain, one)) for one in reversed(item.inside)]
-    return found
+    return chains
 
 
 def _fork(a: Sequence[Item], b: Sequence[Item]) -> int:
@@ -144,7 +143,7 @@ def _fork(a: Sequence[Item], b: Sequence[Item]) -> int:
 
 
 def _around(a: Sequence[Item], b: Sequence[Item]) -> Item:
-    """Return the innermost box that both are in."""
+    """Return the innermost box that contains both."""
     shared = [item for item in a[: _fork(a, b)] if item.kind == "box"]
     return shared[-1]
 
@@ -156,7 +155,7 @@ def _link(a: Sequence[Item], b: Sequence[Item], layout: GraphLayout) -> GraphLin
 
 
 def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, int]) -> list[Arc]:
-    """Put arcs into one that have their source or their target in common, whichever more of them share."""
+    """Merge arcs with a common source or target, whichever more of them share."""
     n_out: dict[Item, int] = defaultdict(int)
     n_in: dict[Item, int] = defaultdict(int)
     for source, target in pairs:
@@ -169,12 +168,12 @@ def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, in
             forks[source].append(target)
         else:
             meets[target].append(source)
-    found = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
-    found += [
+    arcs = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
+    arcs += [
         Arc(tuple(sorted(sources, key=order.__getitem__)), (target,), box)
         for target, sources in meets.items()
     ]
-    return found
+    return arcs
 
 
 def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:
@@ -185,7 +184,7 @@ def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:
 
 
 def _lanes(arcs: Sequence[Arc], layout: GraphLayout) -> list[list[Arc]]:
-    """Give the arcs of a box lanes in which none meets another: the short ones the first lanes."""
+    """Assign the arcs of a box to lanes without overlap, the shortest arcs first."""
     lanes: list[list[tuple[float, float, Arc]]] = []
     keyed = [(*_span(arc, layout), arc) for arc in arcs]
     for top, bottom, arc in sorted(keyed, key=lambda one: (one[1] - one[0], one[0])):
@@ -199,7 +198,7 @@ def _lanes(arcs: Sequence[Arc], layout: GraphLayout) -> list[list[Arc]]:
 
 
 def _widen(top: Item, layout: GraphLayout, arcs: dict[Item, list[Arc]]) -> None:
-    """Make room for the lanes of every box on its right, from the inside out; boxes beside each other end alike."""
+    """Make room on the right of every box for its lanes, from the inside out; sibling boxes end alike."""
     for box in reversed([item for item in top.walk() if item.kind == "box"]):
         boxes = [layout.places[item] for item in box.inside if item.kind == "box"]
         right = max([layout.core, *(place.right for place in boxes)])
@@ -213,14 +212,14 @@ def _widen(top: Item, layout: GraphLayout, arcs: dict[Item, list[Arc]]) -> None:
         layout.places[box].right = (start + (len(lanes) - 1) * step if lanes else right) + PAD
 
 
-SIZE = 12  # of the letters
+SIZE = 12  # font size
 APART = 18  # pixels between two columns
 _MOST_NAME, _MOST_TYPE, MOST_SHAPE, _MOST_LINE = 250, 300, 190, 560  # pixels
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Where the words of every row begin; `value` is where they end."""
+    """The left edges of the text columns; `value` is a right edge."""
 
     type: float
     kernel: float
@@ -229,7 +228,7 @@ class Columns:
 
 
 def find_columns(graph: ModelGraph, shades: Sequence[Shade]) -> Columns:
-    """Find how much room the words of all rows need."""
+    """Compute the text columns from the texts of all rows."""
     names = types = kernels = shapes = values = lines = 0.0
     depths = [(graph.top, -1)]
     while depths:
@@ -253,7 +252,7 @@ def find_columns(graph: ModelGraph, shades: Sequence[Shade]) -> Columns:
 
 
 def type_words(item: Item) -> str:
-    """Return what follows the name: the type, where that says more, and what is odd."""
+    """Return the text after the name: the type, if it adds information, and the remarks."""
     is_said = item.kind != "layer" and item.type == item.name
     return " · ".join(filter(None, ("" if is_said else item.type, *item.marks)))
 
@@ -267,23 +266,23 @@ def shape_words(item: Item) -> str:
 
 
 def value_words(item: Item, shade: Shade) -> str:
-    """Return the value of a call in words, or what the calls of blocks that were folded have together."""
+    """Return the value of a call as text, or the total of folded blocks."""
     if item.row or not item.rows:
         return shade.words(item.row) if item.row else ""
     values = [value for row in item.rows if (value := shade.value(row)) is not None]
     return shade.scale(sum(values)) if shade.adds and values else ""
 
 
-_WIDTH = 0.61  # of the size: what common monospaced fonts have
+_WIDTH = 0.61  # of the font size, as in common monospaced fonts
 
 
 def width(words: str, size: float) -> float:
-    """Return how many pixels words take in a monospaced font of this size."""
+    """Return the width of text in pixels in a monospaced font."""
     units = sum(0 if combining(mark) else 2 if east_asian_width(mark) in "WF" else 1 for mark in plain(words))
     return units * _WIDTH * size
 
 
 def fitted(words: str, size: float, most: float) -> str:
-    """Cut words in their middle until they are no wider than this."""
+    """Shorten text in the middle to a width in pixels."""
     words = plain(words)
     return cut_in_the_middle(words, lambda cut: width(cut, size) <= most + 0.01)

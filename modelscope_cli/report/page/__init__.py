@@ -1,1 +1,1 @@
-"""One self-contained page of one or two results: HTML that loads nothing, with its data inside."""
+"""Self-contained HTML pages of one or two results, with their data embedded."""

@@ -1,4 +1,4 @@
-"""Charts of a page as SVG: axes with round ticks, lines over steps, bars, curves along the depth of a model."""
+"""SVG charts of a page: axes with round ticks, lines over steps, bars, curves along the depth of a model."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -9,7 +9,7 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.sheet import Column
 
-_LARGEST = 1e300  # beyond it the length of an axis is no number
+_LARGEST = 1e300  # beyond it the length of an axis overflows
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,15 +17,15 @@ class AxisScale:
     """An axis.
 
     Attributes:
-        ticks: from its lower end to its upper one, at equal distances (of a logarithmic one: ratios).
-        is_log: whether it is logarithmic; then what is not above 0 has no place on it.
+        ticks: from the lower to the upper end, at equal distances (ratios on a logarithmic axis).
+        is_log: whether it is logarithmic, for positive values only.
     """
 
     ticks: tuple[float, ...]
     is_log: bool = False
 
     def place(self, value: float) -> float:
-        """Return the place of a value: 0 at the lower end, 1 at the upper one; what is beyond is put there."""
+        """Return the position of a value, clamped: 0 at the lower end, 1 at the upper one."""
         low, high = self.ticks[0], self.ticks[-1]
         if self.is_log:
             low, high, value = math.log10(low), math.log10(high), math.log10(max(value, low))
@@ -35,9 +35,9 @@ class AxisScale:
 
 
 def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
-    """Return an axis for these, which are finite; from 0 to 1 where there are none."""
-    known = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
-    low, high = min(known), max(known)
+    """Return an axis for finite values; from 0 to 1 if there are none."""
+    finite = [min(max(value, -_LARGEST), _LARGEST) for value in values] or [0.0, 1.0]
+    low, high = min(finite), max(finite)
     if high - low <= 1e-12 * max(abs(low), abs(high), 1e-300):
         half = abs(high) / 2 or 0.5
         low, high = low - half, high + half
@@ -47,15 +47,15 @@ def linear(values: Iterable[float], most_ticks: int = 5) -> AxisScale:
 
 
 def steps(last: int, most_ticks: int = 6) -> AxisScale:
-    """Return an axis of steps, which are counted from 0."""
+    """Return an axis of steps, counted from 0."""
     step = max(int(_round_step(max(last, 1) / (most_ticks - 1))), 1)
     return AxisScale(tuple(float(n) for n in range(0, (math.ceil(max(last, 1) / step) + 1) * step, step)))
 
 
 def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
-    """Return an axis of powers of ten for those of these that are above 0."""
-    known = [value for value in values if value > 0] or [0.1, 1.0]
-    low, high = math.floor(math.log10(min(known))), math.ceil(math.log10(max(known)))
+    """Return a logarithmic axis for the positive values."""
+    positive = [value for value in values if value > 0] or [0.1, 1.0]
+    low, high = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
     low = min(max(low, -300), 299)
     high = min(max(high, low + 1), 300)
     stride = -(-(high - low) // (most_ticks - 1))
@@ -64,26 +64,26 @@ def logarithmic(values: Iterable[float], most_ticks: int = 6) -> AxisScale:
 
 
 def wants_log(values: Sequence[float]) -> bool:
-    """Tell whether values, none of them below 0, span so much that a linear axis would hide most of them."""
-    known = [value for value in values if value > 0]
-    return bool(known) and min(values) >= 0 and max(known) > 1000 * min(known)
+    """Tell whether values, none of them negative, span too much for a linear axis."""
+    positive = [value for value in values if value > 0]
+    return bool(positive) and min(values) >= 0 and max(positive) > 1000 * min(positive)
 
 
 def _round_step(step: float) -> float:
-    """Return 1, 2, 2.5 or 5 times a power of ten: the least that is not below this."""
+    """Round up to 1, 2, 2.5 or 5 times a power of ten."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(power * n for n in (1.0, 2.0, 2.5, 5.0, 10.0) if power * n >= step * (1 - 1e-9))
 
 
-_WIDTH = 1000  # of the frame that is stretched
-_AXIS = 40  # pixels that the words of the axis take
-_NARROW, _LANES = 0.12, 5  # of the width: names nearer than this would meet on a narrow screen
+_WIDTH = 1000  # units of the frame, which is stretched
+_AXIS = 40  # pixels of the axis labels
+_NARROW, _LANES = 0.12, 5  # fraction of the width: closer names would overlap on a narrow screen
 Values = Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A series over steps. `tone`: which of the colours, from 0."""
+    """A series over steps. `tone`: index of its colour, from 0."""
 
     name: str
     step: Sequence[int]
@@ -97,7 +97,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class ChartMark:
-    """A finding at a step. `anchor`: where more is said of it on the page."""
+    """A finding at a step. `anchor`: its details on the page."""
 
     step: int
     name: str
@@ -113,11 +113,11 @@ def line_chart(
     last: int | None = None,
     unit: str = "step",
 ) -> Html:
-    """Return a figure of series on one axis, logarithmic where they span more than three powers of ten.
+    """Return a chart of series on one axis, logarithmic if they span more than three powers of ten.
 
     Args:
-        last: the last step of the axis, where several charts share it.
-        unit: what is counted along the axis.
+        last: the last step of the axis, if several charts share it.
+        unit: the unit of the horizontal axis.
     """
     values = [value for line in lines for value in line.finite]
     most = 5 if height > 120 else 3
@@ -141,21 +141,21 @@ def line_chart(
 
 
 def spark(values: Values, step: Sequence[int]) -> Html:
-    """Return a line as small as a word, over steps; logarithmic where it spans more than three powers of ten.
+    """Return a sparkline over steps, logarithmic if it spans more than three powers of ten.
 
-    It says nothing to a screen reader, to which the numbers in its row say the same.
+    Hidden from screen readers, as the row has the same numbers.
     """
-    known = [v for v in values if v is not None and math.isfinite(v)]
-    if len(known) < 2:
+    finite = [v for v in values if v is not None and math.isfinite(v)]
+    if len(finite) < 2:
         return NOTHING
-    scale = logarithmic(known, 400) if wants_log(known) else AxisScale((min(known), max(known)))
+    scale = logarithmic(finite, 400) if wants_log(finite) else AxisScale((min(finite), max(finite)))
     across = AxisScale((0.0, float(max(*step, 1))))
     line = Html(f'<path d="{_data(step, values, across, scale, 96, 18)}"/>')
     return element("svg", line, class_="spark", viewBox="0 -1 96 20", aria_hidden="true")
 
 
 def bars(counts: Sequence[int], label: str) -> Html:
-    """Return a histogram as small as a word; the heights are the logarithms of the counts, so that tails show."""
+    """Return an inline histogram; heights are logarithmic, so that tails are visible."""
     top = math.log1p(max(counts, default=0))
     if not top:
         return NOTHING
@@ -181,12 +181,12 @@ def _path(line: Line, across: AxisScale, scale: AxisScale, height: int) -> Html:
 def _data(
     step: Sequence[int], values: Values, across: AxisScale, scale: AxisScale, width: int, height: int
 ) -> str:
-    """Return path data in whole units, each point as the way from the last; a gap where a number is missing."""
+    """Return path data in whole units relative to the previous point, with gaps for missing numbers."""
     data: list[str] = []
-    x, y, level = 0, 0, 0  # where the pen is, and how far it has gone on the level, which is drawn at once
+    x, y, level = 0, 0, 0  # pen position, and pending horizontal distance, which is drawn at once
 
     def lift() -> None:
-        """Draw what is left; a single point is a dot."""
+        """Draw the pending distance; a single point is a dot."""
         if level or (data and data[-1].startswith("M")):
             data.append(f"h{level}")
 
@@ -228,7 +228,7 @@ def _share(value: float) -> str:
 
 
 def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> list[Html]:
-    """Values stand on their lines, inside; the lowest one would stand in the words of the steps."""
+    """Return the tick labels: values on their lines, except the lowest, which would overlap the steps."""
     words = [
         element(
             "text",
@@ -250,7 +250,7 @@ def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> 
 
 
 def _flags(marks: Sequence[ChartMark], across: AxisScale, height: int) -> list[Html]:
-    """Return a rule and a name for each; names that would run into the last one stand a line higher."""
+    """Return a line and a label for each; labels that would overlap the last one move up."""
     flags, before, lane = [], -1.0, 0
     for mark in marks:
         place = across.place(mark.step)
@@ -258,7 +258,7 @@ def _flags(marks: Sequence[ChartMark], across: AxisScale, height: int) -> list[H
         before = place
         x, is_late = _share(100 * place), place > 0.85
         rule = element("line", class_="mark", x1=x, x2=x, y1=0, y2=height)
-        # Beside the rule: to its left at the right end, and clear of the words of the axis at the left one.
+        # Next to the line: on its left at the right end, and clear of the axis labels at the left end.
         aside = -4 if is_late else _AXIS if place < _NARROW / 4 else 4
         y, anchor = height - 8 - 14 * lane, "end" if is_late else None
         word = element("text", mark.name, x=x, dx=aside, y=y, text_anchor=anchor)
@@ -275,19 +275,19 @@ def _legend(lines: Sequence[Line]) -> Html | None:
 
 
 def _in_words(line: Line) -> str:
-    known = line.finite
-    if not known:
+    finite = line.finite
+    if not finite:
         return f"{line.name}: no finite value"
-    first, last, low, high = map(numbers.number, (known[0], known[-1], min(known), max(known)))
+    first, last, low, high = map(numbers.number, (finite[0], finite[-1], min(finite), max(finite)))
     return f"{line.name}: {first} at first, {last} at the end, from {low} to {high}"
 
 
-_LEAST = 3  # rows that make a course
+_LEAST = 3  # rows of a curve
 
 
 @dataclass(frozen=True, slots=True)
 class DepthCurves:
-    """One figure of every row in A and in B; None where there is none."""
+    """One number of every row in A and in B; None if missing."""
 
     title: str
     a: Values
@@ -295,12 +295,12 @@ class DepthCurves:
 
     @property
     def is_drawn(self) -> bool:
-        """Whether A and B differ, in enough rows."""
+        """Whether A and B differ and have enough rows."""
         both = [pair for pair in zip(self.a, self.b, strict=True) if _are_finite(*pair)]
         return len(both) >= _LEAST and any(a != b for a, b in both)
 
     def farthest(self) -> int:
-        """Return the row in which A and B are farthest apart."""
+        """Return the row in which A and B differ most."""
 
         def apart(n: int) -> float:
             a, b = self.a[n], self.b[n]
@@ -312,10 +312,10 @@ class DepthCurves:
 def depth_section(
     curves: Sequence[DepthCurves], labels: Sequence[str], anchor: Callable[[int], str]
 ) -> list[Section]:
-    """Return a chart of each that differs, with the row in which it differs most; nothing where none does.
+    """Return a chart of each curve that differs, with the row in which it differs most; empty if none does.
 
     Args:
-        labels: of the rows; `anchor`: of the row with this place in the table.
+        labels: row labels; `anchor`: returns the anchor of the row with an index.
     """
     charts = []
     for one in curves:
@@ -335,13 +335,13 @@ def depth_section(
 
 
 def _line(name: str, values: Values, tone: int) -> Line:
-    """Return a line that goes past rows without a number, such as those that only the other result has."""
-    known = [n for n, value in enumerate(values) if value is not None]
-    return Line(name, known, [values[n] for n in known], tone)
+    """Return a line without gaps for missing numbers, such as rows that only the other result has."""
+    indices = [n for n, value in enumerate(values) if value is not None]
+    return Line(name, indices, [values[n] for n in indices], tone)
 
 
 def number_of(column: Column, row: Any) -> float | None:
-    """Return the number of a row in a column; None where there is no row, or no number."""
+    """Return the number of a row in a column; None if there is no row or number."""
     value = None if row is None else column.value(row)
     return float(value) if isinstance(value, int | float) else None
 

@@ -1,4 +1,4 @@
-"""What several pages share: the outcome in a few words, the rows to look at first, the environment, the files."""
+"""Shared sections of pages: outcome, marked rows, environment, images."""
 
 import shlex
 from collections.abc import Callable, Sequence
@@ -21,30 +21,30 @@ KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a
 
 @dataclass(frozen=True, slots=True)
 class PageOutcome:
-    """`kind` is `error`, `warning`, `sound`, or empty where nothing is judged."""
+    """`kind` is `error`, `warning`, `sound`, or empty without a verdict."""
 
     kind: str
     words: str
 
 
 def outcome(record: Any) -> PageOutcome:
-    """Return what a result says of the model; where nothing is judged, how many rows are marked."""
-    found = judged(record)
-    if found is not None:
-        return found
+    """Return the verdict of a result, else the number of marked rows."""
+    verdict = judged(record)
+    if verdict is not None:
+        return verdict
     sheet = views.sheet_of(record)
     marked = sum(map(sheet.is_bad, sheet.rows))
     return PageOutcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
 
 
 def judged(record: Any) -> PageOutcome | None:
-    """Return the verdict of a command that gives one."""
+    """Return the verdict of a result; None if its command has none."""
     training = _worst(record)
     if training is not None:
         codes = dict.fromkeys(one.code for one in record.findings)
         words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
-        told = words.get(training.verdict, f"cannot tell: {training.reason}")
-        return PageOutcome(KINDS.get(training.verdict, NONE), told)
+        text = words.get(training.verdict, f"cannot tell: {training.reason}")
+        return PageOutcome(KINDS.get(training.verdict, NONE), text)
     passed = getattr(record, "passed", None)
     if record.command == "check":
         new = [one for one in record.findings if not one.known]
@@ -65,7 +65,7 @@ def judged(record: Any) -> PageOutcome | None:
 
 
 def _worst(record: Any) -> Any:
-    """Return the training that is judged, of several the one with the worst verdict; None of other results."""
+    """Return the training with the worst verdict; None for other results."""
     trainings = [record] if record.command == "watch" else getattr(record, "trainings", ())
     order = [*KINDS]
     return min(
@@ -74,7 +74,7 @@ def _worst(record: Any) -> Any:
 
 
 def badge(found: PageOutcome, words: str = "") -> Html:
-    """Return an outcome for the head of a page. `words`: others than its own."""
+    """Return an outcome for the head of a page. `words` replaces its text."""
     return element("p", element("span", words or found.words, class_=f"verdict {found.kind}".strip()))
 
 
@@ -82,7 +82,7 @@ _MOST_NAMED = 12
 
 
 class AnyFinding(Protocol):
-    """A finding, of a model or of a training."""
+    """A finding about a model or a training."""
 
     @property
     def code(self) -> str: ...
@@ -110,19 +110,18 @@ def finding(
     """Return a finding as a card.
 
     Args:
-        name: what a link jumps to in order to reach it. `anchor`: of the row that it speaks of; `rule`: of that
-            of its rule.
-        where: more about the place: a step, a line of a script.
-        inner: what follows from it.
+        name: its own anchor. `anchor`: of the row that it is about; `rule`: of the row of its rule.
+        where: more about the location: a step, a line of a script.
+        inner: its consequences.
     """
     place = element("a", one.layer, href=f"#{anchor}") if one.layer and anchor else one.layer
     kind = element("span", one.severity, class_=f"verdict {one.severity}")
     code = element("a", one.code, href=f"#{rule}", class_="code") if rule else None
     code = code or element("span", one.code, class_="code")
     head = joined([code, kind, " ", one.rule.replace("-", " ")])
-    told = [place, *where]
+    details = [place, *where]
     about = joined(
-        [part for n, word in enumerate(filter(None, told)) for part in ((", ", word) if n else (word,))]
+        [part for n, word in enumerate(filter(None, details)) for part in ((", ", word) if n else (word,))]
     )
     return element(
         "li",
@@ -136,7 +135,7 @@ def finding(
 
 
 def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutcome | None = None) -> Section:
-    """Give the verdict if there is one, repeat the facts under a table, and name the marked rows."""
+    """Return an overview: the verdict if there is one, the facts of the table, and the marked rows."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
     lines: list[tuple[str, str | Html]] = [*sheet.facts]
@@ -147,12 +146,12 @@ def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutco
         lines.insert(
             0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
         )
-    told = facts(lines) if lines else element("p", "Nothing to add.")
-    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, told]))
+    overview = facts(lines) if lines else element("p", "Nothing to add.")
+    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, overview]))
 
 
 def environment(record: Any) -> Section:
-    """Say how a result came about: what was typed, on what, with which versions."""
+    """Return the provenance of a result: command line, model and input, versions."""
     run = getattr(record, "run", None)
     argv = run.argv if run else record.argv
     lines: list[tuple[str, str | Html]] = []
@@ -203,7 +202,7 @@ _SHOWN = {
 
 
 def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
-    """Return what there is to look at, if anything: every image with its name; the tables have the numbers."""
+    """Return every image of a result with its name, if there are any."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     figures = [
         embedded.figure(
@@ -211,8 +210,8 @@ def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
         )
         for name in names
     ]
-    seen = [figure for figure in figures if figure is not None]
-    return [Section("pictures", "Images", element("div", *seen, class_="gallery"))] if seen else []
+    images = [figure for figure in figures if figure is not None]
+    return [Section("pictures", "Images", element("div", *images, class_="gallery"))] if images else []
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Two results beside each other on one page."""
+"""Two results side by side on one page."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 @dataclass(frozen=True, slots=True)
 class RowPair:
-    """The row of one label in each of two sheets; None where that has no such row."""
+    """The row of one label in each of two sheets; None if there is no such row."""
 
     label: str
     a: Any
@@ -29,10 +29,10 @@ class RowPair:
 
 
 def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
-    """Return a page on which two results of one command stand side by side; A is the first.
+    """Return a page with two results of one command side by side; A is the first.
 
     Args:
-        files: where they were read from, each beside its images.
+        files: the files of the results, in the folders of their images.
     """
     if a.command != b.command:
         message = f"A is a result of {a.command} and B of {b.command}, which have no rows in common"
@@ -71,18 +71,18 @@ def _side_by_side(
 
 
 def _called(file: Path) -> str:
-    """Return what a person calls a result: its folder, or the name of its file."""
+    """Return the display name of a result: its folder or file name."""
     return file.absolute().parent.name if file.name in (PAGE, DOCUMENT) else file.stem
 
 
 def _verdict(record: Any) -> Html:
-    found = outcome(record)
+    verdict = outcome(record)
     sheet = views.sheet_of(record)
-    return joined([badge(found) if found.words else None, facts([*sheet.facts])])
+    return joined([badge(verdict) if verdict.words else None, facts([*sheet.facts])])
 
 
 def _curves(a: Any, b: Any) -> list[Section]:
-    """Return the losses of two trainings on one axis, where both have some."""
+    """Return the losses of two trainings on one axis, if both have some."""
     charts = []
     for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
         series = [_first_series(_trained(record), field) for record in (a, b)]
@@ -93,19 +93,19 @@ def _curves(a: Any, b: Any) -> list[Section]:
 
 
 def _first_series(record: Any, field: str) -> ScalarSeries | None:
-    """Return the first of the series over steps that a training has; a loss of others is something else."""
-    found = getattr(record, field, None)
-    return found[0] if isinstance(found, tuple) and found and isinstance(found[0], ScalarSeries) else None
+    """Return the first series of a field of a training; None for other results."""
+    series = getattr(record, field, None)
+    return series[0] if isinstance(series, tuple) and series and isinstance(series[0], ScalarSeries) else None
 
 
 def _trained(record: Any) -> Any:
-    """Return what has curves: of `train` its training, where it is one."""
+    """Return the record with curves: for `train` its only training, if there is one."""
     trainings: Sequence[Any] = getattr(record, "trainings", ())
     return trainings[0] if len(trainings) == 1 else record
 
 
 def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
-    """Return a chart of every column of numbers that two results of a model differ in."""
+    """Return a chart of every numeric column in which two results of a model differ."""
     if not sheets[0].is_by_layer:
         return []
     others = {column.key: column for column in sheets[1].shown()}
@@ -136,13 +136,13 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
 
 
 def _places(record: Any) -> dict[int, int]:
-    """Return where the layers of a training stand in its document, by their identity; their rows open."""
+    """Return the index of each layer in the document of a training, by `id`; such rows can be opened."""
     layers: Sequence[Any] = getattr(_trained(record), "layers", None) or ()
     return {id(row): n for n, row in enumerate(layers) if hasattr(row, "series")}
 
 
 def paired(a: Sheet, b: Sheet) -> Sheet:
-    """Return one sheet of two of the same kind: their rows joined by label, their columns beside each other."""
+    """Join two sheets of the same kind: rows by label, columns side by side."""
     pairs = pair_rows(a, b)
     first = Column(a.columns[0].key, a.columns[0].title, lambda row: row.label, is_number=False)
     others = {column.key: column for column in b.shown()}
@@ -160,20 +160,20 @@ def paired(a: Sheet, b: Sheet) -> Sheet:
 
 
 def _written(*sides: tuple[Sheet, Column]) -> list[dict[int, str]]:
-    """Return the cells of a column of both sheets, in one notation, by the identity of their rows."""
-    own = [(column, row) for sheet, column in sides for row in sheet.rows]
+    """Return the cells of a column of both sheets in one notation, by `id` of the row."""
+    pairs = [(column, row) for sheet, column in sides for row in sheet.rows]
     first = sides[0][1]
     column = replace(
         first,
         value=lambda one: one[0].value(one[1]),
         text=None if first.text is None else lambda one: one[0].text(one[1]),
     )
-    cells = iter(column.cells(own))
+    cells = iter(column.cells(pairs))
     return [{id(row): next(cells) for row in sheet.rows} for sheet, _ in sides]
 
 
 def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequence[Column]:
-    """Return a column of each; words, which are mostly the same, stand in one."""
+    """Return a column of each; text, which is mostly equal, shares one."""
 
     def of_a(row: RowPair) -> str:
         return in_a.get(id(row.a), "")
@@ -198,9 +198,9 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
-    """Return the rows of two sheets by label, in A's order; what only B has follows what is before it in B.
+    """Return the rows of two sheets by label, in A's order; rows only in B follow their predecessor in B.
 
-    Of several rows with one label the first meets the first, the second the second.
+    Rows with equal labels are paired in order.
     """
     left: dict[str, list[Any]] = {}
     for row in b.rows:
@@ -211,7 +211,7 @@ def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
         pairs.append(RowPair(_label(a, row), row, same.pop(0) if same else None))
     of_both = {id(pair.b): pair for pair in pairs if pair.b is not None}
     following: dict[int, list[RowPair]] = {}
-    before = 0  # the identity of the pair that B's row belongs behind; 0 at the beginning
+    before = 0  # `id` of the pair before B's row; 0 at the beginning
     for row in b.rows:
         if id(row) in of_both:
             before = id(of_both[id(row)])

@@ -1,6 +1,6 @@
 """Elements of HTML as escaped strings, the sections of a page, and the page around them.
 
-What is not `Html` yet is escaped wherever it enters an element.
+Any string that is not `Html` is escaped when it enters an element.
 """
 
 import base64
@@ -20,7 +20,7 @@ _VOID = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 class Html(str):
-    """Markup that is safe as it is; any other string is text."""
+    """Safe markup; any other string is text."""
 
     __slots__ = ()
 
@@ -32,21 +32,21 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
     """Return an element.
 
     Args:
-        content: texts, which are escaped, and elements, which are not; None is nothing.
-        attributes: `class_` and `for_` are the attributes whose names Python keeps, `aria_sort` is `aria-sort`.
-            True is written without a value, None and False not at all.
+        content: texts, which are escaped, and elements, which are not; None is skipped.
+        attributes: `class_` and `for_` stand for the reserved words, `aria_sort` for `aria-sort`. True is written
+            without a value, None and False not at all.
     """
     opened = f"<{name}{''.join(_attributes(attributes))}>"
     return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
 
 
 def joined(content: Iterable[str | None]) -> Html:
-    """Return texts and elements one behind the other."""
+    """Concatenate texts and elements."""
     return Html("".join(one if isinstance(one, Html) else text(one) for one in content if one is not None))
 
 
 def text(words: str) -> Html:
-    """Return words as a page shows them: no markup, and nothing in it that steers."""
+    """Escape text, without control characters."""
     return Html(escape(plain(words), quote=False))
 
 
@@ -60,7 +60,7 @@ def _attributes(attributes: dict[str, Attribute]) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of a page. `name`: where links jump to; `title`: its heading, and its entry in the contents."""
+    """One part of a page. `name`: its anchor; `title`: its heading, and its entry in the contents."""
 
     name: str
     title: str
@@ -72,7 +72,7 @@ class Section:
 
 
 def facts(pairs: list[tuple[str, str | Html]]) -> Html:
-    """Return words beside what they are about."""
+    """Return labels and values as a description list."""
     lines = (element("div", element("dt", label), element("dd", words)) for label, words in pairs)
     return element("dl", *lines, class_="facts")
 
@@ -83,8 +83,8 @@ def render_page(
     """Return a page: the same bytes for the same results.
 
     Args:
-        lead: under the title.
-        documents: the whole results as `strict` leaves them, which `ms.read` gives back.
+        lead: content under the title.
+        documents: the complete results as returned by `strict`, for `ms.read`.
     """
     style, script = _shipped("page.css"), _shipped("page.js")
     contents = [element("a", section.title, href=f"#{section.name}") for section in sections]
@@ -113,7 +113,7 @@ def render_page(
 
 
 def _policy(style: str, script: str) -> str:
-    """Allow what is in the page and nothing else: no request, no other script, no form that is sent."""
+    """Return a Content-Security-Policy that allows only the page itself: no request, other script or form."""
     return (
         f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

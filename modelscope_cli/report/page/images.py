@@ -1,4 +1,4 @@
-"""Images that a result left in its folder, embedded in the page."""
+"""The images of a result's folder, embedded in its page."""
 
 import base64
 import io
@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 
 _LARGE = 300_000  # bytes
-_WIDEST = 2000  # pixels; wider ones are made smaller
-_WIDE = 900  # from here on a small screen scrolls an image, whose words it could not show otherwise
+_WIDEST = 2000  # pixels; wider ones are shrunk
+_WIDE = 900  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
 class EmbeddedImages:
-    """The folder of a result, or none: then there are no images."""
+    """The images in the folder of a result; none without a folder."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
@@ -32,12 +32,12 @@ class EmbeddedImages:
         least: int = 0,
         is_exact: bool = False,
     ) -> Html | None:
-        """Return an image with what it shows in words; None where there is no such file.
+        """Return an image with its alternative text; None if there is no such file.
 
         Args:
-            name: of the file inside the folder; whatever leads out of it is nothing.
-            least: pixels of its longer side, up to which a smaller one is enlarged by a whole factor.
-            is_exact: whether every pixel is kept also of an image that takes much room.
+            name: file inside the folder; paths outside of it are ignored.
+            least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
+            is_exact: whether a large file is also kept without loss.
         """
         file = self._file(name)
         if file is None:
@@ -71,15 +71,14 @@ class EmbeddedImages:
 
 
 def slider(before: Html, after: Html) -> Html:
-    """Return two figures side by side, which the script of the page lays one over the other with a slider."""
+    """Return two figures side by side, which the script of the page overlays with a slider."""
     return element("div", before, after, class_="compare")
 
 
 def _encoded(file: Path, is_exact: bool) -> tuple[str, int, int] | None:
-    """Return an image as a data URI, and its size, in the smaller of two formats; None of no image.
+    """Return an image as a data URI in the smaller of two formats, and its size; None if it is not an image.
 
-    One that takes more than `_LARGE` loses what is not visible, which makes it a third as large; all of it is in
-    the folder.
+    One above `_LARGE` is compressed with invisible loss to about a third; the original is in the folder.
     """
     from PIL import Image, UnidentifiedImageError
 

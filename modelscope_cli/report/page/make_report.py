@@ -27,10 +27,10 @@ INDEX = "index.html"
 
 
 def index_page(folder: Path, target: Path, pages: Sequence[Page], left_out: Sequence[str] = ()) -> str:
-    """Return a page that leads to the pages of a folder, by paths as seen from where it will lie.
+    """Return a page with links to the pages of a folder, relative to `target`.
 
     Args:
-        left_out: what is wrong with results that have no page.
+        left_out: errors of the results without a page.
     """
     titles = ("result", "verdict", "command", "model", "size")
     head = element(
@@ -110,7 +110,7 @@ def _pages(
     progress: Progress,
     left_out: list[str],
 ) -> Iterator[Page]:
-    """Make the pages. `left_out`: takes up what is wrong with results that an index has to do without."""
+    """Make the pages; append to `left_out` the errors of results that are missing in an index."""
     if b is not None:
         target = _checked(Path(html) if html is not None else Path("comparison.html"))
         first, second = read(a), read(b)
@@ -133,17 +133,17 @@ def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progres
 
 
 def _folder(path: Path) -> Path:
-    """Return the folder of a result: images are taken from there, and never from where a file says."""
+    """Return the folder of a result, the only source of its images, whatever the file says."""
     return result_file(path).parent
 
 
 def _beside(file: Path) -> Path:
-    """Return where the page of a result belongs: in its folder, or beside a file of JSON under the same name."""
+    """Return the path for the page of a result: in its folder, or next to a JSON file under the same name."""
     return file.with_suffix(".html")
 
 
 def _results_in(folder: Path) -> list[Path]:
-    """Return the folders below one that hold a result, by name: `run9` before `run10`."""
+    """Return the subfolders with a result, in natural order: `run9` before `run10`."""
     inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
     return [path for path in sorted(inner, key=_by_number) if in_folder(path) is not None]
 
@@ -153,7 +153,7 @@ def _by_number(path: Path) -> list[tuple[int, str]]:
 
 
 def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:
-    """Return the pages of all results that can be read; `left_out` takes up what is wrong with the others."""
+    """Return the pages of all readable results; append the errors of the others to `left_out`."""
     pages: list[Page] = []
     first: CannotRunError | None = None
     for folder in folders:
@@ -169,7 +169,7 @@ def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out
 
 
 def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
-    """Return the page of a result, made where there is none yet."""
+    """Return the page of a result, making it if there is none."""
     page = folder / PAGE
     record = read(folder)
     if page.is_file():
@@ -178,7 +178,7 @@ def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
 
 
 def _checked(target: Path) -> Path:
-    """Refuse a file that cannot be written, or that is there and is not a page of ours, which is only renewed."""
+    """Refuse a file that cannot be written, or that exists and is not a page of modelscope."""
     check_file(target, invocation().is_forced or is_page(target))
     return target
 

@@ -1,4 +1,4 @@
-"""From a result to its page."""
+"""The page of a result, and the files of its folder."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,14 +21,14 @@ from modelscope_cli.report.sheet import Sheet
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
-_MOST_ROWS = 25_000  # of a page that was not asked for; more would take longer than the command itself
+_MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
 def page_of(record: Shown, folder: Path | None = None) -> str:
-    """Return a result as one HTML file that needs nothing else.
+    """Return a result as one self-contained HTML file.
 
     Args:
-        folder: where the images of the result are; None for the folder that the result names.
+        folder: the folder of its images; None for the one that the result names.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
@@ -37,18 +37,18 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
 
 
 def page_of_document(document: dict[str, Any], folder: Path | None = None) -> str:
-    """Return the page of a result that is there as a document, as `strict` leaves it; see `page_of`."""
+    """Return the page of a document as returned by `strict`; see `page_of`."""
     record = restore(document)
-    own = views.page_of(record.command)
+    page_module = views.page_of(record.command)
     embedded = EmbeddedImages(folder or named_folder(record))
-    sections = own.sections(record, embedded) if own else sheet_sections(record, embedded)
+    sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}")
     return render_page(title, lead, [*sections, environment(record)], [document])
 
 
 def named_folder(record: Any) -> Path | None:
-    """Return the folder that a result says its images are in."""
+    """Return the folder of images that a result names."""
     out = getattr(record, "out_dir", None)
     return Path(out) if out else None
 
@@ -70,20 +70,20 @@ def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
 
 
 def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:
-    """Write the document of a result and its page into the folder in which its images are already.
+    """Write the document of a result and its page into the folder of its images.
 
-    A page that would be too large is left for `modelscope report`, and the file says so.
+    In place of a page that would be too large, a file refers to `modelscope report`.
 
     Args:
-        is_indented: the document; see `render_json`.
+        is_indented: of the document; see `render_json`.
     """
     write_text(folder / DOCUMENT, render_json(record.to_dict(), is_indented=is_indented))
     n = len(views.whole_sheet_of(record).rows)
     page = page_of(record, folder) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        what = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
-        page = render_page(views.sheet_of(record).title, element("p", what), [environment(record)], [])
+        notice = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
     write_text(folder / PAGE, page)
 
 
@@ -97,7 +97,7 @@ def save_report(record: Shown, folder: Path, figures: Mapping[str, Any], tables:
 
 
 def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
-    """Write a page; return what there is to note of its size."""
+    """Write a page; return a note about its size, if it is large."""
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)

@@ -1,4 +1,4 @@
-"""A sheet as a table of a page, with every row; and trees of layers that open and close."""
+"""Tables of a page with every row, and collapsible trees of layers."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,8 +9,8 @@ from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
 from modelscope_cli.report.sheet import Column, Sheet
 
-_MOST_IN_VIEW = 14  # columns; a table of more is scrolled by itself also where there is much room
-_LONG = 50  # letters of a name from which on it goes over several lines: its end is what tells it from others
+_MOST_IN_VIEW = 14  # columns; a wider table scrolls on its own even on a large screen
+_LONG = 50  # characters from which a name wraps, so that its end is visible
 Extra = tuple[str, Callable[[Any], Html]]
 """A column of images: its title, and what it shows of a row."""
 
@@ -27,11 +27,11 @@ def table(
     """Return a table that the page's script can sort and filter.
 
     Args:
-        name: its place on the page.
-        anchor: what a link jumps to in order to reach a row.
-        extras: columns behind those of the sheet.
-        series: the number under which the page's data has more of a row, which then opens; of two results, one of
-            each with a comma between them.
+        name: its anchor on the page.
+        anchor: returns the anchor of a row.
+        extras: columns after those of the sheet.
+        series: returns the index of a row's details in the page's data, shown when the row is opened; for two
+            results both indices, separated by a comma.
     """
     columns, written = _with_content(sheet)
     head = joined(_heading(column) for column in columns)
@@ -54,14 +54,14 @@ def table(
 
 
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
-    """Return the columns and the cells of every row, without columns that are empty or that only programs want."""
+    """Return the columns and the cells of every row, without columns that are empty or hidden."""
     columns = [(column, column.cells(sheet.rows)) for column in _standing_alone(sheet)]
-    kept = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
-    return [column for column, _ in kept], list(zip(*(cells for _, cells in kept), strict=True))
+    filled = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
+    return [column for column, _ in filled], list(zip(*(cells for _, cells in filled), strict=True))
 
 
 def _standing_alone(sheet: Sheet) -> tuple[Column, ...]:
-    """Return the columns, the first of a tree with whole values: rows are sorted, filtered and searched for."""
+    """Return the columns, with full names in a tree, as rows are sorted, filtered and searched."""
     first, *others = sheet.shown()
     return (replace(first, text=None) if sheet.is_tree else first, *others)
 
@@ -90,12 +90,12 @@ def _row(
 
 
 def _kind(column: Column) -> str | None:
-    """Numbers are most of the cells, so they need no class."""
+    """Return the class of a column; None for numbers, which are most of the cells."""
     return None if column.is_number else "w" if column.wraps else "l"
 
 
 def tools(name: str, *, has_marks: bool) -> Html:
-    """Return what the script shows above a table of more than a few rows: a filter and how many rows are left."""
+    """Return the controls above a longer table: a filter and the number of matching rows."""
     box = element(
         "input",
         type="search",
@@ -123,7 +123,7 @@ def tools(name: str, *, has_marks: bool) -> Html:
 
 
 def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
-    """Return a table with its tools, where it has enough rows for them."""
+    """Return a table, with controls if it has enough rows."""
     if not sheet.rows:
         return element("p", "No rows.", class_="quiet")
     has_marks = any(sheet.is_bad(row) for row in sheet.rows)
@@ -131,12 +131,12 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     return joined([above, table(sheet, name, caption, **how)])
 
 
-_DEEPEST = 40  # modules in one another; what is deeper is listed with its whole name
+_DEEPEST = 40  # nesting levels; deeper modules are listed with their full name
 
 
 @dataclass(slots=True)
 class _Node:
-    """A module: what it contains by name, and its own rows."""
+    """A module: its children by name, and its own rows."""
 
     inside: dict[str, "_Node"] = field(default_factory=dict)
     rows: list[Any] = field(default_factory=list)
@@ -154,7 +154,7 @@ def tree(
     shades: Sequence[Shade],
     is_bad: Callable[[Any], bool],
 ) -> Html:
-    """Return nested lists; the script lets a person choose by which of the `shades` they are coloured."""
+    """Return nested lists; the script offers the `shades` as colours."""
     root = _Node()
     for row in rows:
         node = root
@@ -166,7 +166,7 @@ def tree(
 
 
 def shade_chooser(shades: Sequence[Shade]) -> Html:
-    """Return a choice of what colours the tree or graph behind it; the script shows it."""
+    """Return a selector for the colour of the following tree or graph; shown by the script."""
     options = [element("option", shade.name, value=n) for n, shade in enumerate(shades)]
     select = element("select", *options, name="shade", class_="shade")
     return element("label", "colour by ", select, class_="tools", hidden=True)
@@ -186,16 +186,16 @@ def _children(node: _Node, look: _BranchLook) -> Iterator[Html]:
         if not inner.inside:
             yield from leaves
             continue
-        found = sum(look.is_bad(row) for row in inner.all_rows())
+        n_bad = sum(look.is_bad(row) for row in inner.all_rows())
         n = sum(1 for _ in inner.all_rows())
-        words = element("span", f" {n}" + (f", {found} marked" if found else ""), class_="quiet")
-        summary = element("summary", shortened(name), words, class_="bad" if found else None)
+        words = element("span", f" {n}" + (f", {n_bad} marked" if n_bad else ""), class_="quiet")
+        summary = element("summary", shortened(name), words, class_="bad" if n_bad else None)
         inside = element("ul", *leaves, *_children(inner, look))
-        yield element("li", element("details", summary, inside, open=bool(found) or n <= 8))
+        yield element("li", element("details", summary, inside, open=bool(n_bad) or n <= 8))
 
 
 def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
-    """Go down to where there is a choice, or a row: `a.b.c` is one step if there is nothing else in `a` and `b`."""
+    """Collapse single children: `a.b.c` is one step if there is nothing else in `a` and `b`."""
     name, node = named
     while not node.rows and len(node.inside) == 1:
         ((part, node),) = node.inside.items()
@@ -204,7 +204,7 @@ def _without_single_steps(named: tuple[str, _Node]) -> tuple[str, _Node]:
 
 
 def _leaf(name: str, row: Any, look: _BranchLook) -> Html:
-    """Say the value in words, so that the colour is not all there is."""
+    """Return a leaf with its value as text, in addition to the colour."""
     shade, level = look.shades[0], look.levels[0][id(row)]
     chip = element("span", shade.words(row) or "–", class_=f"chip h{level}")
     every = ";".join(

@@ -1,4 +1,4 @@
-"""What the pages of `watch` and `train` share: the verdict, curves over steps, rows and trees of layers."""
+"""Shared sections of `watch` and `train`: the verdict, curves over steps, rows and trees of layers."""
 
 from collections.abc import Callable, Sequence
 
@@ -31,10 +31,10 @@ _VERDICTS = {
 
 
 class Anchors:
-    """Where the row of a layer or a parameter is, by its label, and the card of a finding."""
+    """The anchors of layers and parameters by label, and of the cards of findings."""
 
     def __init__(self, training: Trained, variant: str = "") -> None:
-        """Take the places of one training. `variant`: tells its cards from those of others on the same page."""
+        """Collect the anchors of one training. `variant` distinguishes its cards from others on the same page."""
         label = labelling(training.layers, training.parameters)
         self._places = {label(row): f"layer-{n}" for n, row in enumerate(training.layers)}
         self._places |= {label(row): f"parameter-{n}" for n, row in enumerate(training.parameters)}
@@ -49,10 +49,10 @@ class Anchors:
 
 
 def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
-    """Return what is wrong, each cause with what follows from it, and how the training went.
+    """Return the findings, each cause with its consequences, and the course of the training.
 
     Args:
-        steps: how many were made, in words.
+        steps: the number of steps as text.
     """
     words = _VERDICTS.get(training.verdict, training.verdict)
     badge = element("span", words, class_=f"verdict {KINDS.get(training.verdict, WARNING)}")
@@ -80,12 +80,12 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
 def _summary(training: Trained, steps: str) -> Html:
     lines: list[tuple[str, str | Html]] = [("steps", steps)]
     for series in training.loss:
-        known = [v for v in series.value if v is not None]
-        if known:
+        finite = [v for v in series.value if v is not None]
+        if finite:
             lines.append(
                 (
                     "loss",
-                    f"{numbers.number(known[0])} in the first step, {numbers.number(known[-1])} in the last",
+                    f"{numbers.number(finite[0])} in the first step, {numbers.number(finite[-1])} in the last",
                 )
             )
     lines += [(event.kind, event.message) for event in training.events]
@@ -96,10 +96,10 @@ def _summary(training: Trained, steps: str) -> Html:
 def curves(
     training: Trained, anchors: Anchors, validation: Sequence[Line] = (), accuracy: Sequence[Line] = ()
 ) -> Html:
-    """Return the loss with the findings as marks, the learning rate and the accuracy, over one axis of steps.
+    """Return the loss with marked findings, the learning rate and the accuracy, over one axis of steps.
 
     Args:
-        validation: losses of other data; `accuracy`: of any.
+        validation: validation losses; `accuracy`: of training or validation.
     """
     last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
     losses = [*series_lines(training.loss, "training loss"), *validation]
@@ -119,7 +119,7 @@ def _differs(one: ScalarSeries, every: Sequence[ScalarSeries]) -> bool:
 
 
 def series_lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
-    """Return a line of each; of several the name says whose it is."""
+    """Return a line per series; with several, the name includes the owner."""
     is_alone = len(every) == 1
     named = [
         name if is_alone else f"{name}, {one.optimizer}" + (f" group {one.group}" if one.group else "")
@@ -131,19 +131,19 @@ def series_lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
 
 
 def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
-    """Return a mark a step: findings that begin at the same one share it."""
+    """Return one mark per step; findings that begin at the same step share it."""
     by_step: dict[int, list[TrainingFinding]] = {}
     for one in training.findings:
         if one.since_step is not None:
             by_step.setdefault(one.since_step, []).append(one)
     return [
-        ChartMark(step, " ".join(dict.fromkeys(one.code for one in found)), anchors.card(found[0]))
-        for step, found in sorted(by_step.items())
+        ChartMark(step, " ".join(dict.fromkeys(one.code for one in findings)), anchors.card(findings[0]))
+        for step, findings in sorted(by_step.items())
     ]
 
 
 def layer_rows(training: Trained, sheet: Sheet) -> Html:
-    """Return the table of the layers, whose rows open."""
+    """Return the table of the layers, whose rows can be opened."""
     if not training.layers:
         return NOTHING
     place = {id(row): n for n, row in enumerate(training.layers)}
@@ -166,12 +166,12 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
 
 
 def last_of(values: Sequence[float | None]) -> float | None:
-    """Return the last number there is."""
+    """Return the last value that is not None."""
     return next((value for value in reversed(values) if value is not None), None)
 
 
 def layer_tree(training: Trained, sheet: Sheet) -> Html:
-    """Return the layers as the modules they lie in."""
+    """Return the layers as a tree of modules."""
     place = {id(row): n for n, row in enumerate(training.layers)}
     label = labelling(training.layers, training.parameters)
 
@@ -192,11 +192,11 @@ def layer_tree(training: Trained, sheet: Sheet) -> Html:
 
 
 def parameter_rows(training: Trained) -> Html:
-    """Return the table of the parameters; marked is what a finding is about, and what no optimizer holds."""
+    """Return the parameters; those with a finding and those that no optimizer holds are marked."""
     if not training.parameters:
         return NOTHING
     label = labelling(training.layers, training.parameters)
-    found = {one.layer for one in training.findings}
+    bad_names = {one.layer for one in training.findings}
     place = {id(row): n for n, row in enumerate(training.parameters)}
 
     def at_the_end(key: str, title: str) -> Column:
@@ -211,7 +211,7 @@ def parameter_rows(training: Trained) -> Html:
         at_the_end("update_ratio", "update / weight"),
     )
     sheet = Sheet(
-        "", columns, training.parameters, is_bad=lambda row: label(row) in found or _is_forgotten(row)
+        "", columns, training.parameters, is_bad=lambda row: label(row) in bad_names or _is_forgotten(row)
     )
 
     def course(row: WatchedParameter) -> Html:
