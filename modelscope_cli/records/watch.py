@@ -238,8 +238,8 @@ class ModelFacts:
         outputs: recorded passes; those in which all rows of the output were the same and those of the input were
             not; the standard deviation over the rows at first and at last; the same of their directions.
         is_fed: gradients flow back through its input; `is_only_fed`: in every pass, to another model.
-        makes_targets: it or a copy of it runs in most steps without a gradient or a criterion that follows, as where
-            it makes the targets that it is trained on.
+        makes_targets: it or a copy of it runs in most steps without a gradient or a criterion that follows, as
+            where it makes the targets that it is trained on.
         is_sampled: it was given the same again in evaluation mode, without a backward pass in between.
         validated: passes in evaluation mode that a criterion judged without gradients, mean and standard deviation
             of what was given; of one pass that none judged where there is no other; empty without any.

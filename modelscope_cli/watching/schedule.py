@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 _OPENING = 20  # steps that are recorded whatever it takes
 _SHARE = 0.05  # of the time of the steps, that looking at them may take from then on
-_ALLOWANCE_S = 0.25  # that it may take beside
+_ALLOWANCE_S = 0.05  # that it may take beside
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not looked into either
 
 
