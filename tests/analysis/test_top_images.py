@@ -239,15 +239,15 @@ def test_images_of_other_sizes_have_fields_of_their_own(tmp_path):
 def test_what_means_nothing_is_refused(folder):
     model = Edges()
     for keywords, words in [
-        ({"overlay": True}, "--overlay"),
-        ({"attention": True}, "--attention"),
-        ({"cell": 9}, "--cell"),
-        ({"scale": "layer"}, "--scale"),
-        ({"cmap": "magma"}, "--cmap"),
+        ({"overlay": True}, "overlay="),
+        ({"attention": True}, "attention="),
+        ({"cell": 9}, "cell="),
+        ({"scale": "layer"}, "scale="),
+        ({"cmap": "magma"}, "cmap="),
     ]:
         with pytest.raises(UsageError, match=words):
             ms.featuremaps(model, folder, top_images=2, **keywords, **LOOKED)
-    with pytest.raises(UsageError, match="from 0 to 25"):
+    with pytest.raises(UsageError, match="the most is 25"):
         ms.featuremaps(model, folder, top_images=26, **LOOKED)
     with pytest.raises(UsageError, match="needs images"):
         ms.featuremaps(model, torch.rand(4, 3, 24, 20), top_images=2, layer="edges")

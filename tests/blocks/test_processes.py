@@ -90,15 +90,15 @@ def test_a_killed_run_goes_on_with_another_number_of_processes(place, alone):
 QUICK_TO_NOTICE = """
 import os, pathlib, sys
 from modelscope_cli import __main__
-from modelscope_cli.analysis.blocks import kept, meeting
+from modelscope_cli.analysis.blocks import stored_blocks
 from modelscope_cli.analysis.blocks.folder import BlockFolder
 
-meeting.GONE_S = 3.0
+stored_blocks.GONE_S = 3.0
 write = BlockFolder.write
 
 def write_slowly(*arguments):
     pathlib.Path("begun-" + os.environ["RANK"]).touch()
-    kept.time.sleep(1)  # with a block that is claimed and not there yet
+    stored_blocks.time.sleep(1)  # with a block that is claimed and not there yet
     write(*arguments)
 
 BlockFolder.write = write_slowly
