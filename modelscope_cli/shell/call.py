@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _KINDS = {"flag": bool, "maybe": bool | None, "texts": list[str] | None}
 
 
-def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
+def command(body: Callable[["CommandCall"], Any]) -> Callable[..., Any]:
     """Return a Typer command with the options of the public function and its own.
 
     Args:
@@ -37,7 +37,7 @@ def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
     name = body.__name__
 
     def run(**typed: Any) -> Any:
-        return body(Call(name, typed))
+        return body(CommandCall(name, typed))
 
     parameters = [_parameter(one, name) for one in declared(name).values()]
     run.__name__, run.__doc__, run.__module__ = name, body.__doc__, body.__module__
@@ -47,7 +47,7 @@ def command(body: Callable[["Call"], Any]) -> Callable[..., Any]:
 
 
 def _parameter(one: Declared, command: str) -> inspect.Parameter:
-    """Return an option as a Typer parameter; values are parsed by `Call`, which knows their bounds."""
+    """Return an option as a Typer parameter; values are parsed by `CommandCall`, which knows their bounds."""
     settings: dict[str, Any] = {
         "metavar": one.option.metavar or None,
         "help": help_of(one, command),
@@ -76,7 +76,7 @@ def _completion(one: Declared) -> Callable[..., list[str]] | None:
     return completion.one_of(*completes) if completes else None
 
 
-class Call:
+class CommandCall:
     """One call of a command.
 
     Attributes:

@@ -64,7 +64,7 @@ class ToDevice(Callback):
         run.inputs, run.targets = self.place.put(run.inputs), run.targets.to(self.place.device)
 
 
-class Clip(Callback):
+class ClipGradients(Callback):
     """Clips the global norm of all gradients."""
 
     def __init__(self, norm: float) -> None:

@@ -210,7 +210,7 @@ def train_once(
     stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
     parts: list[Any] = [
         cb.ToDevice(place),
-        *([cb.Clip(request.clip_norm)] if request.clip_norm else []),
+        *([cb.ClipGradients(request.clip_norm)] if request.clip_norm else []),
         history,
         non_finite,
         *([cb.Schedule(schedule)] if schedule else []),

@@ -51,7 +51,7 @@ _SAME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class FunctionOperation:
     """What gave an output.
 
     Attributes:
@@ -122,7 +122,7 @@ def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     return isinstance(low, int | float) and low == 0 and high is None
 
 
-class _Mode(TorchFunctionMode):
+class _FunctionMode(TorchFunctionMode):
     def __init__(self, see: Callable[[FunctionCall], None]) -> None:
         super().__init__()
         self._see = see
@@ -145,7 +145,7 @@ class FunctionalWatch(threading.local):
     """
 
     def __init__(self, see: Callable[[FunctionCall], None]) -> None:
-        self._mode = _Mode(see)
+        self._mode = _FunctionMode(see)
         self._is_on = False
         self._n_above = 0  # modes that the script entered after ours, when it was last switched off
 

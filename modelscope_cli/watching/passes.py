@@ -31,7 +31,13 @@ from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
-from modelscope_cli.watching.functional import MOST_CALLS, FunctionalWatch, FunctionCall, Operation, type_of
+from modelscope_cli.watching.functional import (
+    MOST_CALLS,
+    FunctionalWatch,
+    FunctionCall,
+    FunctionOperation,
+    type_of,
+)
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_registry import (
@@ -299,7 +305,7 @@ class PassWatch:
             tensors = [x for _, x in tensors_in(output) if x.is_floating_point()]
             if tensors:
                 channel_dim = now.channels.find(module, tensors[0])
-                what = Operation(kind_of(module), channel_dim, dimension_of(module))
+                what = FunctionOperation(kind_of(module), channel_dim, dimension_of(module))
                 self._look_at(now.model, (name, call.index), what, tensors[0])
 
     @left_alone_by_compiler
@@ -319,9 +325,11 @@ class PassWatch:
             self._guard.tell_once("many-calls", message)
             return
         now.model.flags.see(CALLED, key, x)
-        self._look_at(now.model, key, Operation(type_of(call.name), now.channels.find(None, x), call.dim), x)
+        self._look_at(
+            now.model, key, FunctionOperation(type_of(call.name), now.channels.find(None, x), call.dim), x
+        )
 
-    def _look_at(self, model: WatchedModel, key: CallKey, what: Operation, x: Tensor) -> None:
+    def _look_at(self, model: WatchedModel, key: CallKey, what: FunctionOperation, x: Tensor) -> None:
         held = model.sums if self._pass.is_training else model.eval_sums
         sums = held.get(key) or StepSums()
         try:

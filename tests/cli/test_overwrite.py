@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell.call import Call
+from modelscope_cli.shell.call import CommandCall
 from modelscope_cli.shell.overview import COMMANDS
 
 SICK, HEALTHY = "{samples}/sick.safetensors", "{samples}/tiny_resnet.safetensors"
@@ -69,6 +69,6 @@ def test_a_pipe_is_not_a_file_to_write(refused, cwd, line):
     ],
 )
 def test_without_a_folder_force_is_about_the_files_that_are_written(given, out, others, is_refused):
-    assert Call("ablate", {**given, "out": out, "save": True}).check_saving(others)
+    assert CommandCall("ablate", {**given, "out": out, "save": True}).check_saving(others)
     with pytest.raises(UsageError, match="writes no folder") if is_refused else nullcontext():
-        assert not Call("ablate", {**given, "out": out, "save": False}).check_saving(others)
+        assert not CommandCall("ablate", {**given, "out": out, "save": False}).check_saving(others)

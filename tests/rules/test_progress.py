@@ -11,7 +11,7 @@ from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
 
 from modelscope_cli.records.watch import TrainingFacts
 from modelscope_cli.rules.training.case import lasting, share_of_steps
-from modelscope_cli.rules.training.progress import MIN_STEPS, LossCourse, Progress, follow, scale_of
+from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining, LossCourse, follow, scale_of
 
 SEEDS = st.integers(0, 10_000)
 LENGTHS = st.integers(MIN_STEPS, 400)
@@ -26,7 +26,7 @@ def line(start: float, end: float, n: int) -> list[float]:
     return [start + (end - start) * i / (n - 1) for i in range(n)]
 
 
-def followed(*values, facts: TrainingFacts | None = None, lr=()) -> Progress:
+def followed(*values, facts: TrainingFacts | None = None, lr=()) -> CourseOfTraining:
     losses = [loss(one, f"SGD#{place}" if place else "SGD") for place, one in enumerate(values)]
     return follow(losses, lr, facts or TrainingFacts())
 

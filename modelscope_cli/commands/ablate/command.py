@@ -1,12 +1,12 @@
 """`modelscope ablate`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def ablate(call: Call) -> None:
+def ablate(call: CommandCall) -> None:
     """Take out the layers of a model one by one, and say which of them carry the decision.
 
     A forward hook replaces a layer's output; the layers after it are computed again, those before it are not.

@@ -1,14 +1,14 @@
 """`modelscope attack`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 _SEARCH = ("method", "norm", "epsilon", "steps", "step_size", "restarts", "target")
 
 
 @command
-def attack(call: Call) -> None:
+def attack(call: CommandCall) -> None:
     """Look for the smallest change of an image that fools the model, save it, and check the file.
 
     The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one

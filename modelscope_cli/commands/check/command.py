@@ -7,7 +7,7 @@ import modelscope_cli as ms
 from modelscope_cli.commands.check.given import data_set, subject
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.output import emit
 
@@ -16,7 +16,7 @@ _BUDGETS = ("max_params", "max_macs", "max_memory", "expect_output")
 
 
 @command
-def check(call: Call) -> int:
+def check(call: CommandCall) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.options import SHARED
 from modelscope_cli.records.refusals import flags
-from modelscope_cli.shell.call import Call
+from modelscope_cli.shell.call import CommandCall
 from modelscope_cli.shell.named_model import names_learner, names_model, take_model
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from modelscope_cli.rules.settings import CheckSettings
 
 
-def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
+def subject(call: CommandCall, settings: "CheckSettings") -> tuple["ModelRequest", list[str]]:
     """Return the model and the images of the command line, else those of the project.
 
     The first word is the model, or an image where --model or the project names the model. The weights are checked
@@ -40,7 +40,7 @@ def subject(call: Call, settings: "CheckSettings") -> tuple["ModelRequest", list
     return (check_request(request) if weights_file(request) is None else request), images
 
 
-def data_set(call: Call, settings: "CheckSettings") -> list[str]:
+def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     """Return the arguments that name a data set; empty to check a model.
 
     It is a data set if --against is given, if all selected rules are about data sets, or if the first argument is a

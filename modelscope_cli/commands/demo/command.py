@@ -4,7 +4,7 @@ from pathlib import Path
 
 import modelscope_cli as ms
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 
 _NEXT = (
     "modelscope summary {0}/tiny_resnet.py:TinyResNet",
@@ -14,7 +14,7 @@ _NEXT = (
 
 
 @command
-def demo(call: Call) -> None:
+def demo(call: CommandCall) -> None:
     """Put the samples into a folder: images, a tiny network with its weights, and a training script.
 
     The examples of every command's help run beside that folder.

@@ -4,14 +4,14 @@ import shlex
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 DIFFERENT = 1
 
 
 @command
-def diff(call: Call) -> int:
+def diff(call: CommandCall) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
     Without an input, the weights are compared: what was added, removed, renamed, reshaped, retyped, changed. With
@@ -39,7 +39,7 @@ def diff(call: Call) -> int:
     return 0 if record.is_same else DIFFERENT
 
 
-def _sides(call: Call) -> tuple[str, str | None, list[str] | None]:
+def _sides(call: CommandCall) -> tuple[str, str | None, list[str] | None]:
     """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
 

@@ -4,14 +4,14 @@ import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import NONE
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 NOT_MET = 1
 
 
 @command
-def explain(call: Call) -> int:
+def explain(call: CommandCall) -> int:
     """Show where in an image the evidence for a class lies, and how far each map can be trusted.
 
     The layer is found by following one run back from the score, and named with the reason. The winner comes first;

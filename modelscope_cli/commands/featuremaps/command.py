@@ -1,12 +1,12 @@
 """`modelscope featuremaps`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def featuremaps(call: Call) -> None:
+def featuremaps(call: CommandCall) -> None:
     """Save what the layers see in an image: a grid for each layer, and a contact sheet.
 
     The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and

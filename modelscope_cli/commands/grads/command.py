@@ -1,12 +1,12 @@
 """`modelscope grads`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def grads(call: Call) -> None:
+def grads(call: CommandCall) -> None:
     """Run a forward and a backward pass, and print and draw what the gradients do.
 
     Several images mean several passes, of one image each unless --batch says otherwise: then the mean gradient and

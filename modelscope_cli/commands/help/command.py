@@ -2,11 +2,11 @@
 
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 
 
 @command
-def help(call: Call) -> None:
+def help(call: CommandCall) -> None:
     """Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.
 
     Examples:

@@ -1,12 +1,12 @@
 """`modelscope lrfind`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def lrfind(call: Call) -> None:
+def lrfind(call: CommandCall) -> None:
     """Sweep the learning rate while training, suggest one, and put everything back.
 
     The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.

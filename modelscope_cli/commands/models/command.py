@@ -1,12 +1,12 @@
 """`modelscope models`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def models(call: Call) -> None:
+def models(call: CommandCall) -> None:
     """List the models of torchvision, or of timm, with parameters, multiply-adds and input size.
 
     The figures are those torchvision publishes for the default weights; `modelscope summary` measures them, and

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
 from modelscope_cli.ranks import find_ranks
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.output import Destination, emit, is_streamed, row_writer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @command
-def predict(call: Call) -> None:
+def predict(call: CommandCall) -> None:
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
@@ -66,7 +66,7 @@ def predict(call: Call) -> None:
         PROGRESS.note(f"certificate: {record.certificate.words}")
 
 
-def _doctor(call: Call, model: "ModelRequest", inputs: "InputRequest", where: Destination) -> None:
+def _doctor(call: CommandCall, model: "ModelRequest", inputs: "InputRequest", where: Destination) -> None:
     """Print what the usual mistakes in preparing images do to the predictions, one row a mistake."""
     from modelscope_cli.commands.predict.table import doctor_columns, doctor_sheet
 

@@ -1,12 +1,12 @@
 """`modelscope prune`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def prune(call: Call) -> None:
+def prune(call: CommandCall) -> None:
     """Cut weights away, and print and draw how far the predictions drift.
 
     The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and its

@@ -1,13 +1,13 @@
 """`modelscope report`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import emit
 
 
 @command
-def report(call: Call) -> None:
+def report(call: CommandCall) -> None:
     """Make one self-contained page of a result, to view in a browser and to share.
 
     The page needs no network and no other file: tables to sort and filter, curves, images, and the whole result as

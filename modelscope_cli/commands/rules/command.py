@@ -1,12 +1,12 @@
 """`modelscope rules`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def rules(call: Call) -> None:
+def rules(call: CommandCall) -> None:
     """List the rules of check, watch and train, with their thresholds and where those come from.
 
     One rule is explained: what it says, why that matters, where its threshold comes from, how to fix what it finds

@@ -2,11 +2,11 @@
 
 import modelscope_cli as ms
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 
 
 @command
-def schema(call: Call) -> None:
+def schema(call: CommandCall) -> None:
     """Print the JSON Schema of what a command prints with --json.
 
     The `report.json` in a command's folder is the same document. The schema is of draft 2020-12. Within one

@@ -1,12 +1,12 @@
 """`modelscope stats`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def stats(call: Call) -> None:
+def stats(call: CommandCall) -> None:
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position

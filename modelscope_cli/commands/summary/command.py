@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, cast
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.output import emit
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @command
-def summary(call: Call) -> None:
+def summary(call: CommandCall) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are

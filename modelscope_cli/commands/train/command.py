@@ -2,12 +2,12 @@
 
 import modelscope_cli as ms
 from modelscope_cli.records.check import is_failed
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 
 @command
-def train(call: Call) -> int:
+def train(call: CommandCall) -> int:
     """Train a classifier for a few steps and show what happens inside it.
 
     Prints every layer as it was at the first and at the last step, or, with --vary, one row per variant; all of

@@ -1,14 +1,14 @@
 """`modelscope verify`."""
 
 import modelscope_cli as ms
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 NOT_PASSED = 1
 
 
 @command
-def verify(call: Call) -> int:
+def verify(call: CommandCall) -> int:
     """Compute some blocks of a result again, and exit with 1 if they differ from those in its folder.
 
     For results that --out kept in blocks: stats, predict, explain and check over many images. Model and images are

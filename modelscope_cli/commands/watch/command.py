@@ -7,13 +7,13 @@ import modelscope_cli as ms
 from modelscope_cli.errors import afterwards
 from modelscope_cli.records.check import is_failed
 from modelscope_cli.shell import console
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
 _MISUSED = 2  # exit code of argparse and Click for an unknown option
 
 
-class _Telling:
+class _WatchProgress:
     """The console, with the live line."""
 
     track, note = staticmethod(console.PROGRESS.track), staticmethod(console.note)
@@ -22,7 +22,7 @@ class _Telling:
 
 
 @command
-def watch(call: Call) -> int:
+def watch(call: CommandCall) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
     The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
@@ -54,7 +54,7 @@ def watch(call: Call) -> int:
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
     given = report or call["out"]
     with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        keywords = {**call.keywords(), "out": out, "progress": _Telling()}
+        keywords = {**call.keywords(), "out": out, "progress": _WatchProgress()}
         record = ms.watch(script, arguments=arguments, **keywords)
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import modelscope_cli as ms
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.shell.call import Call, command
+from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import Destination, emit
@@ -18,7 +18,7 @@ FOUND, UNREADABLE = 1, 4
 
 
 @command
-def weights(call: Call) -> int:
+def weights(call: CommandCall) -> int:
     """List what a checkpoint holds and name its architecture, without loading it.
 
     Names, shapes and dtypes come from headers; a pickle is read but never run, and what loading it in full would

@@ -18,7 +18,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.rules.rule import ListedRule
-from modelscope_cli.rules.training.progress import MIN_STEPS, Progress
+from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
 
 LASTING = 3  # records in a row, the last of the run among them, before something is called a state
 MIN_RECORDS = 8  # fewer tell nothing about a course
@@ -70,7 +70,7 @@ class Case:
 
     course: Course
     facts: TrainingFacts
-    progress: Progress
+    progress: CourseOfTraining
 
     @property
     def fails(self) -> bool:

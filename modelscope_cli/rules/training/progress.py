@@ -79,7 +79,7 @@ class LossCourse:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CourseOfTraining:
     """What the witnesses say of a run.
 
     Attributes:
@@ -110,7 +110,9 @@ class Progress:
         return self.chance is not None or self.accuracy is not None
 
 
-def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts) -> Progress:
+def follow(
+    loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts
+) -> CourseOfTraining:
     """Return how a training went."""
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
     if (
@@ -127,7 +129,7 @@ def follow(loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: Trai
         (course,) = courses
         is_free = may_wander(facts) or has_moving_targets(facts)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
-    return Progress(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+    return CourseOfTraining(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
 
 
 def _is_too_soon(course: LossCourse) -> bool:
