@@ -305,11 +305,11 @@ def _copied(module: nn.Module) -> nn.Module:
 
 def _family(module: nn.Module) -> str:
     """Return the family of a torchvision model; `custom` for all others."""
-    *_, room, _ = ("", "", *type(module).__module__.split("."))
+    *_, family, _ = ("", "", *type(module).__module__.split("."))
     is_torchvision = type(module).__module__.startswith("torchvision.models.")
     return (
-        room
-        if is_torchvision and room in ("detection", "video", "optical_flow", "segmentation")
+        family
+        if is_torchvision and family in ("detection", "video", "optical_flow", "segmentation")
         else "custom"
     )
 

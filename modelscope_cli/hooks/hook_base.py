@@ -316,7 +316,7 @@ class HookBase(Intervention):
         """Apply the action to one tensor and count its effect."""
         self._check_channels(tensor, place, spot)
         try:
-            if self.spec.is_looking:
+            if self.spec.is_read_only:
                 self._look(part_of(self.spec, tensor, place), spot)
                 return tensor
             changed = change(self.spec, tensor, place)

@@ -35,7 +35,7 @@ def _number(text: str) -> float:
     return value
 
 
-def _size(text: str) -> float:
+def _non_negative(text: str) -> float:
     value = _number(text)
     if not 0 <= value < math.inf:
         raise ValueError("not a number from 0 up")
@@ -79,7 +79,7 @@ ACTIONS = {
     "scale": Action("scale=2", (_number,)),
     "add": Action("add=10", (_number,)),
     "clamp": Action("clamp=-1,1", (_number, _number)),
-    "noise": Action("noise=0.1", (_size,)),
+    "noise": Action("noise=0.1", (_non_negative,)),
     "mean": Action("mean"),
     "keep": Action("keep=5", (_count,)),
     "shuffle": Action("shuffle"),
@@ -89,7 +89,7 @@ ACTIONS = {
     "raise-on-nan": Action("raise-on-nan"),
     "call": Action("call=path/to/hooks.py:fn", (_function,)),
 }
-LOOKING = frozenset({"print", "save", "raise-on-nan"})  # these change nothing
+READ_ONLY = frozenset({"print", "save", "raise-on-nan"})  # these change nothing
 
 
 Range = tuple[int, int]  # first and last, both included
@@ -154,9 +154,9 @@ class HookSpec:
         return self.kind in BACKWARD_KINDS
 
     @property
-    def is_looking(self) -> bool:
+    def is_read_only(self) -> bool:
         """Whether its action changes nothing."""
-        return self.action in LOOKING
+        return self.action in READ_ONLY
 
 
 def _as_text(argument: Argument) -> str:

@@ -87,7 +87,7 @@ def write(text: str) -> None:
     """Write a finished result to stdout unchanged."""
     if settings.is_silent:
         return
-    with _received():
+    with _writing():
         sys.stdout.write(text)
         sys.stdout.flush()
 
@@ -103,7 +103,7 @@ def show(renderable: "RenderableType") -> None:
     """Write a coloured table to stdout."""
     if settings.is_silent:
         return
-    with _received():
+    with _writing():
         _console(sys.stdout).print(renderable)
         sys.stdout.flush()
 
@@ -215,7 +215,7 @@ def track(description: str, items: Any, total: int) -> Iterator[Any]:
                 bar.advance(bar.task_ids[0])
 
 
-class _Telling:
+class _ConsoleProgress:
     """The console as the `Progress` of public functions."""
 
     def track(self, items: Iterable[T], what: str, total: int) -> Iterator[T]:
@@ -225,7 +225,7 @@ class _Telling:
     warn, say = staticmethod(warn), staticmethod(say)
 
 
-PROGRESS = _Telling()
+PROGRESS = _ConsoleProgress()
 
 
 def abandon_stdout() -> None:
@@ -235,7 +235,7 @@ def abandon_stdout() -> None:
 
 def flush() -> None:
     """Flush what other code left in the buffer of stdout, such as a help text; raises like `write`."""
-    with _received():
+    with _writing():
         sys.stdout.flush()
 
 
@@ -250,8 +250,8 @@ def end() -> None:
 
 
 @contextlib.contextmanager
-def _received() -> Iterator[None]:
-    """Ignore a broken pipe while writing to stdout; raise on any other failure."""
+def _writing() -> Iterator[None]:
+    """Write to stdout: raise a broken pipe as it is, any other failure as an error with a hint."""
     _BUSY.stop()
     obey()
     try:

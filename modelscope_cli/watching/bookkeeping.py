@@ -330,7 +330,7 @@ class Bookkeeper:
     def before_unscaling(self, optimizer: Stepper) -> None:
         self.cycle(optimizer).before_unscaling()
 
-    def after_backward(self, is_looking: bool, scale: float) -> None:
+    def after_backward(self, is_read_only: bool, scale: float) -> None:
         """Note which parameters have a gradient, where the step that is being prepared is recorded.
 
         Args:
@@ -338,7 +338,7 @@ class Bookkeeper:
         """
         for cycle in self._cycles.values():
             cycle.after_backward(scale)
-        if is_looking:
+        if is_read_only:
             for _, _, parameter in self._parameters():
                 self._look(parameter).has_gradient |= parameter.grad is not None
 

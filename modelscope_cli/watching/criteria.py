@@ -333,12 +333,12 @@ class CriterionWatch:
     """Keeps the sums of every criterion that is called.
 
     Args:
-        is_looking: whether the step that is being prepared is recorded; evaluation always is.
+        is_read_only: whether the step that is being prepared is recorded; evaluation always is.
         evaluated: called where a criterion judges what was computed without gradients.
     """
 
-    def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[], None]) -> None:
-        self._is_looking, self._evaluated = is_looking, evaluated
+    def __init__(self, is_read_only: Callable[[], bool], evaluated: Callable[[], None]) -> None:
+        self._is_looking, self._evaluated = is_read_only, evaluated
         self.targets: Tensor | None = None  # the first, of classes; see `find_leak`
         self._training: dict[CriterionKey, CriterionSums] = {}
         self._evaluation: dict[CriterionKey, CriterionSums] = {}
@@ -352,7 +352,7 @@ class CriterionWatch:
             found, self._evaluation = self._evaluation, {}
         return found
 
-    def is_looking(self, value: Any) -> bool:
+    def is_read_only(self, value: Any) -> bool:
         """Tell whether what a criterion gave is looked at."""
         is_training = torch.is_grad_enabled() and isinstance(value, Tensor) and value.requires_grad
         return not is_training or self._is_looking()
@@ -433,14 +433,14 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
         guard(watch.see, *seen)
 
     watched = [
-        (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking))
+        (functional, name, _watched(name, getattr(functional, name), see, watch.is_read_only))
         for name in _KINDS
     ]
     with replaced(*watched):
         yield
 
 
-def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Callable[[Any], bool]) -> Any:
+def _watched(name: str, original: Any, see: Callable[..., None], is_read_only: Callable[[Any], bool]) -> Any:
     """Return a function that does what `original` does, and shows what it was given.
 
     TorchScript compiles the source that it finds behind a wrapper, by the names that the wrapper knows: hence it is
@@ -450,7 +450,7 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
 
     @left_alone_by_compiler
     def look(value: Any, args: Any, kwargs: Any) -> None:
-        if not torch.compiler.is_compiling() and is_looking(value):
+        if not torch.compiler.is_compiling() and is_read_only(value):
             given = signature.bind(*args, **kwargs).arguments
             x, target = (given.get(one, given.get(other)) for one, other in _ARGUMENTS)
             see(name, x, target, value, given)

@@ -53,7 +53,7 @@ class CandidateFinder(Observer):
 
     Attributes:
         found: the candidates of the last observed pass.
-        is_looking: whether passes are observed.
+        is_read_only: whether passes are observed.
     """
 
     def __init__(self, selection: Selection) -> None:
@@ -63,11 +63,11 @@ class CandidateFinder(Observer):
     def look(self) -> None:
         """Start to observe, with an empty list."""
         self.found: list[Candidate] = []
-        self.is_looking = True
+        self.is_read_only = True
         self._channels = ChannelFinder()
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        if not self.is_looking:
+        if not self.is_read_only:
             return
         self._channels.see(module, output)
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
@@ -289,7 +289,7 @@ class _Ablating:
         self._begin(is_again=is_again)
         self._finder.look()
         answer = self._read(self.session.run(cloned(batch.args)), batch)
-        self._finder.is_looking = False
+        self._finder.is_read_only = False
         if not answer.is_finite():
             message = "the model's logits are NaN or infinite, so there is nothing to compare with"
             raise CannotRunError(message, "modelscope stats ...   shows where they begin")

@@ -223,16 +223,16 @@ def find_layer(
     recorded = follow(scored, names, image)
     if wanted:
         return _wanted(recorded, wanted)
-    is_blind: list[str] = []
+    blind_layers: list[str] = []
     for value, layout in _candidates(recorded):
-        name, why = recorded.name(value), _why(recorded, value, layout, is_blind)
-        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why, bool(is_blind))
+        name, why = recorded.name(value), _why(recorded, value, layout, blind_layers)
+        layer = ExplainedLayer(name, recorded.followed.places[value], layout, why, bool(blind_layers))
         gradient = scored.at(layer, image).gradient if layout.prefix else None
         if gradient is None or layout.maps(gradient).any():
             return layer
         if not gradient.any():
             raise no_gradient(name)
-        is_blind.append(name)
+        blind_layers.append(name)
     raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
 
 
@@ -287,11 +287,11 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
 
 
-def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
-    if is_blind:
+def _why(recorded: RecordedPass, value: int, layout: ImageLayout, blind_layers: list[str]) -> str:
+    if blind_layers:
         n_patches = math.prod(layout.grid)
         return (
-            f"after it the score reads no patch token: at '{is_blind[0]}' the gradient is exactly zero at all "
+            f"after it the score reads no patch token: at '{blind_layers[0]}' the gradient is exactly zero at all "
             f"{n_patches} of them; this is the last norm that it reaches"
         )
     if value not in recorded.cuts and value not in recorded.names.norms:

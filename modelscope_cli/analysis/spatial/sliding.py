@@ -22,13 +22,13 @@ def taps_of(name: str, arguments: dict[str, Any], before: Sequence[int], after: 
 
     Args:
         name: of an operator of torch that slides, without its overload.
-        given: its arguments by name.
+        arguments: of the call, by name.
         before, after: sizes of the sliding dimensions of the input and of the output.
     """
     if "adaptive" in name:
-        return [_windows(n, m) for n, m in zip(before, after, strict=True)]
+        return [_adaptive_taps(n, m) for n, m in zip(before, after, strict=True)]
     if "upsample" in name:
-        return [_resampled(name, arguments, n, m) for n, m in zip(before, after, strict=True)]
+        return [_resampling_taps(name, arguments, n, m) for n, m in zip(before, after, strict=True)]
     if "convolution" not in name and "pool" not in name:
         raise ValueError(name)
     sides = arguments["weight"].shape[2:] if "weight" in arguments else arguments["kernel_size"]
@@ -36,7 +36,7 @@ def taps_of(name: str, arguments: dict[str, Any], before: Sequence[int], after: 
     stride = _each(arguments.get("stride") or kernel, before)
     padding = _each(arguments.get("padding", 0), before)
     dilation = _each(arguments.get("dilation", 1), before)
-    make = _spread if arguments.get("transposed") else _slid
+    make = _transposed_taps if arguments.get("transposed") else _sliding_taps
     return [
         make(n, m, k, s, p, d)
         for n, m, k, s, p, d in zip(before, after, kernel, stride, padding, dilation, strict=True)
@@ -48,24 +48,24 @@ def _each(value: Any, sizes: Sequence[int]) -> list[int]:
     return values * len(sizes) if len(values) == 1 else values
 
 
-def _there(index: Tensor, n: int) -> Taps:
+def _within(index: Tensor, n: int) -> Taps:
     return Taps(index.clamp(0, n - 1), (index >= 0) & (index < n))
 
 
-def _slid(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
+def _sliding_taps(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
     """Entry i of the output reads i * stride - padding + k * dilation for every k of the kernel."""
     start = torch.arange(m)[:, None] * stride - padding
-    return _there(start + torch.arange(kernel) * dilation, n)
+    return _within(start + torch.arange(kernel) * dilation, n)
 
 
-def _spread(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
+def _transposed_taps(n: int, m: int, kernel: int, stride: int, padding: int, dilation: int) -> Taps:
     """Transposed: entry o is written to by every i with o = i * stride - padding + k * dilation."""
     offset = torch.arange(m)[:, None] + padding - torch.arange(kernel) * dilation
-    taps = _there(torch.div(offset, stride, rounding_mode="floor"), n)
+    taps = _within(torch.div(offset, stride, rounding_mode="floor"), n)
     return Taps(taps.index, taps.is_there & (offset % stride == 0))
 
 
-def _windows(n: int, m: int) -> Taps:
+def _adaptive_taps(n: int, m: int) -> Taps:
     """Entry i of an adaptive pooling reads from floor(i n / m) to before ceil((i + 1) n / m)."""
     start = torch.arange(m) * n // m
     end = -(-(torch.arange(1, m + 1) * n) // m)
@@ -73,10 +73,10 @@ def _windows(n: int, m: int) -> Taps:
     return Taps(index.clamp(0, n - 1), index < end[:, None])
 
 
-def _resampled(name: str, arguments: dict[str, Any], n: int, m: int) -> Taps:
+def _resampling_taps(name: str, arguments: dict[str, Any], n: int, m: int) -> Taps:
     entries = torch.arange(m, dtype=torch.float64)
     if "nearest" in name:
-        return _there((((entries + 0.5 * ("exact" in name)) * n / m).floor().long())[:, None], n)
+        return _within((((entries + 0.5 * ("exact" in name)) * n / m).floor().long())[:, None], n)
     middle = (entries + 0.5) * n / m - 0.5
     if arguments.get("align_corners"):
         middle = entries * (n - 1) / max(m - 1, 1)

@@ -43,7 +43,7 @@ _OWN = ("__main__", "__mp_main__", "__torch__")
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """A rank, its reason as a predicate of `it`, and whether it is that of a call."""
+    """A rank and the reason, a sentence without its subject; `is_call`: whether a call is rated, not a name."""
 
     rank: str
     reason: str
@@ -93,10 +93,10 @@ def _dangerous(module: str, attribute: str) -> Rating | None:
 
 def _below_listed(name: str) -> str | None:
     """Return why a name or one of its parents is listed; None if not listed."""
-    return next((DANGEROUS_NAMES[upper] for upper in _with_uppers(name) if upper in DANGEROUS_NAMES), None)
+    return next((DANGEROUS_NAMES[one] for one in _with_parents(name) if one in DANGEROUS_NAMES), None)
 
 
-def _with_uppers(name: str) -> Iterable[str]:
+def _with_parents(name: str) -> Iterable[str]:
     while name:
         yield name
         name = name.rpartition(".")[0]
