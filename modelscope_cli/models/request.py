@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
 from modelscope_cli.models.names import model_names, models_in
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -134,7 +135,9 @@ def check_request(request: ModelRequest) -> ModelRequest:
     checked = request
     if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
         raise described
-    if is_checkpoint(request.model):
+    if is_onnx(request.model):
+        _check_onnx(request)
+    elif is_checkpoint(request.model):
         from modelscope_cli.models.model_of_checkpoint import recognise
 
         request, _ = recognise(request)
@@ -164,10 +167,30 @@ def is_import(model: str) -> bool:
     return ":" in model
 
 
+def is_onnx(model: str) -> bool:
+    """Tell whether a model is an ONNX file."""
+    return not is_import(model) and is_onnx_file(Path(model))
+
+
+def _check_onnx(request: ModelRequest) -> None:
+    """Refuse what an ONNX file cannot be given: it holds its weights, and onnxruntime computes on the CPU."""
+    usual = {"weights": "auto", "checkpoint": None, "num_classes": None, "model_args": (), "key": None}
+    for name, default in {**usual, "dtype": "float32"}.items():
+        value = getattr(request, name)
+        if value != default and (name, value) != ("weights", "none"):
+            option = "--model-arg" if name == "model_args" else f"--{name.replace('_', '-')}"
+            typed = value[0] if isinstance(value, tuple) else value
+            message = f"'{option} {typed}' does not apply to '{request.model}': an ONNX file is run as it is"
+            raise UsageError(message, f"leave out {option} {shlex.quote(str(typed))}")
+    if request.device.lower() not in ("auto", "cpu"):
+        message = f"'{request.model}' is run by onnxruntime on the cpu, not on '{request.device}'"
+        raise CannotRunError(message, "--device cpu")
+
+
 def is_checkpoint(model: str) -> bool:
     """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
-    if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
+    if is_import(model) or is_onnx(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
         return False
     return path.suffix.lower() in (*CHECKPOINT_SUFFIXES, *MODEL_SUFFIXES) or path.exists()
 
