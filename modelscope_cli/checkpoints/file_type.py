@@ -85,7 +85,9 @@ def read_head(path: Path, what: str = "checkpoint") -> bytes:
         with path.open("rb") as file:
             head = file.read(_N_HEAD)
     except FileNotFoundError as error:
-        raise CannotRunError(f"no {what.removesuffix(' file')} file '{path}'", f"ls {shlex.quote(str(path.parent))}") from error
+        raise CannotRunError(
+            f"no {what.removesuffix(' file')} file '{path}'", f"ls {shlex.quote(str(path.parent))}"
+        ) from error
     except OSError as error:
         message = f"{what} '{path}' cannot be read: {error.strerror}"
         raise CannotRunError(message, f"ls -l {shlex.quote(str(path))}") from error

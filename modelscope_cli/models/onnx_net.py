@@ -1,7 +1,7 @@
 """An ONNX file as a module: onnxruntime computes, and each node is a layer that hooks can look at.
 
-The graph runs as a whole. The values that hooks want are further outputs of that run, and each is handed through the
-`OnnxLayer` of its node, so that everything that observes layers of torch observes these.
+The graph runs as a whole. The values that hooks want are further outputs of that run, and each is handed through
+the `OnnxLayer` of its node, so that everything that observes layers of torch observes these.
 """
 
 import math
@@ -38,7 +38,7 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
 
     Raises:
         UsageError: onnxruntime is not installed (exit 2).
-        CannotRunError: it does not take the file: operators of others, an opset too new, a graph that is wrong (exit 4).
+        CannotRunError: it does not take the file: operators of others, too new an opset, a wrong graph (exit 4).
     """
     if find_spec("onnxruntime") is None:
         raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
@@ -47,7 +47,8 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
     if model.custom_operators:
         named = ", ".join(plain(one.replace(":", ".")) for one in model.custom_operators[:3])
         message = f"'{model.path}' uses operators that onnxruntime does not have: {named}"
-        raise CannotRunError(message, f"modelscope weights {shlex.quote(str(model.path))}   reads it without running it")
+        hint = f"modelscope weights {shlex.quote(str(model.path))}   reads it without running it"
+        raise CannotRunError(message, hint)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised as well
     options.intra_op_num_threads = torch.get_num_threads()
@@ -65,7 +66,7 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
 
 
 def _graph_outputs(names: Sequence[str]) -> bytes:
-    """Return bytes that, appended to a model, add outputs: fields given again are merged, by the rules of protobuf."""
+    """Return bytes that add outputs to the model before them: protobuf merges messages that are given again."""
     values = b"".join(_field(12, _field(1, name.encode())) for name in names)
     return _field(7, values)
 
@@ -182,8 +183,10 @@ class OnnxNet(nn.Module):
         inputs = [values[name] for name in call.inputs if name in values]
         returned = self._layers[call.name](*inputs, compute=compute)
         if returned is not given or versions != [tensor._version for tensor in outputs]:
-            message = f"layer '{call.name}' of '{self.model.path}' cannot be changed: the runtime computes the whole graph"
-            raise CannotRunError(message, "hooks that look at values do; changes take the PyTorch model it was made from")
+            message = (
+                f"layer '{call.name}' of '{self.model.path}' cannot be changed: onnxruntime runs the graph"
+            )
+            raise CannotRunError(message, "modelscope hook FILE.py:NAME   the PyTorch model it was made from")
 
     # The run
 
@@ -192,7 +195,7 @@ class OnnxNet(nn.Module):
         given = {**dict(zip(known, args, strict=False)), **kwargs}
         if len(args) > len(known) or set(given) != set(known):
             listed = ", ".join(f"{name}={_text(value)}" for name, value in known.items())
-            message = f"'{self.model.path}' takes the inputs {listed or 'none'}, not {len(args) + len(kwargs)} others"
+            message = f"'{self.model.path}' takes the inputs {listed or 'none'}; others were given"
             raise CannotRunError(message, "--input NAME=SPEC for each   or --input-shape of the one it takes")
         feeds = {}
         for name, value in known.items():
@@ -209,9 +212,7 @@ class OnnxNet(nn.Module):
             dict(zip(names, self._run(session, names, piece), strict=True)) for piece in self._pieces(feeds)
         ]
         whole = {name: [piece[name] for piece in pieces] for name in names}
-        return {
-            name: _joined(values) for name, values in whole.items() if isinstance(values[0], np.ndarray)
-        }
+        return {name: _joined(values) for name, values in whole.items() if isinstance(values[0], np.ndarray)}
 
     def _open(self, wanted: tuple[str, ...]) -> Any:
         if self._session is None or self._session[0] != wanted:
@@ -274,7 +275,9 @@ class OnnxNet(nn.Module):
             held = nn.Parameter(values, requires_grad=False) if is_weight else values
             for node, _ in users[name]:
                 layer = self._layers[self._names[node.name]]
-                own = _free_name(_UNSAFE.sub("_", name.rpartition(".")[2].rpartition("/")[2]) or "value", layer)
+                own = _free_name(
+                    _UNSAFE.sub("_", name.rpartition(".")[2].rpartition("/")[2]) or "value", layer
+                )
                 if isinstance(held, nn.Parameter):
                     layer.register_parameter(own, held)
                 else:
@@ -284,7 +287,12 @@ class OnnxNet(nn.Module):
 def _is_mappable(entry: TensorEntry) -> bool:
     """Tell whether the values may stay in their file until they are used: large, plain and aligned."""
     storage = entry.storage
-    return storage is not None and storage.data is None and storage.nbytes >= 1 << 20 and not storage.position % 16
+    return (
+        storage is not None
+        and storage.data is None
+        and storage.nbytes >= 1 << 20
+        and not storage.position % 16
+    )
 
 
 def _mapped(entry: TensorEntry) -> Tensor:
@@ -324,25 +332,18 @@ def count_macs(node: OnnxNode, shapes: Mapping[str, Shape]) -> int:
     return 0
 
 
-COUNTED = frozenset(
-    ("Conv", "ConvInteger", "FusedConv", "QLinearConv", "ConvTranspose", "Gemm", "QGemm", "MatMul", "MatMulInteger")
-    + ("QLinearMatMul", "FusedMatMul", "MatMulNBits", "Einsum")
-)
-
-
 def _einsum_macs(equation: str, first: Shape, second: Shape | None) -> int:
     terms = equation.replace(" ", "").partition("->")[0].split(",")
     shapes = [shape for shape in (first, second) if shape is not None]
-    if len(terms) != 2 or len(shapes) != 2 or any(map(lambda term, s: len(term) != len(s), terms, shapes)):
+    if len(terms) != 2 or [len(term) for term in terms] != [len(shape) for shape in shapes]:
         return 0
-    sizes = {letter: size for term, shape in zip(terms, shapes, strict=True) for letter, size in zip(term, shape, strict=True)}
-    return math.prod(sizes.values())
+    return math.prod(dict(zip("".join(terms), (*first, *(second or ())), strict=True)).values())
 
 
 def _layer_names(nodes: Sequence[OnnxNode]) -> dict[str, str]:
-    """Return the layer of each node: the module it comes from if that has no more than this one, else one inside.
+    """Return the layer of each node: the module it comes from if that has no other node, else one inside it.
 
-    Nodes of one kind with the same module, each under a name of its own in torch's program, are calls of this layer.
+    Nodes of one kind in the same module, each with a name of its own in torch's program, are calls of this layer.
     """
     inside: dict[str, list[OnnxNode]] = defaultdict(list)
     parts: set[str] = set()
@@ -353,7 +354,9 @@ def _layer_names(nodes: Sequence[OnnxNode]) -> dict[str, str]:
     names: dict[str, str] = {}
     taken = {*inside, *parts}
     for path, some in inside.items():
-        is_one = len({node.op_type for node in some}) == 1 and len({node.scopes[-1:] for node in some}) == len(some)
+        is_one = len({node.op_type for node in some}) == 1 and len(
+            {node.scopes[-1:] for node in some}
+        ) == len(some)
         for node in some:
             if path and path not in parts and is_one:
                 names[node.name] = path
@@ -403,12 +406,17 @@ def _nested(
                 at += 1
                 continue
             until = at
-            while until < end and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]:
+            while (
+                until < end
+                and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
+            ):
                 until += 1
             inner = calls(at, until, depth + 1)
             some = nodes[at:until]
             made = {name for node in some for name in node.outputs}
-            used = (name for node in some for name in (*node.inputs, *node.captured) if name and name not in known)
+            used = (
+                name for node in some for name in (*node.inputs, *node.captured) if name and name not in known
+            )
             ins = tuple(dict.fromkeys(name for name in used if name not in made))
             outs = tuple(
                 name
@@ -436,7 +444,7 @@ def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:
     return tuple(name for call in calls for name in (_values_of(call.calls) if call.calls else call.outputs))
 
 
-# Inputs that are numbers of an operation and not weights, by position; the scale and zero point of quantised numbers.
+# Inputs that are settings of an operation and not weights, by position; scale and zero point of quantised numbers.
 _SETTINGS = {
     **{"BatchNormalization": (3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "Clip": (1, 2), "Pad": (1, 2)},
     **{"QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "Slice": (1, 2, 3, 4), "Reshape": (1,)},
@@ -447,8 +455,12 @@ _WEIGHTS = ("float32", "float16", "bfloat16", "float64", "int8", "uint8")
 
 
 def _is_weight(node: OnnxNode, at: int, entry: TensorEntry) -> bool:
-    is_number = entry.dtype in _WEIGHTS or (entry.dtype == "int32" and node.op_type in ("DequantizeLinear", "QLinearConv"))
-    return is_number and bool(entry.shape) and at not in _SETTINGS.get(node.op_type, ())
+    is_bias = entry.dtype == "int32" and node.op_type in ("DequantizeLinear", "QLinearConv")
+    return (
+        (entry.dtype in _WEIGHTS or is_bias)
+        and bool(entry.shape)
+        and at not in _SETTINGS.get(node.op_type, ())
+    )
 
 
 def _free_name(name: str, module: nn.Module) -> str:
@@ -469,5 +481,7 @@ def _joined(pieces: Sequence[Any]) -> Tensor:
 
 
 def _text(value: OnnxValue) -> str:
-    sizes = "?" if value.shape is None else "x".join("?" if size is None else str(size) for size in value.shape)
+    sizes = (
+        "?" if value.shape is None else "x".join("?" if size is None else str(size) for size in value.shape)
+    )
     return f"{sizes or 'scalar'} {value.dtype or ''}".strip()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
-from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.checkpoints.onnx_file import is_onnx_file
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
 from modelscope_cli.models.names import model_names, models_in
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -190,7 +190,13 @@ def _check_onnx(request: ModelRequest) -> None:
 def is_checkpoint(model: str) -> bool:
     """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
-    if is_import(model) or is_onnx(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
+    if (
+        is_import(model)
+        or is_onnx(model)
+        or model.lower() in model_names()
+        or path.suffix == ".py"
+        or not model
+    ):
         return False
     return path.suffix.lower() in (*CHECKPOINT_SUFFIXES, *MODEL_SUFFIXES) or path.exists()
 
