@@ -80,7 +80,8 @@ class Subject:
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
-        _check_onnx(command, self.loaded)
+        if self.loaded.info.source == "onnx":
+            refuse_onnx(command, self.loaded.info.name)
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()
         self.inputs: Inputs
@@ -152,12 +153,13 @@ class Subject:
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
 
 
-def _check_onnx(command: str, loaded: LoadedModel) -> None:
-    """Refuse commands that need more of a model than its values, which is all that onnxruntime has."""
-    need = _NEEDS.get(command)
-    if loaded.info.source == "onnx" and need is not None:
-        message = f"{command} {need}, and '{loaded.info.name}' is run by onnxruntime, which returns values only"
-        raise CannotRunError(message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from")
+def refuse_onnx(command: str, name: str) -> None:
+    """Refuse an ONNX file for a command that needs more of a model than its values."""
+    if command in _NEEDS:
+        message = f"{command} {_NEEDS[command]}; onnxruntime, which runs '{name}', only returns values"
+        raise CannotRunError(
+            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
+        )
 
 
 # What some commands need that no ONNX file has.
