@@ -362,7 +362,7 @@ def _import_of_package(name: str, file: Path, spec: str) -> ModuleType:
     found = getattr(module, "__file__", None)
     if found is None or Path(found).resolve() != file.resolve():
         package, attribute = name.partition(".")[0], spec.rpartition(":")[2]
-        message = f"'{file}' is a part of the package '{package}', and another one of that name is '{found}'"
+        message = f"'{file}' is a part of the package '{package}', but '{found}' has the same name"
         root = shlex.quote(str(file.parents[name.count(".")]))
         raise UsageError(message, f"cd {root}   and give --model {name}:{attribute} there")
     return module

@@ -148,7 +148,7 @@ def check_request(request: ModelRequest) -> ModelRequest:
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
-        message = f"'--key {request.key}' is about a checkpoint, and there is none"
+        message = f"'--key {request.key}' needs a checkpoint, and there is none"
         raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
 

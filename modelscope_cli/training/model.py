@@ -45,7 +45,7 @@ def prepare(
     set_trainable(model, freeze, train_only)
     if not trainable(model):
         hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
-        raise UsageError("nothing is left to train: every parameter is frozen", hint)
+        raise UsageError("every parameter is frozen, so there is nothing to train", hint)
     return frozen_statistics(model)
 
 
@@ -137,7 +137,7 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
     ]
     if not frozen:
         return ()
-    message = f"{len(frozen)} frozen batch norms ({frozen[0]} ...) still move their running statistics"
+    message = f"{len(frozen)} frozen batch norms ({frozen[0]} ...) still update their running statistics"
     return (Notice("frozen_statistics", message),)
 
 

@@ -193,7 +193,7 @@ def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
     *before, rest = ms.check_images(tmp_path, select="MS809", baseline=known).findings
     assert all(one.known for one in before)
     assert not rest.known
-    assert rest.message.endswith("worse than in the baseline, where it was 10")
+    assert rest.message.endswith("worse than in the baseline, which has 10")
 
 
 def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
@@ -211,9 +211,9 @@ def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
 
 
 def test_what_means_nothing_is_refused(folder, tmp_path):
-    with pytest.raises(UsageError, match="names rules about a model"):
+    with pytest.raises(UsageError, match="selects rules for a model"):
         ms.check_images(folder, select="MS2")
-    with pytest.raises(UsageError, match="names rules about a data set"):
+    with pytest.raises(UsageError, match="selects rules for a data set"):
         ms.check("alexnet", weights="none", select="MS8")
     with pytest.raises(UsageError, match="no folder"):
         ms.check_images([])

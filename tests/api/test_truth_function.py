@@ -50,7 +50,7 @@ def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(trut
         ("--table worst", "'--table worst' needs --truth"),
         ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
         ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
-        ("--truth {truth} --scores sigmoid --table calibration", "is not a table of a truth of labels"),
+        ("--truth {truth} --scores sigmoid --table calibration", "does not exist for a truth of labels"),
         ("--truth {truth} --columns ece", "unknown column 'ece'"),
     ],
 )

@@ -283,10 +283,10 @@ def test_it_stops_the_block_and_nothing_behind_it(keywords, steps, code):
 
 def test_one_at_a_time_and_again_afterwards():
     model, optimizer = seeded()
-    with ms.watch(model), pytest.raises(UsageError, match="already being watched"), ms.watch(model):
+    with ms.watch(model), pytest.raises(UsageError, match="already watched"), ms.watch(model):
         pass
     with ms.watch(model):
-        with pytest.raises(UsageError, match="already being watched"):
+        with pytest.raises(UsageError, match="already watched"):
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)
@@ -377,7 +377,7 @@ REFUSED = {
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
     "every nothing": ((Net(),), {"every": 0}, "the least is 1"),
     "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
-    "a report and a script": (("loop.py",), {"report": "run"}, "one argument too many"),
+    "a report and a script": (("loop.py",), {"report": "run"}, "is not needed"),
 }
 
 

@@ -183,7 +183,7 @@ def test_several_machines_need_a_folder(place):
 def test_what_cannot_be_shared_is_refused(place, argv, why):
     _, err = run(2, "stats", *argv, *TINY, cwd=place, code=2)
     assert why in err
-    assert "several processes cannot share it" in err
+    assert "processes cannot share the work" in err
     assert err.count("error: ") == 1
 
 

@@ -69,7 +69,7 @@ def test_the_list(run):
 def test_every_command_takes_one(run):
     pytest.importorskip("timm")
     tiny = "timm:test_vit -w none"
-    assert "as the model's pretrained_cfg" in run(f"predict {{harbour}} -m {tiny}").err
+    assert "as in the model's pretrained_cfg" in run(f"predict {{harbour}} -m {tiny}").err
     run("summary timm:test_vit")
     run(f"stats {{harbour}} -m {tiny}")
     run(f"grads {{harbour}} -m {tiny} --no-save")

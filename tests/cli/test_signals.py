@@ -103,7 +103,7 @@ def test_what_save_every_saved_stays(cwd, samples, number):
     assert all(name.startswith("kept/step-") for name in kept)
     if number in CODES:
         assert leftovers(cwd) == ["kept", *kept]
-        assert f"kept in kept: the weights of {len(kept)} steps" in err
+        assert f"saved to kept: the weights of {len(kept)} steps" in err
     from safetensors.torch import load_file
 
     assert all(load_file(cwd / name) for name in kept)

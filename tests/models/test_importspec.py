@@ -120,7 +120,7 @@ def test_weights_that_a_factory_loaded_are_not_called_random(tmp_path: Path) -> 
     code = "from torch import nn\ndef trained():\n    return nn.Linear(2, 2)\n"
     (tmp_path / "factory.py").write_text(code)
     loaded = load(f"{tmp_path / 'factory.py'}:trained")
-    assert loaded.notes[0] == "weights: as the factory gave them (seed 0)"
+    assert loaded.notes[0] == "weights: as built by the factory (seed 0)"
     assert "random" not in loaded.info.heading
 
 
@@ -347,7 +347,7 @@ def test_another_package_of_that_name_is_told(package: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(other.parent))
     __import__(f"{package.name}.model")
     error = rejected(UsageError, f"{package / 'model.py'}:build")
-    assert f"another one of that name is '{other / 'model.py'}'" in error.message
+    assert f"but '{other / 'model.py'}' has the same name" in error.message
     assert f"--model {package.name}.model:build" in (error.hint or "")
 
 

@@ -251,7 +251,7 @@ class _Ablating:
         self._called = frozenset(self.session.first_calls)
         candidates = self._finder.found
         if not candidates:
-            message = "no selected layer has an output that can be taken out"
+            message = "no selected layer has an output that can be replaced"
             raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
         followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target
@@ -312,12 +312,12 @@ class _Ablating:
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
-            self._why_whole = "keeps state from the run before"
+            self._why_whole = "keeps state between runs"
         self._replay.is_whole = self._why_whole is not None
         gap = float(second_pass.largest_change(self._trial).max())
         if gap > 0:
             message = (
-                f"the outputs for the same input differ by up to {gap:.2g}: effects that small mean nothing"
+                f"the outputs for the same input differ by up to {gap:.2g}: smaller effects mean nothing"
             )
             self._warnings.append(Notice("unsteady", message))
 

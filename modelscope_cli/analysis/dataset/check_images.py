@@ -35,13 +35,14 @@ def check_images(
     update_baseline: bool = False,
     progress: Progress | None = None,
 ) -> CheckRecord:
-    """Judge a data set by rules, without a model: copies, leaks, what is broken, odd, dark, flat or blurred.
+    """Check a data set against rules, without a model: duplicates, leaks, unreadable, odd, dark, flat or blurred
+    images.
 
     Every image is read and decoded once, at a short side of 128 pixels; some 130 bytes are kept of each.
 
     Args:
         images: folders, globs, lists (`@files.txt`) or shards.
-        against: another data set, which has to have no image in common with the first.
+        against: a second data set, which must not share images with the first.
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 
     Raises:

@@ -227,7 +227,7 @@ def _with_receipts(
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
-    reasons |= dict.fromkeys(("rankings", "edges"), "the model says nearly the same of a blank image")
+    reasons |= dict.fromkeys(("rankings", "edges"), "the model's score of a blank image is nearly the same")
     no_map = "no layer has parameters to shuffle" if not randomised else "the changed model has no map"
     reasons |= dict.fromkeys(("head", "weights"), no_map)
     reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
@@ -255,7 +255,7 @@ def _unseen(question: ImageQuery) -> str:
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
-    return f"the model gives it {question.probability:.1%}, and too little is below {target.least_probability:.0%}"
+    return f"its probability is {question.probability:.1%}; at least {target.least_probability:.0%} is needed"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

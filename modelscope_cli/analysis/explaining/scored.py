@@ -118,6 +118,6 @@ def not_connected() -> Exception:
     """Return the error for a score without a gradient to the image."""
     from modelscope_cli.analysis.explaining.layer import UnfitError
 
-    message = "no gradient leads from the score back to the image"
-    shows = "modelscope predict ...   shows what the model says of the image"
+    message = "the score passes no gradient back to the image"
+    shows = "modelscope predict ...   shows the prediction"
     return UnfitError(message, f"{shows}; --method occlusion needs no gradient")

@@ -111,4 +111,4 @@ def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
 
 def means_nothing(aim: TargetSpec, words: str, instead: str) -> UsageError:
     """Return the error for a target that this kind of output does not support."""
-    return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)
+    return UsageError(f"'--target {aim.typed}' does not apply: the model outputs {words}", instead)

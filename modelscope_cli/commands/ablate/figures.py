@@ -123,7 +123,7 @@ def _explain(panel: Panel, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
     changed = (
-        "another prediction" if record.images == 1 else "another prediction; the redder, the more images"
+        "another prediction" if record.images == 1 else "the prediction changes; darker red: in more images"
     )
     patches = [Patch(color=LINE, label="the same prediction")]
     if any(row.prediction_changed for row in record.rows):

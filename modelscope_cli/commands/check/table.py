@@ -156,14 +156,14 @@ def _counted(record: CheckRecord) -> str:
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Return the sizes of the images, and how many are broken or copies."""
     if report.width is not None and report.height is not None:
-        sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
+        sides = (("min", "{0.least}"), ("median", "{0.median}"), ("max", "{0.most}"))
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
         yield "width x height", ", ".join(words)
     broken = sum(kind.count for kind in report.broken)
     parts = [
         f"{broken:,} broken",
         counted(len(report.identical), "group") + " of identical images",
-        counted(len(report.alike), "group") + " that look alike",
+        counted(len(report.alike), "group") + " of similar images",
     ]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
@@ -180,7 +180,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("baseline", record.baseline))
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
-        facts.append(("gone", f"{words}; --update-baseline removes from the baseline what is fixed"))
+        facts.append(("gone", f"{words}; --update-baseline removes them from the baseline"))
     facts += certificate_facts(record.certificate)
     return tuple(facts)
 

@@ -76,7 +76,7 @@ def test_where_no_gradient_goes_through_is_said(last, said) -> None:
     model = Plain()
     model.body.insert(0, nn.Identity())
     model.body[0].forward = last
-    with pytest.raises(CannotRunError, match=f"no gradient goes through {said}"):
+    with pytest.raises(CannotRunError, match=f"{said} on the way passes no gradient"):
         cells(model, method="gradcam")
 
 
