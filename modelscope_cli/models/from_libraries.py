@@ -66,7 +66,7 @@ _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
     """Describe timm's model `name`, which may end in a weights tag, with random values."""
     for key in model_args.keys() & _OPTION_OF.keys():
-        message = f"model argument '{key}' is an option of its own for models of timm"
+        message = f"model argument '{key}' is a separate option for timm models"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
     published(name)
 

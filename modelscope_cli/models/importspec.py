@@ -268,7 +268,7 @@ def _refuse_python(spec: str) -> None:
             (node.arg or "NAME", node.value) for node in call.keywords
         ]
     option += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in nodes)
-    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", option)
+    raise UsageError(f"'{spec}' is a call; give its arguments with --model-arg", option)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.settled is not None
     spread = evidence.settled.output_spread
     if spread is not None and spread <= threshold:
-        yield Sighting(None, spread, "the output is the same for different images, to the last bit")
+        yield Sighting(None, spread, "the output is bit-identical for different images")
 
 
 def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:

@@ -40,7 +40,7 @@ WHY = {
     "MS801": "every run stops at them, or continues with fewer images than you think",
     "MS802": "they count twice in training and in every metric, and one of them may have another label",
     "MS803": "they count twice like identical images, and a random split puts them into both sets",
-    "MS804": "accuracy on images that were trained on says nothing about new images",
+    "MS804": "accuracy on training images does not measure accuracy on new images",
     "MS805": "the model is trained on two labels for one image, and at least one of them is wrong",
     "MS806": "an enlarged small image has no real detail; a huge one slows every run",
     "MS807": "resizing distorts it and cropping loses most of it, so the model sees another image than you do",

@@ -164,7 +164,7 @@ class Shapes(Dataset[tuple[Any, int]]):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if not 0 <= index < self.count:  # also what ends a plain `for` loop over the set
-            raise IndexError(f"picture {index} of {self.count}")
+            raise IndexError(f"image {index} of {self.count}")
         label = index % len(CLASSES)
         image = draw(label, self.seed * SEEDS_APART + index, self.size)
         return (self.transform(image) if self.transform else image), label

@@ -273,7 +273,7 @@ TABLE = [
     (LEARN, "<tiny> {bad}/two", 4, "'{bad}/two' holds no folders", "ls {bad}/two"),
     (LEARN, "<tiny> {bad}/classes", 4, "in '{bad}/classes' hold no images", "ls {bad}/classes"),
     (LEARN, "<tiny> {bad}/alone", 4, "images of one class only, 'cat'", "ls {bad}/alone"),
-    (LEARN, "<tiny> --size 64 --pictures 20 --freeze re:.*", 2, "so there is nothing to train", "leave out --freeze"),
+    (LEARN, "<tiny> --size 64 --pictures 20 --freeze re:.*", 2, "there is nothing to train", "leave out --freeze"),
     (LEARN, "<tiny> --freeze nothing", 2, "'nothing' matches no layer", "types present: BatchNorm2d"),
     (LEARN, "<resnet18> --size 32 --batch 1 --pictures 20", 4, "more than 1 value per channel", "--batch 2, or"),
     (LEARN, "<alexnet> --norm-layer group", 2, "'--norm-layer group': this model has no", "--norm-layer batch"),

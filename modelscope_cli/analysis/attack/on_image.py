@@ -459,7 +459,7 @@ def _answer_of(answer: ModelOutput, before: ModelOutput, categories: tuple[str, 
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
         similarity = before.follow(THE_PREDICTED, categories)
-        return Said((), f"a cosine similarity of {float(similarity.score(answer)):.3f}")
+        return Said((), f"cosine similarity {float(similarity.score(answer)):.3f}")
     (top,) = guesses
     if not top:
         return Said((), "no box")

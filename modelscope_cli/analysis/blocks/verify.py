@@ -118,7 +118,7 @@ def _in_report(path: Path, recomputed: Record) -> list[str]:
         for key in sorted({*report, *document} - _CIRCUMSTANCES)
         if _figures(report.get(key)) != _figures(document.get(key))
     ]
-    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in changed_keys]
+    return [f"'{path}' has a '{key}' that does not match the totals of the blocks" for key in changed_keys]
 
 
 def _figures(value: Any) -> Any:

@@ -329,7 +329,7 @@ def _spell(seconds: float) -> str:
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
     if box is not None and mask is not None:
         raise UsageError(
-            "--box and --mask both say where the object is", "leave out --box or leave out --mask"
+            "--box and --mask both give the position of the object", "leave out --box or leave out --mask"
         )
     if box is not None:
         return Region.of_box(box)

@@ -59,13 +59,13 @@ def parse_aim(typed: str) -> TargetSpec:
         match = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
         if match is None:
             raise UsageError(
-                f"'--target {typed}' does not say which number: a path and its indices in brackets",
+                f"'--target {typed}' needs a path and indices in brackets",
                 "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
         return TargetSpec(typed, kind, match[1], tuple(int(index) for index in match[2].split(",")))
     if not rest:
         example = "similar:IMAGE" if kind == "similar" else "mask:0"
-        raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
+        raise UsageError(f"'--target {typed}' needs a value after the colon", f"--target {example}")
     return TargetSpec(typed, kind, rest)
 
 

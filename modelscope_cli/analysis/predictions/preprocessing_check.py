@@ -192,14 +192,14 @@ def doctor(
 ) -> DoctorRecord:
     """Apply the usual preprocessing mistakes, one at a time, and return how many predictions change.
 
-    They are held against the preparation that the weights state. Where `size`, `mean`, `std` or `normalize` ask for
-    another one, that is a variation, too. Where nobody states one, it is the preparation that would be used.
+    The reference is the preprocessing that the weights specify, or else the one that would be used. Other values of
+    `size`, `mean`, `std` or `normalize` are a variation, too.
 
     Args:
         model: a classifier: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths or PIL images.
-        labels: names of the classes, or a file of them, instead of those of the weights. Where the folder of every
-            image is called after its class, the accuracy is told, too.
+        labels: names of the classes, or a file of them, instead of those of the weights. If every image is in a
+            folder with the name of its class, the record has the accuracy, too.
 
     Raises:
         UsageError: a keyword that means nothing, or inputs that are not images (exit 2 on the command line).

@@ -187,7 +187,7 @@ RULES = (
         threshold=0.01,
         measure="by how much the norm of all gradients together differs between the steps",
         source="derived: norms of gradients vary from batch to batch, those that are always clipped do not",
-        hint="clip at 1 or so, and behind scaler.unscale_(optimizer) where there is a gradient scaler",
+        hint="clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler",
         link=Link.STEP_SIZE,
         judge=clipped_to_nothing,
     ),
