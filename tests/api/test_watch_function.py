@@ -150,7 +150,7 @@ def changed_log(folder, version):
 
 
 OLDER, NEWER = (
-    "modelscope watch --out FOLDER SCRIPT   writes one anew",
+    "modelscope watch --out FOLDER SCRIPT   writes a new one",
     "pip install --upgrade modelscope-cli",
 )
 
@@ -190,7 +190,7 @@ def test_an_entry_that_nobody_wrote_is_named(folder, capsys, entry):
     with log_file(folder / "run").open("a") as log:
         log.write(json.dumps(entry) + "\n")
     assert run(["watch", "--report", "run"]) == 4
-    assert f"'{next(iter(entry))}', is not one that watch writes" in capsys.readouterr().err
+    assert f"'{next(iter(entry))}', was not written by watch" in capsys.readouterr().err
 
 
 # A loop of one's own

@@ -134,7 +134,7 @@ def test_a_killed_process_or_store_ends_the_others(place, alone, victim):
         store.kill()
         store.communicate()
     assert [process.returncode for process in left] == [4] * len(left), said
-    why = "the rendezvous store has gone" if victim == "store" else f"process {victim} of 2 has ended"
+    why = "the rendezvous store is gone" if victim == "store" else f"process {victim} of 2 has ended"
     assert all(f"error: {why}" in text for text in said)
     for process in ranks:
         process.communicate()

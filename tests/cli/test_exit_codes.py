@@ -72,10 +72,10 @@ TABLE = [
     ("ablate", "<tiny> -q -c {bad}/nan.safetensors", 4, "logits are NaN or infinite", "modelscope stats"),
     ("ablate", "<tiny> -w none -q --target box:x", 2, "'--target box:x': the number of a box", "--target box:0"),
     ("ablate", "<tiny> -w none -q --target box:0", 2, "outputs scores of 10 classes", "--target predicted"),
-    ("ablate", "<tiny> -w none -q --target logit:3", 2, "does not say which number", "--target 'logit:[3]'"),
+    ("ablate", "<tiny> -w none -q --target logit:3", 2, "needs a path and indices", "--target 'logit:[3]'"),
     ("ablate", "<tiny> -w none -q --target logit:[10]", 2, "outside the output, which is 1x10", "'logit:[9]'"),
     ("ablate", "<tiny> -w none -q --target logit:x[1]", 2, "the output has no tensor 'x'", "--target 'logit:[0]'"),
-    ("ablate", "<tiny> -w none -q --target similar:", 2, "does not say which", "--target similar:IMAGE"),
+    ("ablate", "<tiny> -w none -q --target similar:", 2, "needs a value after", "--target similar:IMAGE"),
     ("ablate", "<tiny> -w none -q --target similar:no.jpg", 4, "'no.jpg' does not exist", "ls"),
     # two sides
     ("diff", "", 2, "'A'", "modelscope diff --help"),

@@ -62,7 +62,7 @@ def test_the_list(run):
     assert set(run("models timm:resnet50").column("name")) == {
         f"timm:{name}" for name in timm.list_models("*resnet50*")
     }
-    assert "models of timm" in run("models timm:vit_tiny* --format table").out
+    assert "timm models" in run("models timm:vit_tiny* --format table").out
     assert "modelscope models timm:" in run("models timm:of_nobody", expect=2).err
 
 
