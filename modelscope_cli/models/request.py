@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
-from modelscope_cli.models.names import model_names, models_in
+from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def check_request(request: ModelRequest) -> ModelRequest:
         checked = replace(checked, headers=request.headers)
     elif split_hub(request.model)[0]:
         check_hub(request.model)
-    elif not is_import(request.model) and request.model.lower() not in model_names():
+    elif is_import(request.model):
+        refuse_missing_file(request.model)
+    elif request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):

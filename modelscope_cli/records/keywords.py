@@ -107,7 +107,7 @@ class LearningKeywords(TypedDict, total=False):
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
-        init: default (the model's own), kaiming-normal, kaiming-uniform, xavier, or lsuv.
+        init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.
         activation: replace the ReLUs: leaky or general. relu keeps them; general takes `leak`, `subtract`,
             `maximum`.
         leak: the slope of the new ReLU below zero.

@@ -118,7 +118,9 @@ _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
 _STEPS = Option("N", least=1, most=LONGEST_RUN)
 _CHANGE = {
-    "init": Option("NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "xavier", "lsuv")),
+    "init": Option(
+        "NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
+    ),
     "activation": Option("NAME", choices=("relu", "leaky", "general")),
     **_options("leak S, subtract V, maximum V"),
     "norm_layer": Option("NAME", choices=("batch", "layer", "group", "instance", "running", "none")),

@@ -23,8 +23,7 @@ def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
     yield from sightings[:MOST_TOLD]
     n_left = len(sightings) - MOST_TOLD
     if n_left > 0:
-        words = f"and {counted(n_left, 'more place')}: the JSON document has all groups"
-        yield Sighting(None, n_left, words, is_rest=True)
+        yield Sighting(None, n_left, f"... and {n_left:,} more (--json lists all)", is_rest=True)
 
 
 def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -73,7 +72,22 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
     is_labelled = _data(evidence).has_labels
-    return _nothing_read(evidence, threshold) if is_labelled else "the images are not in one folder per class"
+    return _nothing_read(evidence, threshold) if is_labelled else _NO_CLASSES
+
+
+def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    data = _data(evidence)
+    sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))
+    for (there, folders), (missing, others) in (sides, sides[::-1]):
+        for label, n in sorted(there.items()):
+            if n > threshold and label not in missing:
+                words = f"{counted(n, 'image')} of class '{label}' in {some(folders)}, none in {some(others)}"
+                yield Sighting(label, n, words)
+
+
+def _without_classes(evidence: Evidence, threshold: Any) -> str | None:
+    is_labelled = all(_data(evidence).classes)
+    return _not_held_against(evidence, threshold) or (None if is_labelled else _NO_CLASSES)
 
 
 def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
@@ -127,6 +141,7 @@ def _low(figure: Figure, words: str) -> Callable[[Evidence, float], Iterator[Sig
 
 
 _PLAIN, _NOTHING_READ = 0.02, "no image could be read"
+_NO_CLASSES = "the images are not in one folder per class"
 _NEEDS = frozenset({"dataset"})
 _OWN = "own measurement, on drawn and photographed images"
 
@@ -262,5 +277,18 @@ RULES = (
         needs=_NEEDS,
         judge=_low(_sharpness, "its edges are soft: Laplacian over contrast"),
         excuse=_nothing_read,
+    ),
+    Rule(
+        code="MS811",
+        name="missing-class",
+        severity=WARNING,
+        sentence="a class of one data set has no image in the other",
+        threshold=0,
+        measure="images of the class",
+        source="certain: the folders of the classes are compared",
+        hint="add images of the class, or remove its folder; check the spelling of the folders",
+        needs=_NEEDS,
+        judge=_missing_classes,
+        excuse=_without_classes,
     ),
 )

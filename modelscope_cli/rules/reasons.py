@@ -48,6 +48,8 @@ WHY = {
     "MS809": "it shows nothing, so the model can only memorise its label",
     "MS810": "the model sees shapes without texture or edges; if one class is blurred more, the model learns the "
     "blur",
+    "MS811": "a model cannot predict a class without training images, and the accuracy does not cover a class "
+    "without validation images",
     "MS701": "from then on all weights are NaN, and the rest of the run is wasted",
     "MS702": "NaN spreads to everything after the layer, and through the gradients to everything before it",
     "MS703": "one step with such a gradient makes the weights NaN permanently",

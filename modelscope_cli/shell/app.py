@@ -67,6 +67,10 @@ def _run(argv: list[str]) -> int:
             from modelscope_cli.shell.hints import unknown_command
 
             raise unknown_command(argv)
+        if argv and argv[0] in COMMANDS:
+            from modelscope_cli.shell.hints import refuse_swallowed
+
+            refuse_swallowed(argv)
         command = command_line(_typed(argv))
         with lean_imports():
             code = command(args=argv, prog_name=_program(argv), standalone_mode=False)

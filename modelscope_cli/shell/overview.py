@@ -70,5 +70,6 @@ def _lines() -> Iterator[str]:
         yield from entry(option, about)
     yield ""
     yield from filled(
-        "modelscope COMMAND --help explains a command, modelscope help what all of them have in common."
+        "modelscope COMMAND --help explains a command, modelscope help what all of them have in common. "
+        "python -m modelscope_cli COMMAND is the same."
     )

@@ -114,7 +114,7 @@ def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
         for _, module in layers:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-            if request.init == "kaiming-normal":
+            if request.init in ("kaiming-normal", "kaiming"):
                 nn.init.kaiming_normal_(module.weight, slope, nonlinearity="leaky_relu")
             elif request.init == "kaiming-uniform":
                 nn.init.kaiming_uniform_(module.weight, slope, nonlinearity="leaky_relu")

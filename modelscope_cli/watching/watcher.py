@@ -77,7 +77,7 @@ class Watcher:
         self._is_stopped_by_nan = request.abort_on == "nan"
         self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
         self._show = show
-        self._warn = request.progress.warn
+        self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
@@ -149,7 +149,8 @@ class Watcher:
 
     def _check_layers(self) -> None:
         try:
-            self.recorder.registry.check_patterns()
+            for note in self.recorder.registry.check_patterns():
+                self._note(note)
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
 

@@ -294,7 +294,7 @@ TABLE = [
     ("train", "<tiny> --vary norm-layer=batch,grup", 2, "'grup' is not a value", "did you mean group"),
     ("train", "<tiny> --vary lr=0.1 --vary lr=1", 2, "'--vary lr' is given twice", "--vary lr=0.1,1"),
     ("train", "<tiny> --vary lr=1,2 --save-every 5", 2, "'--save-every' and '--vary'", "leave out --save-every"),
-    ("train", "<tiny> --callback {bad}/no.py:C", 2, "no file '{bad}/no.py'", "ls {bad}"),
+    ("train", "<tiny> --callback {bad}/no.py:C", 4, "no file '{bad}/no.py'", "ls {bad}"),
     ("train", "<tiny> --callback {bad}/mine.py:number", 2, "is an int, not a class", "--callback path/to/file.py:"),
     ("train", "<tiny> --callback {bad}/mine.py:Fails", 4, "ValueError: not now at {bad}/mine.py:4", ""),
     ("lrfind", "<tiny> --from 1 --to 0.1", 2, "'--from 1 --to 0.1' is not an increasing", "--from 1e-5 --to 10"),

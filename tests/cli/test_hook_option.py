@@ -222,7 +222,7 @@ WRONG = [
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
     ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
-    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
+    ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),

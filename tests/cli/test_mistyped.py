@@ -56,6 +56,16 @@ def folder(cwd):
         ("stats resnet18 --sort", "stats resnet18 --sort COLUMN"),
         # a folder as a file
         ("featuremaps net.py:Net -o maps", "featuremaps net.py:Net --out maps   a folder for the figures"),
+        # an option as the value of another
+        ("stats net.py:Net --plot --out st1", "stats net.py:Net --plot FILE --out st1"),
+        ("watch --steps --out x train.py --out y", "watch --steps N --out x train.py --out y"),
+        # B, written last
+        (
+            "diff net.py:Net img.jpg --checkpoint-b last.pth",
+            "diff net.py:Net img.jpg --b-checkpoint last.pth",
+        ),
+        ("diff net.py:Net img.jpg --dtype2 float16", "diff net.py:Net img.jpg --b-dtype float16"),
+        ("check net.py:Net --junit out.xml", "check net.py:Net --output out.xml"),
         # a launcher as the script
         ("watch --every 5 python train.py --epochs 2", "watch --every 5 train.py --epochs 2"),
         # words by position

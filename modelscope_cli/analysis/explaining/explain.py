@@ -4,7 +4,7 @@ import shlex
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -47,7 +47,7 @@ from modelscope_cli.records.explain import (
 )
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
@@ -246,7 +246,9 @@ def explain(
                 receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
                 has_maps=n < n_kept,
-                say_cost=partial(_say_cost, subject, question, kind) if n == 0 else lambda passes: None,
+                announced=partial(_announced, subject, question, kind)
+                if n == 0
+                else lambda passes: nullcontext(),
             )
             for n, question in enumerate(ask(batch, first), first)
         )
@@ -309,8 +311,9 @@ class _Shared:
     batch: int
 
 
-def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) -> None:
-    """Announce the cost of the receipts, estimated from one pass, if it is long."""
+@contextmanager
+def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -> Iterator[None]:
+    """Announce the cost of the receipts, estimated from one pass, if it is long; count the passes of one image."""
     started = time.perf_counter()
     with torch.no_grad():
         question.run.run(question.image)
@@ -319,7 +322,15 @@ def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) ->
     if kind == FULL or n_images * seconds > _LONG:
         whole = f", about {_spell(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
         note = f"{kind} receipt: about {passes:,} passes and {_spell(seconds)} an image{whole}"
-        subject.progress.note(note if kind == QUICK else f"{note}; --receipt quick is faster")
+        faster = "none" if kind == QUICK else "quick"
+        subject.progress.note(f"{note}; --receipt {faster} is faster")
+    if n_images > 1:
+        yield
+        return
+    counted = question.run
+    with counting(subject.progress, "passes", passes) as counted.tick:
+        yield
+    counted.tick = lambda: None
 
 
 def _spell(seconds: float) -> str:

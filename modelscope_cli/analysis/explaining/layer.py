@@ -33,6 +33,10 @@ class UnfitError(CannotRunError):
     """A method does not fit the model: omitted among several, an error if requested by name."""
 
 
+class ZeroGradientError(UnfitError):
+    """The gradient of the score is zero everywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
     """The positions of the image in a tensor of one image.
@@ -284,7 +288,9 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     message = (
         f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
     )
-    return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
+    return ZeroGradientError(
+        message, "modelscope grads ...   shows where it ends, for example at weights of zero"
+    )
 
 
 def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:

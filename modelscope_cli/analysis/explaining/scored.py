@@ -39,14 +39,18 @@ class LayerGradient:
 
 @dataclass(slots=True)
 class Counted:
-    """A run that counts its images in `images`."""
+    """A run that counts its images in `images`, and calls `tick` for each."""
 
     run: Run
     images: int = 0
+    tick: Callable[[], object] = lambda: None
 
     def __call__(self, images: Tensor) -> Any:
         self.images += len(images)
-        return self.run(images)
+        result = self.run(images)
+        for _ in range(len(images)):
+            self.tick()
+        return result
 
 
 @dataclass(frozen=True, slots=True)

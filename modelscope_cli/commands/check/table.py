@@ -147,10 +147,18 @@ def _counted(record: CheckRecord) -> str:
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
-        n = sum(finding.severity == severity for finding in new)
-        if n:
-            parts.append(counted(n, severity))
+        places = [_places(finding) for finding in new if finding.severity == severity]
+        if places:
+            n_shown = sum(n == 1 for n in places)
+            shown = f" ({n_shown} shown)" if sum(places) > n_shown else ""
+            parts.append(counted(sum(places), severity) + shown)
     return ", ".join(parts)
+
+
+def _places(finding: Finding) -> int:
+    """Return 1; for the finding after the last one that is shown, how many more there are."""
+    is_rest = finding.layer is None and finding.threshold is None and finding.value is not None
+    return int(finding.value or 1) if is_rest else 1
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:

@@ -80,6 +80,16 @@ def test_where_no_gradient_goes_through_is_said(last, said) -> None:
         cells(model, method="gradcam")
 
 
+@pytest.mark.parametrize("method", ["gradcam", "saliency"])
+def test_a_head_of_zeros_is_named_as_the_cause(method: str) -> None:
+    model = Plain()
+    torch.nn.init.zeros_(model.fc.weight)
+    with pytest.raises(
+        CannotRunError, match=r"every value of 'fc.weight' is zero, so the score does not depend"
+    ):
+        cells(model, method=method)
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 def test_a_quantized_layer_is_named() -> None:
     model = torch.ao.quantization.quantize_dynamic(Plain().eval(), {nn.Linear}, dtype=torch.qint8)
