@@ -114,6 +114,7 @@ def train(
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
     from modelscope_cli.training.loaders import import_loaders
+    from modelscope_cli.training.runner import INTERRUPTED
     from modelscope_cli.training.save_restore import kept_random_states
 
     trainings: list[Training] = []
@@ -147,6 +148,8 @@ def train(
                 checkpoints=saving,
             )
             trainings.append(training)
+            if any(event.kind == INTERRUPTED for event in training.events):
+                break
         for warning in source.warnings():
             progress.warn(warning.message)
         input_info = source.input_info(classifier.shape)

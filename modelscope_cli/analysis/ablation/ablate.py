@@ -83,7 +83,7 @@ def ablate(
         baseline=ablations.baseline,
         rows=ablations.rows,
         mode=method,
-        images=subject.inputs.n_images,
+        images=ablations.images,
         classes=ablations.classes,
         output=ablations.output,
         score_name=ablations.score_name,
