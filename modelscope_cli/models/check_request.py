@@ -8,7 +8,7 @@ from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
-from modelscope_cli.models.names import model_names, models_in
+from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 
 
@@ -30,14 +30,16 @@ def check_request(request: ModelRequest) -> ModelRequest:
         checked = replace(checked, headers=request.headers)
     elif split_hub(request.model)[0]:
         check_hub(request.model)
-    elif not is_import(request.model) and request.model.lower() not in model_names():
+    elif is_import(request.model):
+        refuse_missing_file(request.model)
+    elif request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
-        message = f"'--key {request.key}' is about a checkpoint, and there is none"
+        message = f"'--key {request.key}' needs a checkpoint, and there is none"
         raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
 
