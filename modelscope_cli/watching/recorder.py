@@ -30,13 +30,15 @@ from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.inferred import (
     InferredSteps,
     Tensors,
+    find_optimizers,
+    find_owners,
     graph_leaves,
     inferred,
+    register_hidden,
 )
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_optimizers, find_owners, register_hidden
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
