@@ -67,9 +67,7 @@ class Cycle:
     _left: list[float] = field(default_factory=list)  # norms of the gradients after the last backward pass
     _before: list[float] = field(default_factory=list)  # the same before it
     _scale: float = 1.0
-    _found: list[Tensor] | None = (
-        None  # a gradient and the averages before the last recorded step; None without averages
-    )
+    _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
     _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
     _n_own: int = 0  # steps of the current optimizer, of several created at one line
     # A parameter, a sample of it after the first step of the current optimizer, and whether there are averages.

@@ -331,9 +331,7 @@ class ModelRegistry:
         self._patterns = patterns
         self.hidden: list[WatchedModel] = []  # run inside models without being registered in them
         self._named: list[WatchedModel] = []  # without rows; only their parameters are named
-        self._strangers: weakref.WeakSet[nn.Module] = (
-            weakref.WeakSet()
-        )  # modules that run inside models without being part of them
+        self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, not part of them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
         for model in map(peel, only or ()):
             if self.find(model) is None:
