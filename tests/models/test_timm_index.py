@@ -11,10 +11,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import modelscope_cli as ms
+from modelscope_cli.checkpoints.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import model_of_checkpoint as recognising
-from modelscope_cli.models.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.request import ModelRequest

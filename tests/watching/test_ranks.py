@@ -15,12 +15,12 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
-from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_series import RankLog, Scalars, read_rank, read_series
 from modelscope_cli.watching.replicas import ReplicaWatch
+from modelscope_cli.watching.watcher import Judge
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
