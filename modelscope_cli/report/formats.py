@@ -14,7 +14,7 @@ DOCUMENT = "report.json"
 """The name of a document in the folder of a result."""
 
 
-def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
+def render_json(document: dict[str, Any] | list[Any], *, is_indented: bool = True) -> str:
     """Return `document` as standard JSON, indented or on one line."""
     layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
     return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
