@@ -49,7 +49,7 @@ class Option:
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
 MODES = ("auto", "eval", "train")
-_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 CI_FORMATS = ("github", "sarif", "gitlab")
 """Formats of the commands that return findings."""
 _NAME = (
@@ -488,7 +488,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "what": Option(
                 "TOPIC|COMMAND",
                 kind="text",
-                help="model, input, output, layers or hooks; or a command, for its full help.",
+                help="model, input, output, layers or hooks; a command; or agents, what coding agents need.",
                 completes="topics",
             )
         }

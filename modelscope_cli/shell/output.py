@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _LOG_WIDTH = 100
 _LOGS = ("CI", "PRE_COMMIT")  # variables that CI hosts and pre-commit set
-FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 _BY_SUFFIX = {
     **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
     **{".xml": "junit", ".sarif": "sarif"},
@@ -242,6 +242,8 @@ def _render(format: str, sheet: "Sheet", width: int | None = None) -> str:
         from modelscope_cli.report.notebook import to_text
 
         return to_text(sheet, width)
-    from modelscope_cli.report.formats import render_csv, render_tsv
+    from modelscope_cli.report.formats import render_brief, render_csv, render_tsv
 
+    if format == "brief":
+        return render_brief(sheet)
     return render_csv(sheet) if format == "csv" else render_tsv(sheet)
