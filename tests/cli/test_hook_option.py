@@ -125,16 +125,16 @@ def test_a_function_speaks_on_stderr(run):
         ),
         (
             "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
-            "--hook 'param-grad:zero@conv' never fired at conv: no parameters, or no gradient for them",
+            "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
         ),
         (
             "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
-            "--hook 'full-backward:zero@block1.conv1' leaves some tensors alone, such as the gradient at the "
-            "input of block1.conv1: its inputs do not take gradients",
+            "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
+            "of block1.conv1: its inputs do not take gradients",
         ),
         (
             "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
-            "--hook 'zero@re:layer_0.*out_proj' never fired at "
+            "--hook 'zero@re:layer_0.*out_proj' never ran at "
             "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
         ),
     ],
@@ -160,7 +160,7 @@ WRONG = [
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
     ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
-    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
+    ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),
