@@ -125,11 +125,3 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff({}, model)
     with pytest.raises(CannotRunError, match="share layers"):
         ms.diff(model, nn.Sequential(model), x)
-
-
-def test_the_figure_is_written_where_asked(both, cwd):
-    ms.diff(tiny_resnet(), SICK, STAR)
-    assert list(cwd.iterdir()) == []
-    ms.diff(tiny_resnet(), SICK, STAR, plot="depth.png")
-    assert (cwd / "depth.png").stat().st_size > 5000
-    assert both.said() == ""

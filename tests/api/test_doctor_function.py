@@ -13,11 +13,3 @@ def test_function_and_command_give_the_same_document(both):
     )
     assert without(plain(found.to_dict())) == without(typed)
     assert typed["schema"] == "modelscope/predict-doctor/1"
-
-
-def test_it_shows_itself_as_the_command_does(both):
-    found = ms.doctor(TINY, STAR, checkpoint=HEALTHY, size=64)
-    assert found["BGR"] in list(found)
-    assert [row["variation"] for row in found.to_rows()] == [row.name for row in found.variations]
-    assert "a guess, as the weights do not specify it" in str(found)
-    assert both.said() == ""

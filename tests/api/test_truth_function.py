@@ -8,7 +8,6 @@ from PIL import Image
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.views import sheet_of
 
 IMAGES = [STAR, f"{SAMPLES}/harbour.jpg"]
 
@@ -27,13 +26,6 @@ def test_function_and_command_give_the_same_document(both, truth):
     assert without(plain(found.to_dict())) == without(typed)
     assert typed["truth"]["images"] == 2
     assert typed["predictions"] == []
-
-
-def test_it_shows_itself_by_its_figures(truth):
-    found = ms.predict(TINY, IMAGES, checkpoint=HEALTHY, truth=truth)
-    assert found["ece"].value == found.truth.ece
-    assert [row["measure"] for row in found.to_rows()][:2] == ["accuracy", "top5_accuracy"]
-    assert sheet_of(found).rows == tuple(found)
 
 
 def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(truth):

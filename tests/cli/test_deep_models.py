@@ -31,8 +31,6 @@ def deep():
         "summary deep.py:make --graph graph.html",
         "stats deep.py:make --html page.html",
         "grads deep.py:make --out grads",
-        "check deep.py:make",
-        "diff deep.py:make deep.py:make",
         "ablate deep.py:make --no-save",
     ],
 )

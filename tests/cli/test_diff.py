@@ -140,8 +140,10 @@ def test_nan_is_equal_to_nan_and_to_nothing_else(run, cwd):
 
 
 @pytest.mark.drawn
-@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
-@pytest.mark.parametrize("line", [f"{FILES} {{star}} -m {{TINY}}", FILES, "squeezenet1_1 mnasnet0_5 -w none"])
+@pytest.mark.parametrize(
+    ("line", "suffix"),
+    [(f"{FILES} {{star}} -m {{TINY}}", "png"), (FILES, "svg"), ("squeezenet1_1 mnasnet0_5 -w none", "pdf")],
+)
 def test_plot(run, cwd, suffix, line):
     if suffix != "png" and "mnasnet" in line:
         line = "{TINY} {TINY} --input-shape 1,3,48,48"  # where nothing differs

@@ -150,15 +150,6 @@ def test_a_network_of_one_size_gives_a_dozen_of_its_blocks(run, cwd):
     assert {row["type"] for row in rows} == {"ReLU"}
 
 
-def test_overlay_blends_the_picture(run, cwd):
-    run("featuremaps {harbour} {healthy} -l block1.conv1 --max-channels 4 --overlay --out over")
-    run("featuremaps {harbour} {healthy} -l block1.conv1 --max-channels 4 --out bare")
-    with Image.open(cwd / "over" / "007_block1.conv1.png") as over:
-        assert over.mode == "RGB"
-    with Image.open(cwd / "bare" / "007_block1.conv1.png") as bare:
-        assert bare.mode == "P"
-
-
 def test_saved_tensors_are_the_layers_own_outputs(run, cwd, resnet34):
     run(
         "featuremaps resnet34 {harbour} -w none -l 'layer1.*conv?' -l bn1 -l fc --max-channels 3 "

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-import warm
 
 from modelscope_cli.models import hubs
 from modelscope_cli.shell.completion import name as complete_name
@@ -44,26 +43,6 @@ def test_completion_knows_the_names_after_the_prefix_only(monkeypatch):
     monkeypatch.setattr("modelscope_cli.shell.completion.timm_names", lambda: ("resnet50d", "vit_tiny"))
     assert complete_name("timm:vit") == ["timm:vit_tiny"]
     assert not any("timm" in name for name in complete_name(""))
-
-
-def test_nothing_of_them_is_imported_for_other_models():
-    """What a torchvision model needs, and a list of names of timm, import neither library."""
-    script = (
-        "import sys; import modelscope_cli as ms; from modelscope_cli.models.names import timm_names; timm_names();"
-        "ms.summary('alexnet'); found = {'timm', 'transformers', 'huggingface_hub'} & set(sys.modules);"
-        "assert not found, found"
-    )
-    done = warm.run("-c", script)
-    assert done.returncode == 0, done.stderr
-
-
-def test_the_list(run):
-    timm = pytest.importorskip("timm")
-    assert set(run("models timm:resnet50").column("name")) == {
-        f"timm:{name}" for name in timm.list_models("*resnet50*")
-    }
-    assert "timm models" in run("models timm:vit_tiny* --format table").out
-    assert "modelscope models timm:" in run("models timm:of_nobody", expect=2).err
 
 
 def test_every_command_takes_one(run):

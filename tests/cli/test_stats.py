@@ -163,18 +163,6 @@ def test_values_that_are_not_finite_are_counted(run, cwd):
     assert "NaN" not in run("stats {star} {tiny} -l bn --format table").out
 
 
-@pytest.mark.drawn
-@pytest.mark.parametrize(
-    ("suffix", "head"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF"), (".PNG", b"\x89PNG")]
-)
-def test_plot_writes_what_the_suffix_says(run, cwd, suffix, head):
-    outcome = run(f"stats {{star}} {{sick}} --plot all{suffix} --columns name,mean")
-    assert f"wrote all{suffix}\n" in outcome.err
-    assert (cwd / f"all{suffix}").read_bytes().startswith(head)
-    assert list(outcome.rows[0]) == ["name", "mean"]
-    assert [path.name for path in cwd.iterdir()] == [f"all{suffix}"]
-
-
 def test_standard_input(run, samples, monkeypatch):
     expected = run("stats {star} {tiny} -l bn").rows
     content = io.TextIOWrapper(io.BytesIO((samples / "star.png").read_bytes()))

@@ -103,14 +103,6 @@ def test_measured_columns_are_there_where_they_are_asked_for(run, cwd):
     assert "zeros of a call" in words("net.svg")
 
 
-def test_measured_on_an_image_with_weights(run):
-    line = "summary {TINY} {star} -c {samples}/tiny_resnet.safetensors --columns name,zero --json"
-    found = {(row["name"], row["call"]): row["zero_fraction"] for row in run(line).json["layers"]}
-    stats = run("stats {healthy} {star} -l type:ReLU --json").json["layers"]
-    assert {(row["name"], row["call"]): row["zero_fraction"] for row in stats}.items() <= found.items()
-    assert run("summary {star} -m {TINY} --columns name,time").rows
-
-
 def test_what_is_kept_is_kept_for_a_graph_by_itself(run, cwd, tmp_path, monkeypatch):
     monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path / "cache"))
     run("summary squeezenet1_1")
