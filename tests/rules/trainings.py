@@ -6,7 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
-from modelscope_cli.records.training_facts import OptimizerFacts
+from modelscope_cli.records.training_facts import (
+    Disagreement,
+    OptimizerFacts,
+    RankFacts,
+)
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -23,6 +27,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
     WatchRecord,
 )
+from modelscope_cli.rules.training import judge_training
 
 N = 60
 SINCE = 30
@@ -227,3 +232,84 @@ def training(*, failing: bool = False, **changes: Any) -> WatchRecord:
 
 def event(kind: str, message: str, step: int = 0) -> Event:
     return Event(step, kind, message)
+
+
+SLOW = tuple(2.3 - 0.6 * i / N for i in range(N))
+VANISHING = tuple(0.5 * 0.1 ** (2 * i / N) for i in range(N))
+LOW = tuple(0.1 * value for value in FALLING)
+RISING_LOSS = (2.3, 2.0, 1.5, *tuple(0.2 * 1.06**i for i in range(N - 3)))
+
+
+def judged(record: WatchRecord):
+    return judge_training(record, record.facts)
+
+
+def codes(record: WatchRecord) -> list[str]:
+    return [finding.code for finding in judged(record).findings]
+
+
+def with_layer(failing: bool = True, name: str = "relu", kind: str = "ReLU", **series: Any) -> WatchRecord:
+    return training(failing=failing, layers=(LAYERS[0], layer(name, kind, 1, **series), LAYERS[2]))
+
+
+def with_weight(failing: bool = True, **series: Any) -> WatchRecord:
+    return training(failing=failing, parameters=(parameter(**series), *PARAMETERS[1:]))
+
+
+def with_facts(failing: bool = False, optimizer: str = "SGD", **facts: Any) -> WatchRecord:
+    norms = {} if facts.get("has_gradient", True) or not optimizer else {"grad_norm": (None,) * N}
+    first = parameter(optimizer=optimizer, facts=certain(**facts), **norms)
+    return training(failing=failing, parameters=(first, *PARAMETERS[1:]))
+
+
+def numbers(**changes: Any) -> WatchedCriterion:
+    """Return a squared error that is healthy, but for what is named."""
+    usual = {"classes": None, "accuracy": (None,) * N, "label_entropy": None, "commonest_label": None}
+    return criterion("mse_loss", **{**usual, **changes})
+
+
+def apart(step: int) -> WatchRecord:
+    """Return a healthy training of two ranks whose weights differ since a step."""
+    found = Disagreement(
+        "Net",
+        PARAMETERS[0].name,
+        (0, 1),
+        step,
+        None,
+        1e-3,
+        0.1,
+        "ranks 0 and 1 differ",
+        "clip alike",
+        "a.py:9",
+    )
+    record = training()
+    return replace(record, facts=replace(record.facts, ranks=RankFacts(2, 0, 0, disagreement=found)))
+
+
+def sigmoids(failing: bool = True, factor: float = 0.1, n: int = 4) -> WatchRecord:
+    """A chain of sigmoids, with a gradient that each of them makes so many times larger."""
+    chain = [layer(f"act{i}", "Sigmoid", i, grad_norm=(0.1 * factor ** (n - i),) * N) for i in range(n)]
+    return training(failing=failing, layers=(*chain, layer("head", "Linear", n)))
+
+
+def clipped(failing: bool, update: float) -> WatchRecord:
+    """Two weights whose gradients have one norm together in every step, each of them another one."""
+    one, other = ((0.6, 0.8) * (N // 2), (0.8, 0.6) * (N // 2))
+    weights = (
+        parameter(grad_norm=one, update_ratio=(update,) * N),
+        parameter("head.weight", (CLASSES, 16), grad_norm=other, update_ratio=(update,) * N),
+    )
+    return training(failing=failing, parameters=weights)
+
+
+def fed_by_another(**about: Any) -> WatchRecord:
+    """A head that is trained, and a model of its own before it that nobody holds."""
+    left = parameter("body.weight", optimizer="", model="Body", facts=certain(has_changed=False))
+    return training(
+        parameters=(*PARAMETERS, left),
+        models=(model(), model("Body", steps_in_training=0, **about)),
+        inputs=(entering(is_computed=True), entering("fc", "Linear", is_computed=True)),
+    )
+
+
+FROZEN = certain(requires_grad=False, has_gradient=False, has_changed=False)
