@@ -258,7 +258,7 @@ def compare_fingerprint(
         )
     settings: tuple[SettingDifference, ...] = ()
     others: tuple[PrintedOutput, ...]
-    note, given = "", ours.run.input
+    given = ours.run.input
     if typed is not None and is_fingerprint(typed):
         theirs = read_fingerprint(typed)
     elif (
@@ -267,8 +267,8 @@ def compare_fingerprint(
         and not _has_input(inputs)
     ):
         tensors = read_tensors(Path(typed), ours.fingerprint.layers)
-        theirs, note = None, tensors.note
-        others = tensors.outputs
+        theirs, others = None, tensors.outputs
+        progress.note(f"tensors: {tensors.note}")
     else:
         theirs = _run_here(b, inputs, keywords, ours, layer, exclude, mode, progress, path)
     if theirs is not None:
@@ -282,14 +282,16 @@ def compare_fingerprint(
         side = DiffSide(
             info, "unknown", ", ".join(sorted({one.dtype for one in others})), ours.run.seed, None
         )
-    if note:
-        progress.note(f"tensors: {note}")
     mine = (*_as_inputs(ours.fingerprint), *ours.fingerprint.layers) if theirs else ours.fingerprint.layers
     names = {(one.name, one.call, one.output) for one in others}
     if layer or exclude:
         mine = tuple(one for one in mine if (one.name, one.call, one.output) in names)
     rows = compare_prints(mine, others, tolerance)
-    if theirs is None:  # a runtime need not have written every layer
+    is_partial = theirs is None or (theirs.run.model.source == "onnx") != (ours.run.model.source == "onnx")
+    unseen = [row for row in rows if row.status == "removed"] if is_partial else []
+    if unseen:  # a runtime need not have written every layer, and an exporter folds some into others
+        note = f"not compared: {len(unseen)} layers that are only in the fingerprint, "
+        progress.note(note + some(row.label for row in unseen))
         rows = tuple(row for row in rows if row.status != "removed")
     dtypes = [dtype for row in rows for dtype in (row.dtype, row.b_dtype)]
     reason = (
