@@ -16,7 +16,13 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError, is_out_of_memory
+from modelscope_cli.errors import (
+    LESS_MEMORY,
+    OUT_OF_MEMORY,
+    CannotRunError,
+    ModelscopeError,
+    is_out_of_memory,
+)
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
