@@ -16,7 +16,17 @@ from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
-__all__ = ["graph_of", "plot", "sheet_of", "table_of", "to_html", "to_page", "to_text", "whole_sheet_of"]
+__all__ = [
+    "figures_of",
+    "graph_of",
+    "plot",
+    "sheet_of",
+    "table_of",
+    "to_html",
+    "to_page",
+    "to_text",
+    "whole_sheet_of",
+]
 
 _MOST_ROWS = 40  # rows before a table is folded
 

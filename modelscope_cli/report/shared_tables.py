@@ -4,10 +4,8 @@ from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import label_of, some
-from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Notice
 from modelscope_cli.records.stats import BatchNormDrift
-from modelscope_cli.records.weights import CALL, Safety, ScanRecord, Suspect, WeightsOnly
+from modelscope_cli.records.weights import CALL, Safety, ScanRecord, WeightsOnly
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
@@ -54,7 +52,6 @@ _FACTS = (
 
 
 _N_UNKNOWN = 8
-_N_ERRORS = 3
 _LOADS = {
     "yes": "torch.load accepts it with weights_only=True",
     "with names": "torch.load accepts it with weights_only=True once these names are allowed",
@@ -69,34 +66,6 @@ def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
     if safety.dangerous:
         facts.append(("dangerous", ", ".join(suspect.name for suspect in safety.dangerous)))
     return (*facts, ("weights only", weights_only(safety.weights_only)))
-
-
-def warnings_of(safety: Safety) -> tuple[Notice, ...]:
-    """Return a warning for every dangerous name, one for all unknown names, and for unread parts."""
-    notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
-    if safety.calls:
-        calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_UNKNOWN)
-        notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
-    if safety.objects:
-        names = some([suspect.name for suspect in safety.objects], _N_UNKNOWN)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
-    if safety.unread:
-        places = some(safety.unread, _N_UNKNOWN)
-        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
-    if safety.errors:
-        errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
-    return tuple(notices)
-
-
-def tell_allowed(safety: Safety, progress: Progress) -> None:
-    """Report which unknown names a pattern allows."""
-    if safety.allowed:
-        progress.note(f"allowed in '{safety.file}': {some(safety.allowed, _N_UNKNOWN)}")
-
-
-def _sentence(suspect: Suspect) -> str:
-    return f"dangerous: a full load would run {suspect.call or suspect.name} ({suspect.place}): it {suspect.reason}"
 
 
 def weights_only(verdict: WeightsOnly) -> str:

@@ -98,7 +98,7 @@ def _as_folder() -> str | None:
 
 def check_page(file: Path) -> None:
     """Refuse a page without an HTML suffix, or that cannot be written; see `check_target`."""
-    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.output_files import check_file
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
@@ -108,7 +108,7 @@ def check_page(file: Path) -> None:
 
 def check_target(file: Path) -> None:
     """Refuse, before anything runs, a file that cannot be written, or that exists without --force."""
-    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.output_files import check_file
 
     check_file(file, invocation().is_forced)
 
@@ -138,7 +138,7 @@ def emit(
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
     if where.file is not None:
-        from modelscope_cli.report.folder import write_text
+        from modelscope_cli.output_files import write_text
 
         write_text(where.file, render(where.format))
         _console.note(f"wrote {where.file}")

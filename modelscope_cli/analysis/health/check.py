@@ -14,6 +14,7 @@ from torch import nn
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
+from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
@@ -25,10 +26,8 @@ from modelscope_cli.records.keywords import (
 )
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
-from modelscope_cli.records.weights import KNOWN, Safety
-from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.shared_tables import tell_allowed
 from modelscope_cli.rules.baseline import (
     CheckBaseline,
     check_model,

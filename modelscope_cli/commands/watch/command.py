@@ -38,9 +38,9 @@ def watch(call: CommandCall) -> int:
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
     from modelscope_cli.commands.watch.table import check_columns, watch_sheet
+    from modelscope_cli.output_files import free_folder
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
-    from modelscope_cli.report.folder import free_folder
     from modelscope_cli.shell.hints import misplaced, refuse_launcher
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
