@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.output_files import write_text
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records import page_data
@@ -15,7 +16,6 @@ from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
 from modelscope_cli.records.stats import N_OF_WEIGHTS, N_PROJECTIONS, StatsRecord
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import DOCUMENT
 
 _MOST_BYTES = 64 << 20  # of a fingerprint

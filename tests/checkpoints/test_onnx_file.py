@@ -11,8 +11,8 @@ import pytest
 
 from modelscope_cli.checkpoints.onnx_file import read_onnx
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import read_values
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402

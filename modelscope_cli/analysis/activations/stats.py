@@ -22,6 +22,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.forward_signature import training_args
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
@@ -34,7 +35,6 @@ from modelscope_cli.records.stats import (
     quantiles_in,
 )
 from modelscope_cli.report.canvas import check_figure, save_figure
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.reading import write_fingerprint
 from modelscope_cli.report.views import figures_of

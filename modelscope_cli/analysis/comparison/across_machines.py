@@ -15,10 +15,10 @@ from modelscope_cli.analysis.comparison.fingerprint import Prints, take_fingerpr
 from modelscope_cli.analysis.comparison.request import Patterns, is_input
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.models.checkpoint import each_with_file, read_values
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.records.diff import (
     DiffRecord,
