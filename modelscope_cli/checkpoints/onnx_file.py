@@ -151,7 +151,7 @@ class OnnxModel:
     @property
     def is_quantised(self) -> bool:
         """Whether it computes with quantised numbers, by its operators."""
-        words = ("QuantizeLinear", "QLinear", "Integer", "MatMulNBits")
+        words = ("uantizeLinear", "QLinear", "Integer", "MatMulNBits")
         return any(word in one for one in self.operators for word in words)
 
     def contents(self) -> Contents:
@@ -260,8 +260,8 @@ class _Reader(ProtobufReader):
         for function in message["function"]:
             name = f"{last(function['domain'])}:{last(function['name'])}"
             functions[name] = {node.operator for node in function["node"]}
-        if not graphs or not message["ir_version"]:
-            raise ValueError("no graph where a model has one")
+        if not graphs or not message["ir_version"] or not message["opset"]:
+            raise ValueError("no graph or no opset where a model has both")
         _refuse_recursion(functions)
         # Several graphs are one, by the rules of the format.
         graph = {key: [one for each in graphs for one in each[key]] for key in graphs[0]}

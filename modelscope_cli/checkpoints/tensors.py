@@ -23,6 +23,7 @@ from torch.nn import Parameter
 
 from modelscope_cli.checkpoints.entries import BITS, Chunk, Contents, Storage, TensorEntry
 from modelscope_cli.checkpoints.file_type import damaged, guess, is_safetensors, read_head, remedy
+from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.checkpoints.reading import checkpoint_in, is_several, read_contents
 from modelscope_cli.checkpoints.torch_file import read_saved_tensor
 from modelscope_cli.checkpoints.tree import find_state
@@ -228,7 +229,7 @@ def read_checkpoint(path: Path, key: str | None = None, contents: Contents | Non
         file = checkpoint_in(path)
         checkpoint = read_checkpoint(file, key)
         return replace(checkpoint, notes=(f"checkpoint: read '{file.name}' of the folder", *checkpoint.notes))
-    if is_several(path):
+    if is_several(path) or is_onnx_file(path):
         return _from_contents(contents or read_contents(path, key))
     head = read_head(path)
     metadata: dict[str, str] = {}

@@ -16,7 +16,13 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is_out_of_memory
+from modelscope_cli.errors import (
+    LESS_MEMORY,
+    OUT_OF_MEMORY,
+    CannotRunError,
+    ModelscopeError,
+    is_out_of_memory,
+)
 from modelscope_cli.hooks.layers import list_layers, set_training, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.snapshot import Snapshot
@@ -351,7 +357,7 @@ class HookSession:
                 return self.model(**args) if isinstance(args, dict) else self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__
-        except CannotRunError:  # of an ONNX file, which says itself what is wrong
+        except ModelscopeError:  # of an ONNX file, which says itself what is wrong
             raise
         except Exception as error:
             raise self._forward_error(error, args) from error

@@ -46,8 +46,8 @@ def plan_preprocessing(
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
     stated = configured_shape(module)
-    if transforms is None and stated is not None:
-        sides = list(stated[-2:])
+    sides = [] if stated is None or transforms is not None else list(stated[-2:])
+    if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
     flow_size = _change_size(preset, request.size, family)
     n_channels = _count_channels(module, preset)

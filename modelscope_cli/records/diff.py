@@ -91,6 +91,15 @@ class FigureDifference(Difference):
 
 
 @dataclass(frozen=True, slots=True)
+class SettingDifference:
+    """One setting under which the run of a fingerprint and this one differ, in words; `weights` among them."""
+
+    name: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True, slots=True)
 class Renaming:
     """Names of A that begin with `prefix` are those of B that begin with `b_prefix`; `tensors` of them fit."""
 
@@ -138,6 +147,7 @@ class DiffRecord(Record):
         tensors: in A's order; None if a model was run.
         figures: for two saved results, in A's order; else None.
         compared: for two results of `watch`, how the training B differs from A, causes first; else None.
+        settings: for a fingerprint, what differs between the two runs apart from the outputs; weights first.
     """
 
     b: DiffSide
@@ -154,6 +164,7 @@ class DiffRecord(Record):
     tensors: tuple[TensorDifference, ...] | None = None
     figures: tuple[FigureDifference, ...] | None = None
     compared: Comparison | None = None
+    settings: tuple[SettingDifference, ...] = ()
 
     @property
     def rows(self) -> tuple[Difference, ...]:
@@ -162,15 +173,17 @@ class DiffRecord(Record):
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs beyond the tolerance."""
-        return self.totals.same == len(self.rows)
+        """Whether nothing differs beyond the tolerance, the weights behind a fingerprint included."""
+        return self.totals.same == len(self.rows) and not any(one.name == "weights" for one in self.settings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with `layers`, `tensors` or `figures`, and with `compared`."""
+        """Return the JSON document, with `layers`, `tensors` or `figures`, `compared` and `settings`."""
         document = Record.to_dict(self)
         for key in ("layers", "tensors", "figures", "compared"):
             if document[key] is None:
                 del document[key]
+        if not self.settings:
+            del document["settings"]
         return document
 
 

@@ -334,8 +334,13 @@ def _attributes(kind: type[Any]) -> dict[str, str]:
 def _one_kind_of_rows(document: _Document, made: Schema) -> None:
     """Require exactly one list of `diff`: layers, tensors or figures."""
     lists = ("layers", "tensors", "figures")
-    made["required"] = [key for key in made["required"] if key not in (*lists, "compared")]
+    made["required"] = [key for key in made["required"] if key not in (*lists, "compared", "settings")]
     made["oneOf"] = [{"required": [key]} for key in lists]
+
+
+def _fingerprint_if_asked(document: _Document, made: Schema) -> None:
+    """Let `stats` have a fingerprint only where it was asked for."""
+    made["required"].remove("fingerprint")
 
 
 def _no_seed(document: _Document, made: Schema) -> None:
@@ -375,6 +380,7 @@ def _worst_file(document: _Document, made: Schema) -> None:
 _EXCEPTIONS: dict[str, Callable[[_Document, Schema], None]] = {
     "diff": _one_kind_of_rows,
     "rules": _rules_alone,
+    "stats": _fingerprint_if_asked,
     "train": _one_training_or_several,
     "watch": _no_seed,
     "weights-scan": _worst_file,

@@ -245,7 +245,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "stats": {
         ARGUMENTS: _SUBJECT,
-        OPTIONS: _options("near_zero T >=0, plot FILE, correlation"),
+        OPTIONS: _options("near_zero T >=0, plot FILE, correlation, fingerprint FILE"),
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
@@ -432,7 +432,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     },
     "diff": {
         ARGUMENTS: {
-            "a": Option("A", kind="text", help="A model or a checkpoint file.", shown=""),
+            "a": Option("A", kind="text", help="A model, a checkpoint file or a fingerprint.", shown=""),
             "b": Option("B", kind="text", help="A second one; without it, A with the settings of --b-..."),
             "images": _IMAGES,
         },

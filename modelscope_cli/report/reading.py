@@ -1,18 +1,24 @@
 """Read saved results: a page, a JSON file, or the folder of a command."""
 
 import json
+import math
 import shlex
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.output_files import write_text
 from modelscope_cli.paths import refuse_endless
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records import page_data
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import NotADocumentError, restore
 from modelscope_cli.records.page_data import NotAPageError, extract
+from modelscope_cli.records.stats import N_OF_WEIGHTS, N_PROJECTIONS, StatsRecord
 from modelscope_cli.report.formats import DOCUMENT
+
+_MOST_BYTES = 64 << 20  # of a fingerprint
 
 PAGE = "report.html"
 """The name of a page in the folder of a result."""
@@ -116,3 +122,45 @@ def _typed(record: Any) -> str:
 
 def _look(path: Path) -> str:
     return f"ls -l {shlex.quote(str(path))}"
+
+
+def is_fingerprint(path: object) -> bool:
+    """Tell whether a file holds a fingerprint, by its beginning."""
+    if not isinstance(path, str | PathLike) or not Path(path).is_file():
+        return False
+    with Path(path).open("rb") as file:
+        head = file.read(200)
+    return b'"modelscope/stats/' in head and b'"fingerprint"' in head
+
+
+def write_fingerprint(record: StatsRecord, path: Path) -> None:
+    """Write the record with its fingerprint in front, by which the file is known."""
+    document = record.to_dict()
+    first = {key: document[key] for key in ("schema", "fingerprint")}
+    write_text(path, json.dumps({**first, **document}, allow_nan=False) + "\n")
+
+
+def read_fingerprint(path: str | PathLike[str]) -> StatsRecord:
+    """Return the record in a file of a fingerprint.
+
+    Raises:
+        CannotRunError: the file is too large, damaged, or says what no fingerprint does (exit 4).
+    """
+    file, again = Path(path), "modelscope stats MODEL IMAGE --fingerprint FILE   makes one"
+    if file.stat().st_size > _MOST_BYTES:
+        raise CannotRunError(f"'{path}' is larger than any fingerprint, {_MOST_BYTES:,} bytes", again)
+    try:
+        record = restore(json.loads(file.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise CannotRunError(
+            f"the fingerprint '{path}' is damaged: {in_one_line(error, 200)}", again
+        ) from error
+    printed = record.fingerprint if isinstance(record, StatsRecord) else None
+    if not isinstance(record, StatsRecord) or printed is None:
+        raise CannotRunError(f"'{path}' holds no fingerprint", again)
+    outputs = (*printed.inputs, *printed.layers)
+    prints = [(N_PROJECTIONS, one.norm, one.projections) for one in outputs]
+    prints += [(N_OF_WEIGHTS, one.norm, one.projections) for one in printed.weights.values()]
+    if any(len(few) != n or not all(map(math.isfinite, (norm, *few))) for n, norm, few in prints):
+        raise CannotRunError(f"the fingerprint '{path}' is damaged: projections that are not numbers", again)
+    return record

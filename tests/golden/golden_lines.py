@@ -41,6 +41,7 @@ LINES = {
     "--hook call=own.py:halve@block2.conv1",
     "stats_tiny_blocks": f"stats {TINY} demo/shapes/star --batch 1 --out kept && "
     f"stats {TINY} demo/shapes/star --batch 1 --out kept --resume",
+    "stats_fingerprint": f"stats {TINY} {STAR} --fingerprint a.json -l block1 && diff a.json {TINY} {STAR} -l block1",
     "stats_noise": f"stats {BARE} --input-shape 2,3,32,32 --seed 4 --exclude bn",
     "stats_prepared": f"stats {TINY} {STAR} --size 40,48 --mean 0.5,0.5,0.4 --std 0.2,0.2,0.3 -v -l relu",
     "stats_raw": f"stats {TINY} {STAR} --size 64 --no-normalize -l relu -o out.csv --sort mean:asc --top 3 #a",

@@ -15,19 +15,28 @@ from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import InputStatsObserver
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
+from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
 from modelscope_cli.analysis.statistics.moments import Wanted
 from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.forward_signature import training_args
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.records.stats import COLUMN_OF_FIGURE, AttentionStats, StatsRecord, quantiles_in
+from modelscope_cli.records.stats import (
+    COLUMN_OF_FIGURE,
+    AttentionStats,
+    Fingerprint,
+    StatsRecord,
+    quantiles_in,
+)
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.page.results import save_result
+from modelscope_cli.report.reading import write_fingerprint
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
@@ -128,6 +137,7 @@ def stats(
     plot: str | PathLike[str] | None = None,
     correlation: bool = False,
     attention: bool = False,
+    fingerprint: str | PathLike[str] | None = None,
     hook: str | Sequence[str] = (),
     mode: str = "auto",
     columns: Sequence[str] | None = None,
@@ -147,6 +157,8 @@ def stats(
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
+        fingerprint: write a small file (.json) of this run, by which `diff` tells on another machine, or of another
+            runtime, whether the same is computed. In Python `record.fingerprint` has it. Made in a separate pass.
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
@@ -163,6 +175,8 @@ def stats(
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     if plot is not None and blocks.is_first:
         check_figure(Path(plot), force)
+    if fingerprint is not None and blocks.is_first:
+        check_file(Path(fingerprint), force)
     is_training = mode == "train"
     subject = Subject("stats", model, inputs, keywords, hook=hook, progress=progress)
     subject.open(is_training=is_training)
@@ -178,7 +192,9 @@ def stats(
         "channel_zeros": "channel_zeros" in (columns or ()),
     }
     options = {"layer": as_patterns(layer), "exclude": as_patterns(exclude), "near_zero": near_zero}
-    alone = _why_alone(mode, correlation=correlation, attention=attention, hook=hook)
+    alone = _why_alone(
+        mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
+    )
     repeat = {**options, "columns": columns if plot is None else None}
     entering = InputStatsObserver()
     with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
@@ -196,6 +212,7 @@ def stats(
         )
     rows = to_rows(activations)
     heads = _attention(subject, selection, is_training) if attention else ()
+    printed = _fingerprint(subject, selection, is_training) if fingerprint is not None else None
     hooks = subject.conclude()
     if not rows:
         raise _nothing_to_show(subject, selection)
@@ -212,6 +229,7 @@ def stats(
         inputs=entering.rows(),
         attention=heads,
         certificate=blocks.certificate(),
+        fingerprint=printed,
     )
     with blocks.write() as stage:
         if stage is not None:
@@ -221,15 +239,21 @@ def stats(
     if plot is not None and blocks.is_first:
         save_figure(figures_of("stats").draw_distributions(record), Path(plot))
         subject.progress.note(f"wrote {plot}")
+    if fingerprint is not None and blocks.is_first:
+        write_fingerprint(record, Path(fingerprint))
+        subject.progress.note(f"wrote {fingerprint}")
     return record
 
 
-def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Sequence[str]) -> str:
+def _why_alone(
+    mode: str, *, correlation: bool, attention: bool, fingerprint: bool, hook: str | Sequence[str]
+) -> str:
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
         "channel correlations cannot be resumed (too large to store)": correlation,
         "the table of attention cannot be computed in blocks": attention,
+        "a fingerprint is made in one go": fingerprint,
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")
@@ -243,6 +267,17 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     else:
         message = f"no layer of '{name}' outputs a tensor"
     return CannotRunError(message, "modelscope summary ...   shows what runs")
+
+
+def _fingerprint(subject: Subject, selection: Selection, is_training: bool) -> Fingerprint:
+    """Run all batches again for a fingerprint."""
+    for intervention in subject.bound.interventions:
+        intervention.repeat()
+    batches = subject.track(subject.inputs, "fingerprint")
+    interventions = subject.bound.interventions
+    return take_fingerprint(
+        subject.loaded, batches, selection, is_training=is_training, interventions=interventions
+    )
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:

@@ -26,7 +26,7 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import views
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.page.comparison import RowPair, pair_rows
-from modelscope_cli.report.reading import is_result, read
+from modelscope_cli.report.reading import is_fingerprint, is_result, read
 from modelscope_cli.report.sheet import Column
 from modelscope_cli.report.views import figures_of
 from modelscope_cli.rules.training.reference import compare_with
@@ -64,10 +64,11 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours, or two saved results (pages, documents, or folders of commands),
-            which are compared number by number; without b, a again under the settings of b_... . A module and
-            itself is compared with a copy, as it cannot be in two states at once; two modules may not share layers
-            in a run. A checkpoint beside a module is run in a copy of it.
+        a, b: names, files or modules of yours; or a fingerprint that `stats` wrote, which is compared with b, a
+            model, another fingerprint or a .npz of a runtime's tensors; or two saved results (pages, documents, or
+            folders of commands), which are compared number by number; without b, a again under the settings of
+            b_... . A module and itself is compared with a copy, as it cannot be in two states at once; two modules
+            may not share layers in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal.
         layer, exclude: layer patterns.
@@ -93,10 +94,32 @@ def diff(
     own = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks)
     if plot is not None:
         check_figure(Path(plot), force)
+    if is_fingerprint(_text(a)):
+        from modelscope_cli.analysis.comparison.across_machines import compare_fingerprint
+
+        refuse_all_but_tolerance(
+            "does not apply to a fingerprint",
+            hook=hook,
+            plot=plot,
+            model=model,
+            b=None if own == BSettings() else own,
+        )
+        return compare_fingerprint(
+            _text(a),
+            replace(a, model=b) if isinstance(a, ModelRequest) and isinstance(b, str) else b,
+            inputs,
+            keywords,
+            tolerance=tolerance,
+            layer=layer,
+            exclude=exclude,
+            mode=mode,
+            progress=progress,
+        )
     settings = _settings(a, b, keywords)
     a, b = _text(a), _text(b)
     if all(isinstance(side, str) and is_result(side) for side in (a, b)):
         refuse_all_but_tolerance(
+            "needs models to run, and these are saved results",
             inputs=inputs
             if not isinstance(inputs, InputRequest)
             else inputs.files or inputs.shapes or inputs.named,
@@ -207,12 +230,12 @@ def _sources(
     return sources
 
 
-def refuse_all_but_tolerance(**options: Any) -> None:
-    """Refuse options that have no effect on saved results."""
+def refuse_all_but_tolerance(reason: str, **options: Any) -> None:
+    """Refuse options that have no effect on saved results or on a fingerprint."""
     for name, value in options.items():
         if value:
             option = "--b-..." if name == "b" else f"--{name}"
-            message = f"'{option}' needs models to run, and these are saved results"
+            message = f"'{option}' {reason}"
             raise UsageError(message, f"leave out {'all options of B' if name == 'b' else option}")
 
 

@@ -42,8 +42,11 @@ def diff(call: CommandCall) -> int:
 def _sides(call: CommandCall) -> tuple[str, str | None, list[str] | None]:
     """Return A, B and the images; A is that of --model if none is given by position."""
     from modelscope_cli.analysis.comparison.request import holds_weights, is_input
+    from modelscope_cli.report.reading import is_fingerprint
 
     a, b, images, model = call["a"], call["b"], call["images"] or [], call["model"]
+    if is_fingerprint(a):
+        return a, b, images
     if a is None or (model and is_input(a)):
         if model is None:
             raise UsageError("missing argument 'A'", "modelscope diff --help")

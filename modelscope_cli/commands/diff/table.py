@@ -163,6 +163,8 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
         facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+    for setting in record.settings:
+        facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
         facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
     for renaming in record.renamings:
