@@ -36,7 +36,9 @@ def check_drift(is_training: bool) -> None:
 
 def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
     """Return the drift of every batch norm, in execution order."""
-    return Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
+    terms = tuple(label for label, _ in _FACTS)
+    traits = {"is_bad": lambda row: row.is_frozen, "is_by_layer": True, "definitions": terms}
+    return Sheet(title, COLUMNS, tuple(rows), _FACTS, **traits)
 
 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import report_facts
@@ -47,6 +48,15 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
     )
 
 
+def answer(record: LrfindRecord) -> str:
+    """Return the recommended learning rate."""
+    lr = record.suggestion.recommended
+    if lr is None:
+        return f"No learning rate to suggest: the loss never fell in {len(record.lr)} steps"
+    span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
+    return f"Learning rate {rate(lr)}, in the middle of the longest fall of the loss, of {span}"
+
+
 def rate(lr: float) -> str:
     """Format a learning rate as one would type it."""
     return f"{lr:.3g}"
@@ -82,9 +92,11 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
                 "--steps, lower rates (--from 1e-8), or look at the data",
             )
         )
-    for part, (before, after) in record.hashes.items():
-        facts.append(
-            (part, f"{before} before, {after} after: {'put back' if before == after else 'CHANGED'}")
-        )
+    changed = [part for part, (before, after) in record.hashes.items() if before != after]
+    facts.append(
+        ("restored", f"{some(record.hashes)}, verified by their hashes")
+        if not changed
+        else ("CHANGED", f"{some(changed)}: not as before the sweep")
+    )
     facts += report_facts(record.out_dir, record.files)
     return facts

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from modelscope_cli.records.naming import index_ranges, label_of, output_label_of
+from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
@@ -36,7 +36,8 @@ _ATTENTION_FACTS = (
 
 def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
     """Return the entropy of each attention head, in execution order."""
-    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True)
+    terms = tuple(label for label, _ in _ATTENTION_FACTS)
+    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True, definitions=terms)
 
 
 def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
@@ -146,9 +147,27 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
         columns=every,
         rows=rows,
         facts=_facts(record),
+        definitions=("near 0", "histogram"),
         is_bad=_is_marked,
         is_by_layer=True,
     )
+
+
+def answer(record: StatsRecord) -> str:
+    """Return how many layers are marked, dead channels, and NaN and infinities."""
+    rows = record.layers
+    marked = [output_label_of(row) for row in rows if _is_marked(row)]
+    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
+    n_bad = sum((row.nan_count or 0) + (row.inf_count or 0) for row in rows)
+    words = [
+        f"{len(marked)} of {counted(len(rows), 'layer')} marked" + (f" ({some(marked, 3)})" if marked else "")
+    ]
+    if any(row.dead_channels is not None for row in rows):
+        words.append(f"{counted(dead, 'dead channel')} on {counted(record.images, 'image')}")
+    words.append(f"{n_bad:,} values are NaN or infinite" if n_bad else "no NaN, no infinity")
+    unread = sum(bool(row.problem) for row in rows)
+    words += [f"{counted(unread, 'layer')} not measured"] if unread else []
+    return "; ".join(words)
 
 
 def stats_columns(
