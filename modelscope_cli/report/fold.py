@@ -162,8 +162,8 @@ def _exceptions(
     labels: Sequence[str], one: Repeat, visible: Sequence[int], reasons: Mapping[int, str]
 ) -> str:
     """Name the rows inside a folded range that are shown all the same, and why."""
-    kept = [place for place in visible if one.start <= place < one.stop]
-    texts = [f"{labels[place]} ({reasons.get(place, 'the last row')})" for place in kept[:_MOST_NAMED]]
+    kept = [place for place in visible if one.start <= place < one.stop and place in reasons]
+    texts = [f"{labels[place]} ({reasons[place]})" for place in kept[:_MOST_NAMED]]
     more = f" and {len(kept) - _MOST_NAMED} more" if len(kept) > _MOST_NAMED else ""
     return f"; all but {', '.join(texts)}{more}" if kept else ""
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
 _CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
 _KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
-_NOTES, _LETTERS = 3, 17  # lines under a map, letters in an inch of them
+_NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
@@ -86,18 +86,22 @@ class _FigurePage:
         """Draw a map with its mark above and its test results below, in the warning colour if one failed."""
         axes, receipt = self.axes(left, top, *size), one.receipts[method]
         limit = _overlay(axes, one.image, one.maps[method])
-        mark, colour, answer = _MARKS.get(receipt.verdict.answer if receipt.verdict else "", _UNTESTED)
-        axes.set_title(f"{mark} {method}: {answer}", loc="left", fontsize=9, color=colour, pad=3)
+        mark, colour, answer = (
+            _MARKS.get(receipt.verdict.answer, _UNTESTED) if receipt.verdict else ("", INK, "")
+        )
+        title = f"{mark} {method}: {answer}" if answer else method
+        axes.set_title(title, loc="left", fontsize=9, color=colour, pad=3)
         figures = {
             **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
             "ROAD": receipt.road,
         }
         results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
         lines = ["  ".join([*results, f"range ±{limit:.2g} {one.units.get(method, '')}".rstrip()])]
-        failed = [test.test for test in receipt.tests if test.answer == FAILED]
-        lines += [f"failed: {', '.join(failed)}"] if failed else []
-        wrapped = [line for text in lines for line in textwrap.wrap(text, max(int(size[0] * _LETTERS), 12))]
-        axes.set_xlabel("\n".join(wrapped[:_NOTES]), fontsize=7, color=INK, loc="left", labelpad=3)
+        lines += ["; ".join(receipt.failed)] if receipt.failed else []
+        most = max(int(size[0] * _LETTERS), 12)
+        wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
+        shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
+        axes.set_xlabel("\n".join(shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
 def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
@@ -122,7 +126,7 @@ def _draw_one(one: Explained, title: str) -> "Figure":
         page.map(one, method, left, top, size)
         if one.receipts[method].curves:
             below = top + size[1] + (_NOTES + 1) * _LINE
-            axes = page.axes(left + _TICKS, below, size[0] - _TICKS, curves - _KEY)
+            axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
             _draw_curves(axes, one.receipts[method], has_key=place == 1)
     page.explain_colours()
     return page.figure

@@ -1,8 +1,10 @@
 """The tables of `stats`: layers, attention heads, channels."""
 
 import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
 from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
@@ -144,13 +146,30 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
     every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or quantiles_in(wanted))
     return Sheet(
         title=title,
-        columns=every,
+        columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
         rows=rows,
         facts=_facts(record),
         definitions=("near 0", "histogram"),
         is_bad=_is_marked,
         is_by_layer=True,
     )
+
+
+_MAGNITUDES = ("mean", "std", "mad", "min", "max", "rms")  # of the values of a layer, in one unit
+
+
+def _in_one_form(
+    columns: Sequence[Column], rows: Sequence[ActivationStats], keys: Set[str]
+) -> tuple[Column, ...]:
+    """Return the columns with the same number of decimals in all of `keys`; numbers too small for it as 1.2e-05."""
+    values = [column.value(row) for column in columns if column.key in keys for row in rows]
+    write = numbers.notation([value for value in values if isinstance(value, int | float)])
+
+    def text(value: float | None) -> str:
+        written = write(value)
+        return f"{value:.1e}" if value and math.isfinite(value) and not written.strip("+-0.") else written
+
+    return tuple(replace(one, notation=lambda _: text) if one.key in keys else one for one in columns)
 
 
 def answer(record: StatsRecord) -> str:
