@@ -84,17 +84,15 @@ def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
     one = explained(1)
     failed = Explained(one.name, one.said, one.image, one.maps, {"method0": BAD}, {})
     said = words(draw_explanations([failed]))
-    assert "insertion is no better than chance" in said
+    assert any("insertion is no better than chance" in text for text in said)
     assert any("ins 0.40" in text for text in said)
 
 
 def test_every_map_has_the_mark_of_its_tests_and_curves_show_chance():
     one = explained(3)
     answers = {"method0": PASSED, "method1": FAILED, "method2": NOT_TESTED}
-    receipts = {
-        method: replace(GOOD, verdict=explain.TestJudgement("verdict", answer))
-        for method, answer in answers.items()
-    }
+    judged = {method: explain.TestJudgement("verdict", answer) for method, answer in answers.items()}
+    receipts = {method: replace(GOOD, verdict=verdict) for method, verdict in judged.items()}
     figure = draw_explanations([replace(one, receipts=receipts)])
     said = words(figure)
     assert {"✓ method0: passed", "✗ method1: failed", "– method2: not tested"} <= {*said}

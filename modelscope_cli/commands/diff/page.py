@@ -50,5 +50,5 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
     title = "How far B is from A, relative to A"
     words = "From the first row of the table to the last; what is equal to the last bit stands on the lower edge. "
     words += "Named is the first row beyond the tolerance."
-    chart = line_chart(title, lines, marks, last=len(rows) - 1, unit="row")
+    chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
     return [Section("depth", "Along the depth", joined([element("p", words, class_="quiet"), chart]))]

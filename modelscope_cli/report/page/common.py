@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import NOT_JUDGED
+from modelscope_cli.records.check import NOT_JUDGED, RuleInfo
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN
@@ -137,6 +137,24 @@ def finding(
         class_=f"finding is-{one.severity}",
         id=name,
     )
+
+
+def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
+    """Return what the rules of findings judge and why; the codes of the findings lead there."""
+    texts = [
+        element(
+            "div",
+            element("h3", f"{rule.code} {rule.name.replace('-', ' ')}"),
+            element("p", rule.sentence),
+            element("p", rule.why) if rule.why else None,
+            element("p", f"Threshold: {rule.measure}; {rule.source}", class_="quiet")
+            if rule.source
+            else None,
+            id=f"rule-{rule.code}",
+        )
+        for rule in rules
+    ]
+    return [Section("rules", "What the rules say", joined(texts))] if texts else []
 
 
 def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:

@@ -1,6 +1,7 @@
 """Pages in a real browser: nothing leaves them, nothing complains, and what a person does works."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,24 @@ def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp
     assert browser.complaints() == []
     assert texts(browser, "h2")[-1] == "How it was made"
     assert name in LINES
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in ("models", "rules")])
+def test_the_answer_is_in_the_first_400_pixels_and_nothing_is_wider_than_a_phone(name, shown, documents):
+    """The heading names a number or a verdict; what follows it begins on the first screen."""
+    browser = shown(documents[name])
+    heading = "document.querySelector('h1')"
+    words = browser.run(f"{heading}.textContent")
+    assert re.search(r"\d|passed|failed|wrong|cannot tell|fooled|same|different", words, re.IGNORECASE)
+    assert len(words) > 12
+    assert browser.run(f"{heading}.getBoundingClientRect().bottom") < 400
+    assert browser.run("document.querySelector('main h2').getBoundingClientRect().top") < 400
+    assert browser.run("[...document.images].slice(0, 1).every((one) => one.loading !== 'lazy')")
+    size = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
+    for width in (768, 390):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, **size)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
 
 
 def test_the_policy_is_in_force(shown):
