@@ -77,9 +77,7 @@ class _FigurePage:
         return axes
 
     def explain_colours(self) -> None:
-        words = (
-            f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent; each map has its own range"
-        )
+        words = f"red is {_FOR}, blue {_AGAINST}, stronger values are more opaque; each map has its own range"
         self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
 
     def map(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
@@ -252,7 +250,7 @@ def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapp
     heading = f"{record.run.model.heading}, why {record.target}"
     figures = {EXPLANATION: draw_explanations(_seen(kept), heading)} if _seen(kept) else {}
     if record.whereabouts is not None:
-        title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
+        title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
         figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 

@@ -303,9 +303,13 @@ def test_a_wide_table_shows_its_first_row(shown, documents):
 
 def test_a_finding_leads_to_its_row(shown):
     browser = shown(watch_document())
-    code, row = browser.run("[...document.querySelectorAll('.finding a')].map((one) => one.getAttribute('href'))")
+    code, row = browser.run(
+        "[...document.querySelectorAll('.finding a')].map((one) => one.getAttribute('href'))"
+    )
     assert browser.run(f"document.querySelector('{row}').cells[0].textContent") == NAMES[2]
-    assert browser.run(f"document.querySelector('{code}').textContent").startswith(code.removeprefix("#rule-"))
+    assert browser.run(f"document.querySelector('{code}').textContent").startswith(
+        code.removeprefix("#rule-")
+    )
 
 
 def test_without_a_script_everything_is_there_to_read(shown):
