@@ -132,6 +132,10 @@ def answer(record: ExplainRecord) -> str:
     given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, FAILED)}
     if not (given[PASSED] or given[FAILED]):
         words[0] += f": {n} maps, not tested"
+    elif record.images > 1:
+        verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
+        counts = [f"{method} for {one.passed} of {record.images}" for method, one in verdicts]
+        words[0] += f": passing the {record.receipt_kind} tests, {', '.join(counts)} images"
     else:
         n_passed = len(given[PASSED])
         who = (

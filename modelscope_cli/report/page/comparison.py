@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,7 @@ def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
             "p", "Nothing: arguments, settings, model, weights, input, device and versions are the same."
         )
     columns = tuple(
-        Column(title, title, lambda row, n=n: row[n], is_number=False, wraps=n > 0)
+        Column(title, title, itemgetter(n), is_number=False, wraps=n > 0)
         for n, title in enumerate(("what", "A", "B"))
     )
     return sheet_section(
