@@ -27,7 +27,8 @@ def draw_reliability(record: PredictRecord) -> Any:
     if truth is None or truth.ece is None:
         message = "predict draws a figure only with --truth and one class per image"
         raise UsageError(message, "--truth folders")
-    figure = new_figure(6.4, 7.0, record.run.model.heading)
+    heading = f"{record.run.model.heading}\ncalibration error {numbers.percent(truth.ece)}"
+    figure = new_figure(6.4, 7.0, heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     filled_bins = [one for one in truth.bins if one.n]
     middles = [(one.low + one.high) / 2 for one in filled_bins]
@@ -43,7 +44,6 @@ def draw_reliability(record: PredictRecord) -> Any:
     upper.bar(0, 0, fill=False, hatch="///", edgecolor=ACCENT, lw=0.6, label="gap to mean confidence")
     upper.plot(middles, confidences, "_", ms=14, mew=1.8, color=ACCENT, clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
-    upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")
     upper.legend(**ABOVE, ncols=2)
