@@ -41,7 +41,7 @@ class LayerShape:
     """
 
     name: str
-    type: Annotated[str, words(rank=0)]
+    type: Annotated[str, words(rank=2)]
     depth: Annotated[int, hidden()]
     order: Annotated[int | None, hidden()]
     call: int

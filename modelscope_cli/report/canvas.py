@@ -3,6 +3,7 @@
 Texts are escaped before a figure is saved, and files are written atomically.
 """
 
+import io
 import textwrap
 import warnings
 from collections.abc import Callable, Iterator
@@ -97,6 +98,15 @@ def save_figure(figure: "Figure", path: Path, dpi: int = 130) -> None:
         write_with(
             path, lambda beside: figure.savefig(beside, format=path.suffix.lower()[1:] or "png", dpi=dpi)
         )
+
+
+def to_png(figure: "Figure", dpi: int = 110) -> bytes:
+    """Return a figure as a PNG file."""
+    _use_plain_words(figure)
+    buffer = io.BytesIO()
+    with any_letters():
+        figure.savefig(buffer, format="png", dpi=dpi)
+    return buffer.getvalue()
 
 
 @contextmanager

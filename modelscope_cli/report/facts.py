@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # many classes, needed only for a training
     from modelscope_cli.records.watch import TrainingFinding
 
 
+PROVENANCE = ("certificate", "report", "folder", "at a glance", "all at a glance")
+"""Labels of the facts about files; a page tells of them at its end, or is one of them."""
+
+
 def headline(run: Run, images: int, *details: str) -> str:
     """Return `resnet34 (ResNet, weights random) on 2 images, train mode, cpu`; empty details are left out."""
     where = ", ".join(filter(None, (given(run, images), *details, run.device)))
@@ -113,6 +117,27 @@ def story(
         if followed := [one for one in findings if one.follows == cause.code]:
             lines.append(("", f"consequences: {', '.join(map(_briefly, followed))}"))
     return lines
+
+
+def training_answer(
+    findings: "Sequence[TrainingFinding]", verdict: str, reason: str | None, course: str = ""
+) -> str:
+    """Return the verdict on a training in one sentence: the first cause, or how it went.
+
+    Args:
+        course: how loss and accuracy went.
+    """
+    from modelscope_cli.records.watch import SOUND
+
+    if not findings:
+        if verdict == SOUND:
+            return "; ".join(filter(None, ["Nothing wrong found", course, reason]))
+        return f"Cannot tell yet: {reason}"
+    first, n = findings[0], len(findings) - 1
+    where = f"{first.layer}: " if first.layer else ""
+    since = f" since step {first.since_step}" if first.since_step is not None else ""
+    more = f"; {counted(n, 'more finding')}" if n else ""
+    return f"{where}{first.message} ({first.code}{since}){more}"
 
 
 def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:

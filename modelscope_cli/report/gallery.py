@@ -180,7 +180,7 @@ def _title(exhibit: Exhibit) -> str:
         numbers.shape(record.shape),
         _which(record),
         record.note,
-        f"{low} .. {high}",
+        f"values {low} .. {high}",
     ]
     return "   ".join(filter(None, parts))
 

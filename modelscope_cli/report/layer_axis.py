@@ -241,6 +241,7 @@ def layer_panels(
     ratios: Sequence[float],
     height: float,
     legend_lines: int = 2,
+    least_down: int = MOST_ACROSS + 1,
 ) -> tuple["Figure", list[Panel]]:
     """Return a figure with one panel for each of `ratios`, with layer names.
 
@@ -249,9 +250,10 @@ def layer_panels(
         ratios: heights of the panels, or widths if layers go downwards.
         height: inches of the figure if layers go from left to right.
         legend_lines: number of two-column lines of the longest legend if layers go downwards.
+        least_down: number of layers from which they go downwards.
     """
     longest = max((len(some) for some in names), default=0)
-    if longest > MOST_ACROSS:
+    if longest >= least_down:
         return _downwards(title, names, ratios, legend_lines)
     figure = new_figure(max(_LEAST, ROW * longest + _SIDE), height, title)
     figure.set_figheight(height + sum(max(room_for(figure, some) - _NAMES, 0.0) for some in names))

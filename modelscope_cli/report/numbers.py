@@ -15,10 +15,10 @@ def shape(values: Sequence[int]) -> str:
 
 
 def shapes(values: Sequence[Sequence[int]], most: int = 2) -> str:
-    """Format the first `most` shapes and the number of the others."""
-    texts = [shape(value) for value in values[:most]]
-    more = len(values) - most
-    return " ".join(texts) + (f" +{more}" if more > 0 else "")
+    """Format up to `most` shapes; of more the first, and the number of the others: `100x4 and 2 more`."""
+    if len(values) > most:
+        return f"{shape(values[0])} and {len(values) - 1} more"
+    return ", ".join(shape(value) for value in values)
 
 
 def count(value: int) -> str:

@@ -1,6 +1,7 @@
 """Tables of several commands: batch norms in train mode, and the safety of checkpoints."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import in_repository
@@ -37,7 +38,9 @@ def check_drift(is_training: bool) -> None:
 
 def batch_norm_sheet(title: str, rows: Sequence[BatchNormDrift]) -> Sheet:
     """Return the drift of every batch norm, in execution order."""
-    return Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
+    terms = tuple(label for label, _ in _FACTS)
+    sheet = Sheet(title, COLUMNS, tuple(rows), _FACTS, is_bad=lambda row: row.is_frozen, is_by_layer=True)
+    return replace(sheet, definitions=terms)
 
 
 def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:

@@ -190,6 +190,7 @@ class Sheet:
         is_tree: the text of the first column depends on the row before.
         is_catalogue: all rows matter equally, so a terminal shows all of them.
         is_sorted: the rows are in a requested order.
+        definitions: labels of the facts that explain a column or a term; a page folds them.
     """
 
     title: str
@@ -202,6 +203,7 @@ class Sheet:
     is_tree: bool = False
     is_catalogue: bool = False
     is_sorted: bool = False
+    definitions: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "title", plain(self.title))

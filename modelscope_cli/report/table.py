@@ -17,6 +17,7 @@ from modelscope_cli.report.sheet import Column, Sheet
 _GAP = 2  # blanks between two columns
 _SENTENCE = 36  # least width of a column of sentences
 _SHORT_NAME, _DEAR = 28, 2  # layer names are truncated before a column of this rank or less is dropped
+_SHORT_TYPE = 16  # a layer's type is truncated to it before the column is dropped
 _LEAST = 6  # least width of a name when no column is left to drop; numbers are never cut
 _MARK = "!"  # after a marked number, without colour
 _BAD_CELL, _BAD_ROW, _DIM_ROW, _EXTREME = "bold red", "yellow", "dim", "bold"
@@ -150,6 +151,8 @@ def _fit(
         name = next((one for one in columns if can_cut and one.column.key == "name"), None)
         if name is not None and last.column.rank <= _DEAR and name.width > _SHORT_NAME:
             columns[columns.index(name)] = replace(name, width=max(_SHORT_NAME, name.width + spare))
+        elif last.column.key == "type" and last.width > _SHORT_TYPE:
+            columns[columns.index(last)] = replace(last, width=max(_SHORT_TYPE, last.width + spare))
         elif last.column.rank == 0:
             widest = max(columns, key=lambda one: one.width * (not one.column.is_number))
             if widest.column.is_number or widest.width <= _LEAST:

@@ -19,6 +19,12 @@ def sheet_of(record: Any) -> Sheet:
     return replace(sheet, facts=(*sheet.facts, *warnings))
 
 
+def answer_of(record: Any) -> str:
+    """Return the result in one sentence; without rows to judge, the title of its table."""
+    answer = getattr(table_of(record.command), "answer", None)
+    return answer(record) if answer else _lay_out(record).title
+
+
 def whole_sheet_of(record: Any) -> Sheet:
     """Return the table of a record with all rows, including those that its command shows only on request."""
     return _lay_out(record, **getattr(table_of(record.command), "WHOLE", {}))

@@ -1,12 +1,22 @@
 """The pictures of `explain`: as wide as promised, signed colours, the winner large, whatever the maps hold."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from matplotlib.colorbar import Colorbar
 from PIL import Image
 
 from modelscope_cli.commands.explain.figures import Explained, draw_class_maps, draw_explanations
-from modelscope_cli.records.explain import ClassEvidence, Curves, Receipt, Whereabouts
+from modelscope_cli.records import explain
+from modelscope_cli.records.explain import (
+    FAILED,
+    NOT_TESTED,
+    PASSED,
+    ClassEvidence,
+    Curves,
+    Receipt,
+    Whereabouts,
+)
 from modelscope_cli.report.canvas import save_figure
 
 SHARES = (0.0, 0.5, 1.0)
@@ -46,17 +56,15 @@ def test_no_picture_is_wider_than_two_thousand_pixels(tmp_path, n_images, n_meth
         assert any(text.startswith(f"{i}.png") for text in said)
     for i in range(n_methods):
         assert f"method{i}" in said
+    sizes = {axes.get_position().bounds[2:] for axes in figure.axes if axes.images}
+    assert n_images > 1 or len({(round(w, 6), round(h, 6)) for w, h in sizes}) == 1
 
 
-def test_the_colours_are_symmetric_about_zero_and_the_bar_is_in_logits():
+def test_the_colours_are_symmetric_about_zero_and_the_range_is_in_logits():
     scores = torch.zeros(30, 40)
     scores[:15], scores[15:] = 3.0, -0.5
     figure = draw_explanations([explained(scores=scores)])
-    (bar,) = [
-        axes._colorbar for axes in figure.axes if isinstance(getattr(axes, "_colorbar", None), Colorbar)
-    ]
-    assert (bar.vmin, bar.vmax) == (-3.0, 3.0)
-    assert "logits" in bar.ax.get_ylabel()
+    assert any(text.endswith("range ±3 logits") for text in words(figure))
     overlay = next(axes for axes in figure.axes if axes.get_title("left") == "method0").images[1].get_array()
     strong, weak = overlay[0, 0], overlay[-1, 0]
     assert strong[0] > strong[2]  # red for the class
@@ -76,8 +84,22 @@ def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
     one = explained(1)
     failed = Explained(one.name, one.said, one.image, one.maps, {"method0": BAD}, {})
     said = words(draw_explanations([failed]))
-    assert "insertion is no better than chance" in said
-    assert any("insertion 0.4000" in text for text in said)
+    assert any("insertion is no better than chance" in text for text in said)
+    assert any("ins 0.40" in text for text in said)
+
+
+def test_every_map_has_the_mark_of_its_tests_and_curves_show_chance():
+    one = explained(3)
+    answers = {"method0": PASSED, "method1": FAILED, "method2": NOT_TESTED}
+    judged = {method: explain.TestJudgement("verdict", answer) for method, answer in answers.items()}
+    receipts = {method: replace(GOOD, verdict=verdict) for method, verdict in judged.items()}
+    figure = draw_explanations([replace(one, receipts=receipts)])
+    said = words(figure)
+    assert {"✓ method0: passed", "✗ method1: failed", "– method2: not tested"} <= {*said}
+    curves = [axes for axes in figure.axes if axes.lines]
+    assert len(curves) == 3
+    levels = [line.get_ydata()[0] for axes in curves for line in axes.lines if line.get_linestyle() == ":"]
+    assert levels == [0.5] * 6
 
 
 def test_a_method_that_one_of_the_images_lacks_leaves_its_place_empty(tmp_path):

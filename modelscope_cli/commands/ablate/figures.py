@@ -37,7 +37,7 @@ def draw_ablation(record: AblateRecord) -> Any:
         return _draw_channels(record)
     rows = sorted(record.rows, key=lambda row: row.order)
     names = layer_names(map(label_of, rows))
-    figure, (upper, lower) = layer_panels(picture_title(record), [names], [3, 2], 7.2)
+    figure, (upper, lower) = layer_panels(picture_title(record), [names], [3, 2], 7.2, least_down=5)
     places = range(len(rows))
     _bars(upper, places, rows, [row.target_logit_change for row in rows])
     upper.say(f"change of the target's {record.score_name}")

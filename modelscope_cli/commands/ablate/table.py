@@ -11,6 +11,7 @@ _STAND_INS = {
     "mean": "the mean of each channel over its positions (of all channels, if each has one value)",
     "shuffle": "the layer's own values at shuffled positions, the same order in all channels",
 }
+_HOW = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}
 
 
 def ablate_columns(record: AblateRecord | None = None) -> tuple[Column, ...]:
@@ -56,8 +57,26 @@ def ablate_sheet(record: AblateRecord) -> Sheet:
         columns=ablate_columns(record),
         rows=record.rows,
         facts=_facts(record),
+        definitions=("stand-in", "columns"),
         is_bad=lambda row: row.prediction_changed or row.output_l2 is None,
     )
+
+
+def answer(record: AblateRecord) -> str:
+    """Return how many ablations change the prediction, and which changes the output most."""
+    rows = record.rows
+    if not rows:
+        return "No layer was ablated"
+    kind = "channel" if any(row.channel is not None for row in rows) else "layer"
+    most, n = rows[0], sum(row.prediction_changed for row in rows)
+    name = label_of(most) + (f"[{most.channel}]" if most.channel is not None else "")
+    effect = f"{name} has the largest effect, {record.score_name} {signed(most.target_logit_change)}"
+    broken = sum(row.output_l2 is None for row in rows)
+    nan = f"; {broken} of {len(rows)} give NaN or infinity" if broken else ""
+    if record.output == "vectors":
+        return f"{counted(len(rows), kind)} {_HOW[record.mode]} in turn: {effect}{nan}"
+    changes = f"{n} of {counted(len(rows), kind)} {'changes' if n == 1 else 'change'} the prediction"
+    return f"{changes} when {_HOW[record.mode]}; {effect}{nan}"
 
 
 def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
@@ -101,5 +120,4 @@ def _column_words(record: AblateRecord) -> str:
 def picture_title(record: AblateRecord) -> str:
     """Return the two lines of a title: the model, and the ablation with its target."""
     what = "each channel" if any(row.channel is not None for row in record.rows) else "each layer"
-    how = {"zero": "set to zero", "mean": "set to its mean", "shuffle": "shuffled"}[record.mode]
-    return f"{record.run.model.heading}\n{what} in turn {how}; target {record.baseline.target}"
+    return f"{record.run.model.heading}\n{what} in turn {_HOW[record.mode]}; target {record.baseline.target}"

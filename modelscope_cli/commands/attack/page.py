@@ -1,15 +1,12 @@
 """The page of `attack`, and the names of the files in its folder."""
 
-from typing import Any
-
 from modelscope_cli.commands.attack.table import attack_sheet, best, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, line_chart
-from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.common import anchors, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages, slider
-from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import RESULT_FILES
 
 _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
@@ -18,21 +15,15 @@ _LEAST_SIDE = 448  # pixels; a smaller image is enlarged by an integer factor
 def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the outcome, the image before and after, the perturbation, the loss, and the table."""
     sheet = attack_sheet(record)
-    places = {id(row): f"class-{n}" for n, row in enumerate(sheet.rows)}
-
-    def anchor(row: Any) -> str:
-        return places[id(row)]
-
     lines = (
         f"{_words(record.before)} plus the change, magnified {record.magnification} times, is "
         f"{_words(record.after_saved)}"
     )
     items = [
-        glance(sheet, anchor, judged(record)),
         Section("images", "Before and after", _before_and_after(record, embedded)),
         Section("change", "The change", joined([embedded.figure(COMPARISON, lines)])),
         Section("loss", "Loss over steps", _losses(record)),
-        Section("table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=anchor)),
+        table_section(sheet, anchors(sheet, "class")),
     ]
     return [section for section in items if section.body]
 

@@ -83,6 +83,18 @@ def verdict(record: AttackRecord) -> str:
     return f"no, {change} (the exit code is still 0: an attack is not a check)"
 
 
+def answer(record: AttackRecord) -> str:
+    """Return whether the model was fooled, by how large a change."""
+    before, saved = best(record.before), best(record.after_saved)
+    change = in_levels(record.linf_saved) if record.norm == "linf" else numbers.number(record.l2_saved)
+    if record.success_saved:
+        goal = f"{before} becomes {saved}" if saved != before else f"now {saved}"
+        return f"Fooled: {goal}, by a change of at most {change} ({record.norm}) in the saved file"
+    if record.success:
+        return f"Fooled only before rounding: the saved 8-bit file is still {saved}"
+    return f"Not fooled within epsilon {in_levels(record.epsilon, record.norm)}: {best(record.after)}"
+
+
 def attack_words(record: AttackRecord) -> str:
     """Return `pgd towards circle (linf)`."""
     if record.targeted:

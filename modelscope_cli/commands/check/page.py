@@ -1,9 +1,9 @@
 """The page of `check`."""
 
-from modelscope_cli.commands.check.table import check_sheet, sentence
+from modelscope_cli.commands.check.table import check_sheet
 from modelscope_cli.records.check import CheckRecord, RuleInfo
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.page.common import badge, finding, outcome
+from modelscope_cli.report.page.common import finding
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -25,7 +25,6 @@ def _verdict(record: CheckRecord) -> Html:
     inputs = [pair for pair in check_sheet(record).facts if pair[0].startswith("input")]
     return joined(
         [
-            badge(outcome(record), sentence(record)),
             element("ul", *cards, class_="findings") if cards else NOTHING,
             facts([*inputs]),
         ]

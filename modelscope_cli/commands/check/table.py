@@ -83,6 +83,13 @@ def verdict(record: CheckRecord) -> str:
     return "\n".join([*lines, sentence(record)])
 
 
+def answer(record: CheckRecord) -> str:
+    """Return the outcome with the codes of the new findings, and how much was not judged."""
+    codes = dict.fromkeys(one.code for one in record.findings if not one.known)
+    words = _outcome(record) + (f": {some(codes)}" if codes else "")
+    return "; ".join(filter(None, [words[:1].upper() + words[1:], _unjudged(record)]))
+
+
 def _whole(record: CheckRecord) -> str:
     return "the model" if record.dataset is None else "the images"
 

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 from modelscope_cli.commands.diff.table import diff_sheet
 from modelscope_cli.records.diff import Difference, DiffRecord, FigureDifference
 from modelscope_cli.report.page.charts import ChartMark, DepthCurves, Line, depth_section, line_chart
-from modelscope_cli.report.page.common import glance, judged
+from modelscope_cli.report.page.common import table_section
 from modelscope_cli.report.page.html import Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.tables import sheet_section
 
 
 def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -17,11 +16,8 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
     drawn = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
     return [
-        glance(sheet, lambda row: places[id(row)], judged(record)),
         *drawn,
-        Section(
-            "table", "Table", sheet_section(sheet, "rows", sheet.title, anchor=lambda row: places[id(row)])
-        ),
+        table_section(sheet, lambda row: places[id(row)]),
     ]
 
 
@@ -54,5 +50,5 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
     title = "How far B is from A, relative to A"
     words = "From the first row of the table to the last; what is equal to the last bit stands on the lower edge. "
     words += "Named is the first row beyond the tolerance."
-    chart = line_chart(title, lines, marks, last=len(rows) - 1, unit="row")
+    chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
     return [Section("depth", "Along the depth", joined([element("p", words, class_="quiet"), chart]))]

@@ -45,6 +45,14 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
     return "\n".join([*lines, f"tolerance: {_tolerance(record)}"])
 
 
+def answer(record: DiffRecord) -> str:
+    """Return whether A and B are the same, and where they differ first or most."""
+    if record.is_same:
+        return f"The same: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
+    where = "".join(f"; {label}: {text}" for label, text in _worst(record) if text != "none")
+    return f"Different: {_totals(record)}{where}"
+
+
 def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
     """Return all columns of `diff`; with a record, empty ones are hidden in the terminal."""
     rows = record.rows if record else ()

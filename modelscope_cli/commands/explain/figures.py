@@ -1,5 +1,6 @@
 """The figures of `explain` and its output folder."""
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.commands.explain.table import explain_sheet
-from modelscope_cli.records.explain import ExplainRecord, Receipt, Whereabouts
+from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
 from modelscope_cli.report.labels import shortened
@@ -22,13 +23,16 @@ if TYPE_CHECKING:
 
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
-_WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 15.0, 0.15, 0.12, 0.45, 0.3, 0.17
-_LARGE, _CURVES, _CELL = 4.7, 3.4, 1.75
-_KEY, _KEY_ABOVE = 0.35, 0.45  # the legend of the curves, and the gap between it and them
-_COLUMNS = 6  # of small maps under a large one
+_WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
+_CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
+_KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
+_NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
+_COLUMNS = 5
 _COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS, _MOST_CLASSES = 12, 24
+_MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
+_UNTESTED = ("–", INK, "not tested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +76,30 @@ class _FigurePage:
         _show(axes, one.image.permute(1, 2, 0).numpy())
         return axes
 
-    def small(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
-        """Draw a map with its test results below, in the warning colour if one failed."""
+    def explain_colours(self) -> None:
+        words = f"red is {_FOR}, blue {_AGAINST}, stronger values are more opaque; each map has its own range"
+        self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
+
+    def map(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
+        """Draw a map with its mark above and its test results below, in the warning colour if one failed."""
         axes, receipt = self.axes(left, top, *size), one.receipts[method]
-        _overlay(axes, one.image, one.maps[method])
-        axes.set_title(_titled(method, receipt), loc="left", fontsize=9, color=INK, pad=3)
+        limit = _overlay(axes, one.image, one.maps[method])
+        mark, colour, answer = (
+            _MARKS.get(receipt.verdict.answer, _UNTESTED) if receipt.verdict else ("", INK, "")
+        )
+        title = f"{mark} {method}: {answer}" if answer else method
+        axes.set_title(title, loc="left", fontsize=9, color=colour, pad=3)
         figures = {
             **{"covering": receipt.covering, "ins": receipt.insertion, "del": receipt.deletion},
             "ROAD": receipt.road,
         }
-        results = "  ".join(f"{name} {value:.2f}" for name, value in figures.items() if value is not None)
-        axes.set_xlabel(results, fontsize=7, color=ACCENT if receipt.failed else INK, loc="left", labelpad=3)
-
-
-def _titled(method: str, receipt: Receipt) -> str:
-    return f"{method}: {receipt.verdict.answer}" if receipt.verdict is not None else method
+        results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
+        lines = ["  ".join([*results, f"range ±{limit:.2g} {one.units.get(method, '')}".rstrip()])]
+        lines += ["; ".join(receipt.failed)] if receipt.failed else []
+        most = max(int(size[0] * _LETTERS), 12)
+        wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
+        shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
+        axes.set_xlabel("\n".join(shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
 def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
@@ -95,31 +108,25 @@ def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figur
 
 
 def _draw_one(one: Explained, title: str) -> "Figure":
-    winner, *others = list(one.maps)[:_MOST_METHODS]
-    receipt = one.receipts[winner]
-    width, height = one.size(_LARGE, 1.5 * _LARGE)
-    small = one.size((_WIDTH - 2 * _MARGIN) / _COLUMNS - _GAP, _LARGE)
-    row = _CAPTION + small[1] + _CAPTION
-    top = _HEAD + _CAPTION
-    below = top + max(height + _LINE * (len(receipt.failed) + 1), 2.8)
-    page = _FigurePage(_WIDTH, below + row * -(-len(others) // _COLUMNS), title)
-    page.image(one, _MARGIN, top, (width, height), f"{shortened(one.name)}: {one.said}")
-    left = _MARGIN + _LARGE + _GAP
-    axes = page.axes(left, top, width, height)
-    axes.set_title(_titled(winner, receipt), loc="left", fontsize=9, color=INK, pad=3)
-    axes.set_xlabel("\n".join(receipt.failed), loc="left", fontsize=8, color=ACCENT, labelpad=3)
-    drawn, is_clipped = _overlay(axes, one.image, one.maps[winner])
-    bar_axes = page.axes(left + width + _GAP, top, 0.16, max(height, 1.5))
-    bar = page.figure.colorbar(drawn, cax=bar_axes, extend="both" if is_clipped else "neither")
-    bar.set_label(f"{_AGAINST}  ←  {one.units.get(winner, '')}  →  {_FOR}", fontsize=8, color=INK)
-    bar.ax.tick_params(labelsize=8)
-    high = min(max(height, 1.9), 4.4) - _KEY
-    if receipt.insertion is not None or receipt.curves:
-        _draw_curves(page.axes(_WIDTH - _CURVES - _MARGIN, top, _CURVES, high), receipt, high)
-    for place, method in enumerate(others):
-        down, across = divmod(place, _COLUMNS)
-        left = _MARGIN + across * (_WIDTH - 2 * _MARGIN) / _COLUMNS
-        page.small(one, method, left, below + down * row + _CAPTION, small)
+    """Draw the image and every map in one size, each map with its curves below."""
+    methods = list(one.maps)[:_MOST_METHODS]
+    n_columns = min(len(methods) + 1, _COLUMNS)
+    cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
+    size = one.size(cell - _GAP, 1.5 * cell)
+    curves = _CURVES if any(receipt.curves for receipt in one.receipts.values()) else 0.0
+    row = _CAPTION + size[1] + (_NOTES + 1) * _LINE + (curves + _KEY if curves else 0)
+    n_rows = -(-(len(methods) + 1) // n_columns)
+    page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
+    page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(one.name)}: {one.said}")
+    for place, method in enumerate(methods, 1):
+        down, across = divmod(place, n_columns)
+        left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
+        page.map(one, method, left, top, size)
+        if one.receipts[method].curves:
+            below = top + size[1] + (_NOTES + 1) * _LINE
+            axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
+            _draw_curves(axes, one.receipts[method], has_key=place == 1)
+    page.explain_colours()
     return page.figure
 
 
@@ -127,7 +134,7 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
     methods = list(explained[0].maps)[:_MOST_METHODS]
     cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
     sizes = [one.size(cell - _GAP, 2 * cell) for one in explained]
-    rows = [height + 2 * _LINE + _CAPTION for _, height in sizes]
+    rows = [height + (_NOTES + 2) * _LINE + _CAPTION for _, height in sizes]
     page = _FigurePage(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
     top = _HEAD
     for one, size, row in zip(explained, sizes, rows, strict=True):
@@ -135,10 +142,9 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
         page.image(one, _MARGIN, upper, size, f"{shortened(one.name, 22)}\n{shortened(one.said, 22)}")
         for place, method in enumerate(methods, 1):
             if method in one.maps:
-                page.small(one, method, _MARGIN + place * cell, upper, size)
+                page.map(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    legend = f"red is {_FOR}, blue {_AGAINST}; stronger values are more opaque"
-    page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, legend, fontsize=8, color=INK)
+    page.explain_colours()
     return page.figure
 
 
@@ -149,11 +155,11 @@ def _show(axes: Any, image: Any, **how: Any) -> Any:
     return axes.imshow(image, aspect="auto", **how)
 
 
-def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
+def _overlay(axes: Any, image: Tensor, scores: Tensor) -> float:
     """Draw a signed map over the gray image: diverging colours symmetric about zero, opacity by magnitude.
 
     Returns:
-        The mappable for a colour bar, and whether values exceed its range.
+        The value from which a colour is the strongest.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -169,34 +175,33 @@ def _overlay(axes: Any, image: Tensor, scores: Tensor) -> tuple[Any, bool]:
     colours = mapped.to_rgba(scores.numpy())
     colours[..., 3] = 0.75 * (scores.abs() / limit).clamp(max=1).sqrt().numpy()
     _show(axes, colours, extent=(-0.5, width - 0.5, height - 0.5, -0.5), interpolation="nearest")
-    return mapped, highest > 1.05 * limit
+    return limit
 
 
-def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
-    """Draw the insertion and deletion curves in the order of the map, one line per baseline."""
+def _draw_curves(axes: Any, receipt: Receipt, *, has_key: bool) -> None:
+    """Draw the insertion and deletion curves in the order of the map, one line per baseline.
+
+    Dotted is the mean height of the curves of random orders, which is the area below them.
+    """
     for curve, style in zip(receipt.curves, ("-", "--"), strict=False):
         ways = ((curve.inserted, LINE, "insertion"), (curve.deleted, ACCENT, "deletion"))
         for values, colour, way in ways:
             if values:
-                axes.plot(curve.shares, values, style, color=colour, lw=1.6, label=f"{way}, {curve.baseline}")
-    said = [
-        f"{way} {numbers.number(value)} (random {numbers.number(chance)})"
-        for way, value, chance in (
-            ("insertion", receipt.insertion, receipt.insertion_chance),
-            ("deletion", receipt.deletion, receipt.deletion_chance),
-        )
-        if value is not None
-    ]
-    axes.set_title("\n".join(said) or "no curves", loc="left", fontsize=9, color=INK, pad=3)
+                axes.plot(curve.shares, values, style, color=colour, lw=1.4, label=f"{way}, {curve.baseline}")
+    chances = ((receipt.insertion_chance, LINE, "insertion"), (receipt.deletion_chance, ACCENT, "deletion"))
+    for chance, colour, way in chances:
+        if chance is not None:
+            axes.axhline(chance, ls=":", color=colour, lw=1.2, label=f"{way} by chance, mean")
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of the pixels, strongest first", fontsize=8)
-    axes.set_ylabel("model score: 0 = blank image, 1 = full image", fontsize=8)
-    axes.tick_params(labelsize=8)
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel("share of the pixels, strongest first", fontsize=7, labelpad=2)
+    axes.tick_params(labelsize=7)
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
-    if axes.lines:
-        below = {"loc": "upper left", "bbox_to_anchor": (0, -_KEY_ABOVE / height)}
-        axes.legend(**below, ncols=2, frameon=False, fontsize=7, borderaxespad=0.0)
+    if axes.lines and has_key:
+        axes.set_ylabel("score: 0 blank, 1 image", fontsize=7, labelpad=2)
+        below = {"loc": "upper right", "bbox_to_anchor": (-0.22, 1.0)}  # under the image
+        axes.legend(**below, frameon=False, fontsize=7, borderaxespad=0.0)
 
 
 def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: str = "") -> "Figure":

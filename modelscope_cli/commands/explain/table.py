@@ -97,6 +97,7 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
         rows=record.rows,
         facts=tuple(_facts(record)),
         is_bad=lambda row: bool(row.receipt.failed),
+        definitions=("columns", "order"),
     )
 
 
@@ -119,6 +120,46 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += [("maps", record.tensors)] if record.tensors is not None else []
     facts += certificate_facts(record.certificate)
     return facts + list(report_facts(record.out_dir, record.files))
+
+
+def answer(record: ExplainRecord) -> str:
+    """Return the class, how many methods passed their tests, and what each of the others failed."""
+    share = numbers.percent(record.probability)
+    words = [
+        f"{record.target}, {share}" if record.images == 1 else f"{record.images} images, {record.target}"
+    ]
+    rows, n = record.rows, len(record.rows)
+    given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, FAILED)}
+    if not (given[PASSED] or given[FAILED]):
+        words[0] += f": {n} maps, not tested"
+    elif record.images > 1:
+        verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
+        counts = [f"{method} for {one.passed} of {record.images}" for method, one in verdicts]
+        words[0] += f": passing the {record.receipt_kind} tests, {', '.join(counts)} images"
+    else:
+        n_passed = len(given[PASSED])
+        who = (
+            rows[0].method
+            if n == 1
+            else f"all {n} methods"
+            if n_passed == n
+            else f"{n_passed} of {n} methods"
+        )
+        passes = f"{who} {'passes' if n == 1 else 'pass'} the {record.receipt_kind} tests"
+        words[0] += f": {passes}" if n_passed or n > 1 else ""
+        words += [f"{row.method} fails {', '.join(_failed_tests(row))}" for row in given[FAILED]]
+        rest = [row.method for row in rows if _answered(row) not in given]
+        words += [f"not tested: {', '.join(rest)}"] if rest else []
+    words += [f"{one.required} is not met" for one in record.requirements if not one.passed]
+    return "; ".join(words)
+
+
+def _answered(row: Explanation) -> str | None:
+    return row.receipt.verdict.answer if row.receipt.verdict else None
+
+
+def _failed_tests(row: Explanation) -> list[str]:
+    return [one.test for one in row.receipt.tests if one.answer == FAILED]
 
 
 def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:

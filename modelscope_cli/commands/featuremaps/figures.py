@@ -81,7 +81,7 @@ def _draw_group(
         crop = crops[image]
         sheet.paste(crop, (left + (SIDE - crop.width) // 2, top + (SIDE - crop.height) // 2))
         _write(draw, (left, top + SIDE + 1), numbers.number(image.value) or str(image.value), _SMALL, SIDE)
-        file = image.image.replace("\\", "/").rpartition("/")[2]
+        file = "/".join(image.image.replace("\\", "/").split("/")[-2:])  # the folder is often the class
         _write(draw, (left, top + SIDE + _SMALL + 3), file, _SMALL, SIDE, _DIM_RGB)
 
 

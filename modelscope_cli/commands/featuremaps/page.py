@@ -1,36 +1,26 @@
 """The page of `featuremaps`."""
 
-from typing import Any
-
 from modelscope_cli.commands.featuremaps.table import featuremaps_sheet
 from modelscope_cli.records.featuremaps import ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.common import glance
+from modelscope_cli.report.page.common import anchors, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.tables import sheet_section
 
 
 def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return an overview, the table, and the grid of every layer with its channels."""
     sheet = featuremaps_sheet(record)
-    places = {id(row): f"map-{n}" for n, row in enumerate(sheet.rows)}
-
-    def anchor(row: Any) -> str:
-        return places[id(row)]
-
-    sheet_body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
     contact = embedded.figure(
         record.contact_sheet, f"one map of each of {len(record.maps)} layers", "contact sheet"
     )
     drawn = _sheets(record, embedded) if record.top_images else [_grid(row, embedded) for row in record.maps]
     grids = [grid for grid in drawn if grid is not None]
     found = [
-        glance(sheet, anchor),
         Section("contact", "At one look", joined([contact])),
-        Section("table", "Table", sheet_body),
         Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
+        table_section(sheet, anchors(sheet, "map")),
     ]
     return [section for section in found if section.body]
 

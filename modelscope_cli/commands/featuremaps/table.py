@@ -54,6 +54,22 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
     )
 
 
+def answer(record: FeatureMapsRecord) -> str:
+    """Return how many layers and channels are drawn, and what is not."""
+    if record.top_images:
+        n, idle = len(record.channels), sum(bool(row.problem) for row in record.channels)
+        words = f"{counted(n, 'channel')} of {counted(len(record.maps), 'layer')}"
+        return f"{words}: {n - idle} with the images that activate them most, {idle} without"
+    drawn = [row for row in record.maps if row.file is not None]
+    lost = len(record.maps) - len(drawn)
+    shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)
+    words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, 'channel')} drawn"
+    lows = [row.min for row in drawn if row.min is not None]
+    highs = [row.max for row in drawn if row.max is not None]
+    span = f", values {numbers.number(min(lows))} .. {numbers.number(max(highs))}" if lows and highs else ""
+    return f"{words}{span}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
+
+
 def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
     """Return the images that activate each channel most, and the receptive field of each layer."""
     facts = [*hook_facts(record.hooks)]
@@ -69,6 +85,7 @@ def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
         rows=record.channels,
         facts=(*facts, *not_called_facts(record.not_called)),
         is_dim=lambda row: not row.most,
+        definitions=("median, above half",),
         is_bad=lambda row: bool(row.problem),
     )
 

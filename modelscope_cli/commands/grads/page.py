@@ -1,13 +1,10 @@
 """The page of `grads`."""
 
-from typing import Any
-
 from modelscope_cli.commands.grads.table import grads_sheet
 from modelscope_cli.records.grads import GradsRecord
-from modelscope_cli.report.page.common import glance, images_section
+from modelscope_cli.report.page.common import anchors, images_section, table_section
 from modelscope_cli.report.page.html import Section
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.tables import sheet_section
 
 _TITLES = {"parameters": "Parameters", "activations": "Activations", "batch-norm": "Batch norm"}
 
@@ -17,18 +14,7 @@ def sections(record: GradsRecord, embedded: EmbeddedImages) -> list[Section]:
     tables = {
         table: grads_sheet(record, table) for table in _TITLES if table != "batch-norm" or record.batch_norm
     }
-    places = {id(row): f"{table}-{n}" for table, sheet in tables.items() for n, row in enumerate(sheet.rows)}
-
-    def anchor(row: Any) -> str:
-        return places[id(row)]
-
     return [
-        glance(tables["parameters"], anchor),
         *images_section(record, embedded),
-        *(
-            Section(
-                f"{table}-section", _TITLES[table], sheet_section(sheet, table, sheet.title, anchor=anchor)
-            )
-            for table, sheet in tables.items()
-        ),
+        *(table_section(sheet, anchors(sheet, name), name, _TITLES[name]) for name, sheet in tables.items()),
     ]

@@ -25,6 +25,7 @@ def grads_sheet(record: GradsRecord, table: str = "parameters") -> Sheet:
         columns=every,
         rows=tuple(rows),
         facts=_facts(record, rows),
+        definitions=("marks",),
         is_dim=lambda row: row.mark in ("frozen", "unused") or row.grad_norm is None,
         is_bad=_is_marked,
         is_by_layer=True,
@@ -118,6 +119,17 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     facts += not_called_facts(record.not_called)
     facts += report_facts(record.out_dir, record.files)
     return tuple(facts)
+
+
+def answer(record: GradsRecord) -> str:
+    """Return the norm of the gradient, and how many parameters have an unusual one."""
+    rows = record.parameters
+    marks = [row.mark for row in rows if row.mark]
+    counts = [f"{marks.count(mark)} {mark}" for mark in dict.fromkeys(marks)]
+    usual = f"{len(rows) - len(marks)} of {counted(len(rows), 'parameter')} have an unremarkable gradient"
+    return (
+        f"{'; '.join([usual, ', '.join(counts)]) if counts else usual}; |g| {_norm(record.totals.grad_norm)}"
+    )
 
 
 def _loss_words(record: GradsRecord) -> str:

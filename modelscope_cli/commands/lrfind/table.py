@@ -47,6 +47,15 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
     )
 
 
+def answer(record: LrfindRecord) -> str:
+    """Return the recommended learning rate."""
+    lr = record.suggestion.recommended
+    if lr is None:
+        return f"No learning rate to suggest: the loss never fell in {len(record.lr)} steps"
+    span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
+    return f"Learning rate {rate(lr)}, in the middle of the longest fall of the loss, of {span}"
+
+
 def rate(lr: float) -> str:
     """Format a learning rate as one would type it."""
     return f"{lr:.3g}"

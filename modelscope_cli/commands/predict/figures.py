@@ -22,24 +22,31 @@ _COLUMNS = 6
 
 
 def draw_reliability(record: PredictRecord) -> Any:
-    """Draw for every bin of confidence the accuracy, the mean confidence (red) and the number of images."""
+    """Draw for every bin of confidence the accuracy, its gap to the mean confidence and the number of images."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
         message = "predict draws a figure only with --truth and one class per image"
         raise UsageError(message, "--truth folders")
-    figure = new_figure(6.4, 7.0, record.run.model.heading)
+    heading = f"{record.run.model.heading}\ncalibration error {numbers.percent(truth.ece)}"
+    figure = new_figure(6.4, 7.0, heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
     filled_bins = [one for one in truth.bins if one.n]
     middles = [(one.low + one.high) / 2 for one in filled_bins]
     width = 0.92 / BINS
-    upper.bar(middles, [one.accuracy for one in filled_bins], width, color=LINE, label="accuracy")
+    most = max((one.n for one in filled_bins), default=1)
     confidences = [one.confidence for one in filled_bins]
-    upper.plot(middles, confidences, "o", ms=5, color=ACCENT, label="mean confidence", clip_on=False)
+    for middle, one in zip(middles, filled_bins, strict=True):
+        low, high = sorted((one.accuracy, one.confidence))
+        upper.bar(middle, one.accuracy, width, color=LINE, alpha=0.25 + 0.75 * one.n / most)
+        upper.bar(middle, high - low, width, low, fill=False, hatch="///", edgecolor=ACCENT, lw=0.6)
+        upper.annotate(str(one.n), (middle, 0.01), ha="center", fontsize=7, color=INK)
+    upper.bar(0, 0, color=LINE, label="accuracy; the paler, the fewer images (numbers)")
+    upper.bar(0, 0, fill=False, hatch="///", edgecolor=ACCENT, lw=0.6, label="gap to mean confidence")
+    upper.plot(middles, confidences, "_", ms=14, mew=1.8, color=ACCENT, clip_on=False)
     upper.plot([0, 1], [0, 1], color=INK, lw=0.8, ls="--", label="perfectly calibrated")
-    upper.set_title(f"calibration error {numbers.percent(truth.ece)}", loc="left", fontsize=9, color=INK)
     upper.set_ylim(0, 1)
     upper.set_ylabel("share of the images")
-    upper.legend(**ABOVE, ncols=3)
+    upper.legend(**ABOVE, ncols=2)
     lower.bar(middles, [one.n for one in filled_bins], width, color=LINE)
     lower.set_ylabel("images")
     lower.set_xlabel("confidence: score of the predicted class")

@@ -1,6 +1,7 @@
 """The tables of `predict`: predictions, those of `--truth`, and that of `--doctor`."""
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ from modelscope_cli.records.predict import (
 from modelscope_cli.records.run import Run
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, figure, percentage, with_values
 
 MEASURES = "measures"
@@ -111,6 +113,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
         columns=truth_columns(table, report.kind),
         rows=rows,
         facts=(*_truth_facts(report, table, len(rows)), *facts),
+        definitions=("score", "temperature"),
         is_dim=lambda row: isinstance(row, ClassQuality) and not row.n + row.predicted,
     )
 
@@ -146,6 +149,70 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}
         facts.append((table, nothing[table]))
     return tuple(facts)
+
+
+def answer(record: PredictRecord | DoctorRecord) -> str:
+    """Return how often the model is right and how well its scores tell; without truth, what it predicts."""
+    if isinstance(record, DoctorRecord):
+        return _doctor_answer(record)
+    if record.truth is not None:
+        return _truth_answer(record.truth)
+    images = len({prediction.image for prediction in record.predictions})
+    firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
+    if not firsts:
+        return f"{counted(images, 'image')}: nothing found"
+    best, guess = max(firsts, key=lambda pair: (pair[1].score > 0, pair[1].score))  # or is NaN
+    said = f"{guess.label or f'class {guess.index}'}, {numbers.percent(guess.score)}"
+    if len(record.predictions) == 1 and record.output != "boxes":
+        return said
+    if record.output == "boxes":
+        n = sum(len(prediction.top) for prediction in record.predictions)
+        return f"{n} boxes in {counted(images, 'image')}; the best is {said}"
+    counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
+    often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
+    of = f"{counted(images, 'image')}: {counted(len(counts), 'different prediction')}, most often {often}"
+    return f"{of}; the highest score is {said} ({shortened(best.image)})"
+
+
+def _truth_answer(truth: TruthReport) -> str:
+    words = []
+    if truth.accuracy is not None:
+        share = truth.accuracy
+        low, high = (f"{100 * end:.1f}".removesuffix(".0") for end in (share.low, share.high))
+        words.append(f"{numbers.percent(share.value)} right ({low} to {high})")
+        words += [_calibrated(truth)] if truth.ece is not None else []
+    else:
+        words = [f"{measure.name} {numbers.percent(measure.value)}" for measure in truth.measures()[:3]]
+    broken = sum(one.count for one in truth.not_judged)
+    words += [f"{counted(broken, 'image')} not judged"] if broken else []
+    return f"{counted(truth.images, 'image')}: {', '.join(words) or 'nothing to measure'}"
+
+
+def _calibrated(truth: TruthReport) -> str:
+    """Return by how much the scores are too low or too high on average, or only the calibration error.
+
+    The difference is named from two standard errors on: a score p is right with variance p (1 - p).
+    """
+    bins = [(one.n, one.confidence, one.accuracy or 0.0) for one in truth.bins if one.confidence is not None]
+    gap = sum(n * (accuracy - confidence) for n, confidence, accuracy in bins) / truth.images
+    error = sum(n * confidence * (1 - confidence) for n, confidence, _ in bins) ** 0.5 / truth.images
+    if abs(gap) <= 2 * error:
+        return f"calibration error {numbers.percent(truth.ece)}"
+    way = "too low" if gap > 0 else "too high"
+    return f"but the scores are {100 * abs(gap):.0f} percentage points {way} on average"
+
+
+def _doctor_answer(record: DoctorRecord) -> str:
+    others = record.variations[:-1]
+    harmful = [row for row in others if row.changed]
+    if not harmful:
+        return (
+            f"None of {len(others)} other preparations changes one of {counted(record.images, 'prediction')}"
+        )
+    worst = harmful[0]
+    words = f"{len(harmful)} of {len(others)} other preparations change a prediction"
+    better = "".join(f"; by {one.kind}, '{one.name}' is the right one" for one in record.evidence[:1])
+    return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}{better}"
 
 
 def doctor_columns(images: int = 0, rows: Sequence[Variation] | None = None) -> tuple[Column, ...]:
@@ -298,6 +365,7 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             for rank, guess in enumerate(prediction.top, 1)
         ),
         facts=tuple(_facts(record)),
+        definitions=("score", "temperature"),
         is_tree=True,
         is_dim=lambda row: (row.rank > 1 and row.guess.box is None) if row.is_on is None else not row.is_on,
     )

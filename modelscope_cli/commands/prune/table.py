@@ -51,10 +51,21 @@ def prune_sheet(record: PruneRecord, table: str = "drift") -> Sheet:
         columns=prune_columns(table, record.output),
         rows=rows,
         facts=tuple(_facts(record)),
+        definitions=("left", "zeros alone"),
         is_dim=lambda row: isinstance(row, PrunedLayer) and row.zeros == row.zeros_before,
         is_by_layer=table == "layers",
         is_bad=lambda row: isinstance(row, Drift) and row.agreement is not None and row.agreement < 1,
     )
+
+
+def answer(record: PruneRecord) -> str:
+    """Return the drift at the amount asked for, and at the largest."""
+    drift = next(row for row in record.sweep if row.amount == record.amount)
+    words = f"{numbers.percent(drift.sparsity)} of the weights zero: {_answers(record, drift)}"
+    last = record.sweep[-1]
+    if last.amount == record.amount or last.agreement is None:
+        return words
+    return f"{words}; at {last.amount:g} the same for {numbers.percent(last.agreement)}"
 
 
 def _facts(record: PruneRecord) -> list[tuple[str, str]]:

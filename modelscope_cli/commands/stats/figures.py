@@ -142,7 +142,8 @@ __all__ = ["FIGURES", "draw_distributions", "save_correlations"]
 def draw_distributions(record: StatsRecord) -> Any:
     """Draw the distributions of all layers side by side in execution order, and their fractions of zeros.
 
-    Shades are densities on a logarithmic scale. The point is the mean, the bar one standard deviation to each side.
+    Shades are densities on a logarithmic scale. The point is the median, the bar the range of the middle half: a
+    standard deviation would reach to values that no layer has, such as those below 0 of a ReLU.
     """
     rows = [row for row in record.layers if row.histogram and row.mean is not None]
     names = layer_names(map(label_of, rows))
@@ -162,10 +163,10 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
 
     _draw_shades(panel, rows)
     places = np.arange(len(rows))
-    mean = np.array([row.mean for row in rows], dtype=float)
     std = np.array([row.std for row in rows], dtype=float)
-    words = "mean and one standard deviation"
-    panel.spread(places, mean, std, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label=words)
+    low, middle, high = np.array([_quartiles(row) for row in rows]).reshape(-1, 3).T
+    by = np.stack([middle - low, high - middle])
+    panel.spread(places, middle, by, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="median and middle half")
     # The linear part reaches to a power of ten near the smaller deviations, so that no tick falls inside it and
     # layers whose values explode do not flatten all others.
     small = max(float(np.quantile(std, 0.1)), 1e-12) if len(std) else 1.0
@@ -174,6 +175,18 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     panel.say("value (linear near 0, then logarithmic)")
     shade = Patch(color="#6aaed6", label="darker: more values (logarithmic)")
     panel.legend(handles=[shade, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
+
+
+def _quartiles(row: ActivationStats) -> tuple[float, float, float]:
+    """Return the quartiles of the values of a layer, interpolated in its histogram."""
+    import numpy as np
+
+    assert row.histogram is not None
+    below = np.cumsum([0, *row.histogram.counts])
+    first, middle, last = np.interp(
+        [0.25 * below[-1], 0.5 * below[-1], 0.75 * below[-1]], below, row.histogram.edges
+    )
+    return float(first), float(middle), float(last)
 
 
 def _draw_shades(panel: Panel, rows: list[ActivationStats]) -> None:

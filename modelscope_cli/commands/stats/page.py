@@ -7,10 +7,10 @@ from modelscope_cli.commands.stats.table import stats_sheet
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import bars
-from modelscope_cli.report.page.common import glance
+from modelscope_cli.report.page.common import anchors, images_section, table_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.tables import sheet_section
+from modelscope_cli.report.sheet import Sheet
 
 _TITLES = {"layers": "Layers", "batch-norm": "Batch norm", "attention": "Attention"}
 
@@ -26,33 +26,20 @@ def sections(record: StatsRecord, embedded: EmbeddedImages) -> list[Section]:
         )
         if rows or table == "layers"
     }
-    places = {id(row): f"{table}-{n}" for table, sheet in tables.items() for n, row in enumerate(sheet.rows)}
-
-    def anchor(row: Any) -> str:
-        return places[id(row)]
-
     drawn = _correlations(record, embedded)
     return [
-        glance(tables["layers"], anchor),
-        *(
-            Section(f"{table}-section", _TITLES[table], _table(table, tables[table], anchor))
-            for table in tables
-        ),
-        *([Section("pictures", "Correlation of channels", drawn)] if drawn else []),
+        *images_section(record, embedded),
+        *([Section("correlations", "Correlation of channels", drawn)] if drawn else []),
+        *(_table(name, sheet) for name, sheet in tables.items()),
     ]
 
 
-def _table(table: str, sheet: Any, anchor: Any) -> Html:
-    if table != "layers":
-        return sheet_section(sheet, table, sheet.title, anchor=anchor)
-    without_blocks = tuple(column for column in sheet.columns if column.key != "histogram")
-    return sheet_section(
-        replace(sheet, columns=without_blocks),
-        table,
-        sheet.title,
-        anchor=anchor,
-        extras=[("histogram", _histogram)],
-    )
+def _table(name: str, sheet: Sheet) -> Section:
+    how: dict[str, Any] = {}
+    if name == "layers":
+        without_blocks = tuple(column for column in sheet.columns if column.key != "histogram")
+        sheet, how = replace(sheet, columns=without_blocks), {"extras": [("histogram", _histogram)]}
+    return table_section(sheet, anchors(sheet, name), name, _TITLES[name], **how)
 
 
 def _histogram(row: ActivationStats) -> Html:

@@ -1,10 +1,12 @@
 """The tables of `stats`: layers, attention heads, channels."""
 
 import itertools
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from dataclasses import replace
 
-from modelscope_cli.records.naming import index_ranges, label_of, output_label_of
+from modelscope_cli.records.naming import counted, index_ranges, label_of, output_label_of, some
 from modelscope_cli.records.stats import ActivationStats, AttentionStats, StatsRecord, quantiles_in
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, input_facts, not_called_facts
@@ -39,7 +41,8 @@ _ATTENTION_FACTS = (
 
 def attention_sheet(title: str, rows: Sequence[AttentionStats]) -> Sheet:
     """Return the entropy of each attention head, in execution order."""
-    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True)
+    terms = tuple(label for label, _ in _ATTENTION_FACTS)
+    return Sheet(title, ATTENTION_COLUMNS, tuple(rows), _ATTENTION_FACTS, is_by_layer=True, definitions=terms)
 
 
 def narrowest_head(rows: Sequence[AttentionStats]) -> tuple[str, str]:
@@ -146,12 +149,47 @@ def stats_sheet(record: StatsRecord, table: str = "layers", wanted: Sequence[str
     every = stats_columns(has_non_finite, has_dead, has_correlation, quantiles or quantiles_in(wanted))
     return Sheet(
         title=title,
-        columns=every,
+        columns=_in_one_form(every, rows, {*_MAGNITUDES, *quantiles}),
         rows=rows,
         facts=_facts(record),
+        definitions=("near 0", "histogram"),
         is_bad=_is_marked,
         is_by_layer=True,
     )
+
+
+_MAGNITUDES = ("mean", "std", "mad", "min", "max", "rms")  # of the values of a layer, in one unit
+
+
+def _in_one_form(
+    columns: Sequence[Column], rows: Sequence[ActivationStats], keys: Set[str]
+) -> tuple[Column, ...]:
+    """Return the columns with the same number of decimals in all of `keys`; numbers too small for it as 1.2e-05."""
+    values = [column.value(row) for column in columns if column.key in keys for row in rows]
+    write = numbers.notation([value for value in values if isinstance(value, int | float)])
+
+    def text(value: float | None) -> str:
+        written = write(value)
+        return f"{value:.1e}" if value and math.isfinite(value) and not written.strip("+-0.") else written
+
+    return tuple(replace(one, notation=lambda _: text) if one.key in keys else one for one in columns)
+
+
+def answer(record: StatsRecord) -> str:
+    """Return how many layers are marked, dead channels, and NaN and infinities."""
+    rows = record.layers
+    marked = [output_label_of(row) for row in rows if _is_marked(row)]
+    dead = sum((row.dead_channels or 0) - (row.dead_inherited or 0) for row in rows)
+    n_bad = sum((row.nan_count or 0) + (row.inf_count or 0) for row in rows)
+    words = [
+        f"{len(marked)} of {counted(len(rows), 'layer')} marked" + (f" ({some(marked, 3)})" if marked else "")
+    ]
+    if any(row.dead_channels is not None for row in rows):
+        words.append(f"{counted(dead, 'dead channel')} on {counted(record.images, 'image')}")
+    words.append(f"{n_bad:,} values are NaN or infinite" if n_bad else "no NaN, no infinity")
+    unread = sum(bool(row.problem) for row in rows)
+    words += [f"{counted(unread, 'layer')} not measured"] if unread else []
+    return "; ".join(words)
 
 
 def stats_columns(

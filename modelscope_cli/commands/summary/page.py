@@ -8,6 +8,6 @@ from modelscope_cli.report.page.results import sheet_sections
 
 
 def sections(record: SummaryRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the totals, the graph if it was recorded, and the table."""
-    first, *others = sheet_sections(record, embedded)
-    return [first, *([graph_section(record)] if record.flow is not None else []), *others]
+    """Return the graph if it was recorded, and the table with the totals."""
+    graph = [graph_section(record)] if record.flow is not None else []
+    return [*graph, *sheet_sections(record, embedded)]

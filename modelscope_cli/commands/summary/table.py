@@ -25,9 +25,22 @@ def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
         facts=_facts(record),
         is_by_layer=True,
         is_tree=True,
+        definitions=("#1",),
         is_dim=lambda row: not row.executed and row.note != INSIDE,
         is_bad=lambda row: record.failed is not None and label_of(row) == record.failed,
     )
+
+
+def answer(record: SummaryRecord) -> str:
+    """Return the size and cost of the model, or the layer at which its forward pass failed."""
+    totals = record.totals
+    size = f"{numbers.short(totals.params)} parameters, {numbers.short(totals.macs)} multiply-adds"
+    if record.failed is not None:
+        return f"The forward pass fails at {record.failed}; until there {size}"
+    not_counted = (
+        f"; {len(record.uncounted_ops)} kinds of operators not counted" if record.uncounted_ops else ""
+    )
+    return f"{size}, {numbers.memory(totals.param_bytes)} of weights in {totals.layers} layers{not_counted}"
 
 
 def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:

@@ -242,7 +242,7 @@ def draw_comparison(record: TrainRecord) -> Any:
     for number, training in enumerate(record.trainings):
         look: dict[str, Any] = {
             "color": _VARIANTS[number % len(_VARIANTS)],
-            "ls": _STYLES[number // len(_VARIANTS) % len(_STYLES)],
+            "ls": _STYLES[(number + number // len(_VARIANTS)) % len(_STYLES)],
             "lw": 1.5,
         }
         _draw_losses(loss, training, look)

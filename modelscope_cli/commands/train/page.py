@@ -3,7 +3,7 @@
 from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.report.page.charts import Line
-from modelscope_cli.report.page.common import images_section
+from modelscope_cli.report.page.common import images_section, rules_section
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -15,13 +15,14 @@ from modelscope_cli.report.page.training import (
     parameter_rows,
     verdict,
 )
+from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
     found = _of_study(record) if record.is_study else _of_training(record)
-    images = images_section(record, embedded)
-    return [section for section in (*found, *images) if section.body]
+    rest = [*images_section(record, embedded), *rules_section(rules_of(record.findings))]
+    return [section for section in (*found, *rest) if section.body]
 
 
 def _of_training(record: TrainRecord) -> list[Section]:

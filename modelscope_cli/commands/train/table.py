@@ -1,10 +1,10 @@
 """The columns of `train`: the layers of one training, or the variants of a study."""
 
-from modelscope_cli.records.naming import is_rectifier, label_of
+from modelscope_cli.records.naming import is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
-from modelscope_cli.report.facts import report_facts, story
+from modelscope_cli.report.facts import report_facts, story, training_answer
 from modelscope_cli.report.sheet import Column, Sheet, Value, figure, percentage
 
 
@@ -94,6 +94,7 @@ def train_sheet(record: TrainRecord) -> Sheet:
         columns=train_columns(record.is_study),
         rows=rows,
         facts=tuple(_facts(record)),
+        definitions=("std", "most dead"),
         is_by_layer=not record.is_study,
         is_bad=lambda row: bool(row.findings) if isinstance(row, Training) else label_of(row) in bad,
     )
@@ -106,6 +107,23 @@ def _title(record: TrainRecord) -> str:
         f"{record.run.model.described} learning {n} images of "
         f"{data.source}, {len(data.classes)} classes, {data.size}x{data.size}, {record.run.device}"
     )
+
+
+def answer(record: TrainRecord) -> str:
+    """Return the verdict on a training, or the best variant of a study and those that fail."""
+    first = record.trainings[0]
+    if not record.is_study:
+        ends = [numbers.number(loss) or "not finite" for loss in (first.losses[:1] + first.losses[-1:])]
+        course = [f"loss {' to '.join(ends)}"] if ends else []
+        course += [f"validation accuracy {numbers.percent(one.accuracy)}" for one in first.held_out[-1:]]
+        return training_answer(first.findings, first.verdict, first.reason, ", ".join(course))
+    words = []
+    if any(_accuracy(one) is not None for one in record.trainings):
+        best = max(record.trainings, key=lambda one: _accuracy(one) or 0.0)
+        words.append(f"best is {best.name}, validation accuracy {numbers.percent(_accuracy(best))}")
+    wrong = [f"{one.name} ({_verdict(one)})" for one in record.trainings if one.findings]
+    words.append(f"something is wrong with {some(wrong, 4)}" if wrong else "no finding in any of them")
+    return f"{len(record.trainings)} variants: {'; '.join(words)}"
 
 
 def settings_of(training: Training) -> str:

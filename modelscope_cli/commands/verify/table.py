@@ -27,6 +27,15 @@ def verify_sheet(record: VerifyRecord) -> Sheet:
     )
 
 
+def answer(record: VerifyRecord) -> str:
+    """Return how many of the recomputed blocks are as stored."""
+    n = sum(block.passed for block in record.blocks)
+    result = "Passed" if record.passed else "Not passed"
+    return (
+        f"{result}: {n} of {counted(len(record.blocks), 'block')} of {record.of} computed again are the same"
+    )
+
+
 def _facts(record: VerifyRecord) -> tuple[tuple[str, str], ...]:
     wrong = [block for block in record.blocks if not block.passed]
     n_here = sum(block.is_same_machine for block in record.blocks)

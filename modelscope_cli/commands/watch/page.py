@@ -6,6 +6,7 @@ from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.charts import Line
+from modelscope_cli.report.page.common import rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import (
@@ -17,6 +18,7 @@ from modelscope_cli.report.page.training import (
     parameter_rows,
     verdict,
 )
+from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
@@ -33,6 +35,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
         Section("parameters", "Parameters", parameter_rows(record)),
         Section("input", "Input", _input(record, embedded)),
         Section("optimizer", "Optimizer", _optimizer(record)),
+        *rules_section(rules_of(record.findings)),
     ]
     return [section for section in found if section.body]
 

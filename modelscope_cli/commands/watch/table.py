@@ -21,7 +21,7 @@ from modelscope_cli.records.watch import (
     labelling,
 )
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.facts import comparison, story
+from modelscope_cli.report.facts import comparison, story, training_answer
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
 
@@ -40,6 +40,12 @@ def watch_sheet(record: WatchRecord) -> Sheet:
         is_bad=lambda row: bool(findings.get(label(row))),
         is_by_layer=True,
     )
+
+
+def answer(record: WatchRecord) -> str:
+    """Return the verdict: the first cause, or how the loss went."""
+    course = f"loss {_course(record.loss[0])}" if record.loss else ""
+    return training_answer(record.findings, record.verdict, record.reason, course)
 
 
 def check_columns(view: View) -> None:

@@ -1,10 +1,12 @@
 """The columns of `weights`, flat or as a tree of sums."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
 from modelscope_cli.plain_text import plain
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.weights import Identified, ScanRecord, TensorRow, WeightsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.shared_tables import safety_facts, scan_sheet
@@ -100,6 +102,29 @@ def weights_sheet(record: WeightsRecord | ScanRecord, depth: int | None = None) 
         is_dim=lambda row: isinstance(row, TensorRow) and row.shared_with is not None,
         is_bad=lambda row: isinstance(row, TensorRow) and bool(row.nan_count or row.inf_count),
     )
+
+
+def answer(record: WeightsRecord | ScanRecord) -> str:
+    """Return what a file holds and what is wrong with it; for a scan, the ranks of the files."""
+    if isinstance(record, ScanRecord):
+        counts = Counter(file.rank for file in record.files)
+        ranks = ", ".join(f"{n} {rank}" for rank, n in counts.items())
+        return f"{counted(len(record.files), 'file')} scanned: {ranks or 'none'}"
+    totals = record.totals
+    words = [
+        f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}, {numbers.memory(totals.bytes)}"
+    ]
+    if record.architecture.candidates:
+        words.append(f"fits {some(record.architecture.candidates, 2)}")
+    if record.has_stats:
+        broken = sum(bool(row.nan_count or row.inf_count) for row in record.tensors)
+        words.append(f"{counted(broken, 'tensor')} with NaN or infinity" if broken else "no NaN, no infinity")
+    if record.safety and record.safety.dangerous:
+        words.insert(
+            0, f"dangerous: a full load would run {some([one.name for one in record.safety.dangerous], 2)}"
+        )
+    text = "; ".join(words)
+    return text[:1].upper() + text[1:]
 
 
 def check_columns(view: View, depth: int | None) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.report import numbers
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.sheet import Column
 
@@ -75,6 +76,7 @@ def _round_step(step: float) -> float:
     return next(power * n for n in (1.0, 2.0, 2.5, 5.0, 10.0) if power * n >= step * (1 - 1e-9))
 
 
+_LONGEST = 16  # characters of a name on an axis
 _WIDTH = 1000  # units of the frame, which is stretched
 _AXIS = 40  # pixels of the axis labels
 _NARROW, _LANES = 0.12, 5  # fraction of the width: closer names would overlap on a narrow screen
@@ -112,12 +114,14 @@ def line_chart(
     height: int = 190,
     last: int | None = None,
     unit: str = "step",
+    labels: Sequence[str] = (),
 ) -> Html:
     """Return a chart of series on one axis, logarithmic if they span more than three powers of ten.
 
     Args:
         last: the last step of the axis, if several charts share it.
         unit: the unit of the horizontal axis.
+        labels: names of the places on it, instead of their numbers.
     """
     values = [value for line in lines for value in line.finite]
     most = 5 if height > 120 else 3
@@ -128,7 +132,7 @@ def line_chart(
             *_grid(scale, across, height),
             *_flags(marks, across, height),
             _frame([_path(line, across, scale, height) for line in lines], height),
-            *_tick_words(scale, across, height, unit),
+            *_tick_words(scale, across, height, unit, labels),
         ]
     )
     words = "; ".join(_in_words(line) for line in lines)
@@ -227,7 +231,9 @@ def _share(value: float) -> str:
     return f"{value:.6g}%"
 
 
-def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> list[Html]:
+def _tick_words(
+    scale: AxisScale, across: AxisScale, height: int, unit: str, labels: Sequence[str]
+) -> list[Html]:
     """Return the tick labels: values on their lines, except the lowest, which would overlap the steps."""
     words = [
         element(
@@ -241,8 +247,11 @@ def _tick_words(scale: AxisScale, across: AxisScale, height: int, unit: str) -> 
     ]
     for n, tick in enumerate(across.ticks):
         end = n == len(across.ticks) - 1
+        if labels and tick >= len(labels):
+            continue
         anchor = "start" if n == 0 else "end" if end else "middle"
         word = f"{unit} {tick:g}" if end else f"{tick:g}"
+        word = shortened(labels[int(tick)], _LONGEST) if labels else word
         words.append(
             element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
         )
@@ -324,12 +333,10 @@ def depth_section(
         n = one.farthest()
         marks = [ChartMark(n, labels[n], anchor(n))]
         lines = [_line("A", one.a, 0), _line("B", one.b, 1)]
-        charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, unit="row"))
+        charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, labels=labels))
     if not charts:
         return []
-    words = (
-        "From the first row of the table to the last; named is the row in which A and B are farthest apart."
-    )
+    words = "From the first row of the table to the last. The label marks the largest difference."
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
     return [Section("depth", "Along the depth", body)]
 

@@ -1,18 +1,23 @@
 """Shared sections of pages: outcome, marked rows, environment, images."""
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from modelscope_cli.records.check import NOT_JUDGED
+from modelscope_cli.errors import UsageError
+from modelscope_cli.records.check import NOT_JUDGED, RuleInfo
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Run
 from modelscope_cli.records.watch import FAULT, UNKNOWN
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers, views
-from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
+from modelscope_cli.report.canvas import to_png
+from modelscope_cli.report.facts import PROVENANCE, certificate_facts
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, folded, joined
 from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.sheet import Sheet
 
 ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
@@ -134,20 +139,60 @@ def finding(
     )
 
 
-def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutcome | None = None) -> Section:
-    """Return an overview: the verdict if there is one, the facts of the table, and the marked rows."""
+def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
+    """Return what the rules of findings judge and why; the codes of the findings lead there."""
+    texts = [
+        element(
+            "div",
+            element("h3", f"{rule.code} {rule.name.replace('-', ' ')}"),
+            element("p", rule.sentence),
+            element("p", rule.why) if rule.why else None,
+            element("p", f"Threshold: {rule.measure}; {rule.source}", class_="quiet")
+            if rule.source
+            else None,
+            id=f"rule-{rule.code}",
+        )
+        for rule in rules
+    ]
+    return [Section("rules", "What the rules say", joined(texts))] if texts else []
+
+
+def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
+    """Return links to the marked rows of a table; None without any."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
-    lines: list[tuple[str, str | Html]] = [*sheet.facts]
-    if marked:
-        links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
-        more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-        named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-        lines.insert(
-            0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
-        )
-    overview = facts(lines) if lines else element("p", "Nothing to add.")
-    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, overview]))
+    if not marked:
+        return None
+    links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
+    more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
+    named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
+    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", named, more)
+
+
+def notes(sheet: Sheet) -> Html:
+    """Return the facts of a table without those about its files, definitions folded."""
+    lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
+    told = [(label, words) for label, words in lines if label not in sheet.definitions]
+    defined = [(label, words) for label, words in lines if label in sheet.definitions]
+    return joined([facts([*told]) if told else NOTHING, folded("What the columns mean", [*defined])])
+
+
+def table_section(
+    sheet: Sheet, anchor: Callable[[Any], str], name: str = "rows", title: str = "Table", **how: Any
+) -> Section:
+    """Return a table with its notes and links to its marked rows."""
+    body = [
+        notes(sheet),
+        flagged(sheet, anchor),
+        sheet_section(sheet, name, sheet.title, anchor=anchor, **how),
+    ]
+    return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
+
+
+def anchors(sheet: Sheet, prefix: str = "row") -> Callable[[Any], str]:
+    """Return a function from a row to its anchor."""
+    places = {id(row): f"{prefix}-{n}" for n, row in enumerate(sheet.rows)}
+    return lambda row: places[id(row)]
 
 
 def environment(record: Any) -> Section:
@@ -159,6 +204,7 @@ def environment(record: Any) -> Section:
         lines.append(("command", element("code", f"modelscope {shlex.join(argv)}")))
     if run is not None:
         lines += _circumstances(run)
+    lines += certificate_facts(getattr(record, "certificate", None))
     versions = run.versions if run else record.versions
     lines.append(("versions", ", ".join(f"{_name(key)} {value}" for key, value in versions.items())))
     return Section("environment", "How it was made", facts(lines))
@@ -190,6 +236,7 @@ _SHOWN = {
     "ablation": "What the target loses without each of them",
     "classes": "Where the evidence for each class lies",
     "comparison": "The variants over one another",
+    "distributions": "The values of every layer's output",
     "contact_sheet": "Those that matter most, and what the prediction becomes without them",
     "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
     "drift": "How far the predictions drift, by the share that is cut",
@@ -197,21 +244,28 @@ _SHOWN = {
     "gradient_flow": "The gradients of the layers and of their parameters",
     "lr": "The loss over the learning rate",
     "reliability": "How often the model is right, by how sure it is",
-    "worst": "The images with the largest losses",
+    "worst": "The wrong predictions with the highest scores",
 }
 
 
-def images_section(record: Any, embedded: EmbeddedImages) -> list[Section]:
-    """Return every image of a result with its name, if there are any."""
+def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures") -> list[Section]:
+    """Return every image of a result with its name; without images, the figures that need only its numbers."""
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
-    figures = [
-        embedded.figure(
-            name, f"{_words(name)}: {record.run.model.short_name}; the table has the numbers", _words(name)
-        )
-        for name in names
-    ]
-    images = [figure for figure in figures if figure is not None]
-    return [Section("pictures", "Images", element("div", *images, class_="gallery"))] if images else []
+    images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
+    if not any(images):
+        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in _drawn(record)]
+    shown = [image for image in images if image is not None]
+    return [Section("figures", title, element("div", *shown, class_="gallery"))] if shown else []
+
+
+def _alt(record: Any, name: str) -> str:
+    return f"{_words(name)}: {record.run.model.short_name}; the table has the numbers"
+
+
+def _drawn(record: Any) -> Iterator[tuple[str, bytes]]:
+    for name, draw in getattr(views.figures_of(record.command), "FIGURES", {}).items():
+        with suppress(UsageError):  # there is nothing to draw
+            yield name, to_png(draw(record))
 
 
 def _words(name: str) -> str:

@@ -1,18 +1,21 @@
 """Two results side by side on one page."""
 
-from collections.abc import Callable, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import ScalarSeries
-from modelscope_cli.report import views
+from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.page.charts import DepthCurves, Line, depth_section, line_chart, number_of
-from modelscope_cli.report.page.common import badge, environment, images_section, outcome
-from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
+from modelscope_cli.report.page.common import badge, environment, images_section, notes, outcome
+from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
@@ -39,8 +42,10 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
         raise UsageError(message, "give two results of the same command")
     sheets = views.whole_sheet_of(a), views.whole_sheet_of(b)
     sheet = paired(*sheets)
+    changed = _changed(a, b)
     sections = [
-        Section("verdict", "Verdict", _side_by_side(_verdict, a, b, files)),
+        Section("differs", "What differs", _differences(changed)),
+        Section("verdict", "Results", _side_by_side(_verdict, a, b, files)),
         *_curves(a, b),
         *_along_depth(sheet, sheets),
         Section("table", "Rows of A and B", _table(a, b, sheet)),
@@ -51,7 +56,90 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
     title = " and ".join(names) if len(names) > 1 else f"{_name(a)}, twice"
     lead = element("p", f"modelscope {a.command}, two results")
     documents = [strict(one.to_dict()) for one in (a, b)]
-    return render_page(title, lead, sections, documents)
+    answer = f"{' and '.join(map(_called, files))}: {_summed_up(changed, sheet)}"
+    return render_page(title, lead, sections, documents, answer=answer)
+
+
+def _changed(a: Any, b: Any) -> list[tuple[str, str, str]]:
+    """Return what was not the same when two results were made: its name, and its words in A and in B."""
+    first, second = (dict(_circumstances(one)) for one in (a, b))
+    both = [(name, first.get(name, "-"), second.get(name, "-")) for name in dict.fromkeys((*first, *second))]
+    return [one for one in both if one[1] != one[2]]
+
+
+def _circumstances(record: Any) -> Iterator[tuple[str, str]]:
+    """Yield arguments, settings, model, weights, input and versions, each with a name."""
+    run = getattr(record, "run", None)
+    arguments = (run.argv if run else record.argv)[1:]
+    yield from _arguments(arguments)
+    settings = getattr(_trained(record), "settings", None)
+    yield from ((f"setting {name}", str(value)) for name, value in (settings or {}).items())
+    if run is not None:
+        weights = run.model.weights
+        yield "model", f"{run.model.name} ({run.model.class_name})"
+        yield "weights", " ".join(filter(None, (weights.resolved, (weights.sha256 or "")[:12])))
+        if run.input is not None:
+            files = f": {some(run.input.files, 3)}" if run.input.files else ""
+            yield "input", f"{run.input.source} {numbers.shapes(run.input.shape)}{files}"
+            yield "preprocessing", run.input.preprocessing or "none"
+        yield "device", f"{run.device}, {run.dtype}"
+        yield "seed", str(run.seed)
+    for one in getattr(getattr(_trained(record), "facts", None), "inputs", ()):
+        lows, highs = ([v for v in values if v is not None] for values in (one.series.min, one.series.max))
+        if lows and highs:
+            span = f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}"
+            yield f"{one.model} {one.name}", f"{numbers.shape(one.shape)} {one.dtype}, {span}"
+    certificate = getattr(record, "certificate", None)
+    if certificate is not None:
+        yield "images", f"{certificate.images:,}, list {certificate.list_sha256[:12]}"
+    yield from (run.versions if run else record.versions).items()
+
+
+def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield every option of a command line with its values, and the words before the first as `arguments`."""
+    found: dict[str, list[str]] = {"arguments": []}
+    name = "arguments"
+    for word in words:
+        if word.startswith("-") and not word.lstrip("-")[:1].isdigit():
+            name, _, value = word.partition("=")
+            found.setdefault(name, []).extend([value] if value else [])
+        else:
+            found[name].append(word)
+    for name, values in found.items():
+        if name not in _WHERE_TO:
+            yield name, shlex.join(values) or ("none" if name == "arguments" else "given")
+
+
+_WHERE_TO = ("--out", "-o", "--output", "--html", "--plot", "--force", "-q", "--quiet", "-v", "--verbose")
+
+
+def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
+    if not changed:
+        return element(
+            "p", "Nothing: arguments, settings, model, weights, input, device and versions are the same."
+        )
+    columns = tuple(
+        Column(title, title, itemgetter(n), is_number=False, wraps=n > 0)
+        for n, title in enumerate(("what", "A", "B"))
+    )
+    return sheet_section(
+        Sheet("", columns, tuple(changed)), "differing", "How A and B were made differently."
+    )
+
+
+def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
+    """Return what was made differently, and how many rows differ."""
+    how = some([name for name, _, _ in changed], 4) if changed else "nothing"
+    columns = sheet.columns[1:]
+    cells = {column.key: column.cells(sheet.rows) for column in columns}
+    pairs = [key.removesuffix("_a") for key in cells if key.endswith("_a") and f"{key[:-2]}_b" in cells]
+
+    def is_other(n: int, row: RowPair) -> bool:
+        is_alone = row.a is None or row.b is None
+        return is_alone or any(cells[f"{key}_a"][n] != cells[f"{key}_b"][n] for key in pairs)
+
+    others = sum(is_other(n, row) for n, row in enumerate(sheet.rows))
+    return f"made differently: {how}; {others} of {counted(len(sheet.rows), 'row')} differ"
 
 
 def _name(record: Any) -> str:
@@ -77,8 +165,7 @@ def _called(file: Path) -> str:
 
 def _verdict(record: Any) -> Html:
     verdict = outcome(record)
-    sheet = views.sheet_of(record)
-    return joined([badge(verdict) if verdict.words else None, facts([*sheet.facts])])
+    return joined([badge(verdict, views.answer_of(record)), notes(views.sheet_of(record))])
 
 
 def _curves(a: Any, b: Any) -> list[Section]:

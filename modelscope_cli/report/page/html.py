@@ -77,14 +77,26 @@ def facts(pairs: list[tuple[str, str | Html]]) -> Html:
     return element("dl", *lines, class_="facts")
 
 
+def folded(title: str, pairs: list[tuple[str, str | Html]]) -> Html:
+    """Return labels and values that are shown on request; nothing without any."""
+    return element("details", element("summary", title), facts(pairs)) if pairs else NOTHING
+
+
 def render_page(
-    title: str, lead: Html, sections: Sequence[Section], documents: Sequence[dict[str, Any]]
+    title: str,
+    lead: Html,
+    sections: Sequence[Section],
+    documents: Sequence[dict[str, Any]],
+    *,
+    answer: str = "",
+    kind: str = "",
 ) -> str:
     """Return a page: the same bytes for the same results.
 
     Args:
-        lead: content under the title.
+        lead: content under the heading.
         documents: the complete results as returned by `strict`, for `ms.read`.
+        answer: the heading, if it is not the title; `kind`: `error`, `warning`, `sound`, or empty.
     """
     style, script = _shipped("page.css"), _shipped("page.js")
     contents = [element("a", section.title, href=f"#{section.name}") for section in sections]
@@ -102,7 +114,7 @@ def render_page(
     body = joined(
         [
             element("a", "Skip to the result", href="#main", class_="skip"),
-            element("header", element("h1", title), lead),
+            element("header", element("h1", answer or title, class_=kind or None), lead),
             element("nav", *contents, aria_label="Contents"),
             element("main", *(section.render() for section in sections), id="main"),
             Html(embed(list(documents))),

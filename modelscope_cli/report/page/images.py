@@ -21,6 +21,7 @@ class EmbeddedImages:
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder
+        self._is_first = True
 
     def figure(
         self,
@@ -40,12 +41,25 @@ class EmbeddedImages:
             is_exact: whether a large file is also kept without loss.
         """
         file = self._file(name)
-        if file is None:
-            return None
-        encoded = _encoded(file, is_exact)
+        data = file.read_bytes() if file is not None else b""
+        return self.drawn(data, alt, caption, class_=class_, least=least, is_exact=is_exact)
+
+    def drawn(
+        self,
+        data: bytes,
+        alt: str,
+        caption: str = "",
+        *,
+        class_: str | None = None,
+        least: int = 0,
+        is_exact: bool = False,
+    ) -> Html | None:
+        """Return an image from its encoded bytes, see `figure`; None if they are not an image."""
+        encoded = _encoded(data, is_exact)
         if encoded is None:
             return None
         uri, width, height = encoded
+        is_first, self._is_first = self._is_first, False
         factor = max(least // max(width, height), 1)
         image = element(
             "img",
@@ -53,8 +67,8 @@ class EmbeddedImages:
             alt=alt,
             width=factor * width,
             height=factor * height,
-            loading="lazy",
-            decoding="async",
+            loading=None if is_first else "lazy",
+            decoding=None if is_first else "async",
             class_="sharp" if factor > 1 else class_,
         )
         return element(
@@ -75,7 +89,7 @@ def slider(before: Html, after: Html) -> Html:
     return element("div", before, after, class_="compare")
 
 
-def _encoded(file: Path, is_exact: bool) -> tuple[str, int, int] | None:
+def _encoded(data: bytes, is_exact: bool) -> tuple[str, int, int] | None:
     """Return an image as a data URI in the smaller of two formats, and its size; None if it is not an image.
 
     One above `_LARGE` is compressed with invisible loss to about a third; the original is in the folder.
@@ -83,11 +97,11 @@ def _encoded(file: Path, is_exact: bool) -> tuple[str, int, int] | None:
     from PIL import Image, UnidentifiedImageError
 
     try:
-        with Image.open(file) as opened:
+        with Image.open(io.BytesIO(data)) as opened:
             image = opened.copy()
     except (OSError, UnidentifiedImageError, ValueError, Image.DecompressionBombError):
         return None
-    data, kind = file.read_bytes(), Image.MIME.get(opened.format or "", "image/png")
+    kind = Image.MIME.get(opened.format or "", "image/png")
     if image.width > _WIDEST:
         image = image.convert("RGB").resize((_WIDEST, round(image.height * _WIDEST / image.width)))
         data = _as(image, "PNG", optimize=True)

@@ -11,10 +11,9 @@ from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
-from modelscope_cli.report.page.common import environment, glance, images_section, judged
+from modelscope_cli.report.page.common import anchors, environment, images_section, outcome, table_section
 from modelscope_cli.report.page.html import Section, element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Sheet
 
@@ -43,8 +42,9 @@ def page_of_document(document: dict[str, Any], folder: Path | None = None) -> st
     embedded = EmbeddedImages(folder or named_folder(record))
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
-    lead = element("p", f"modelscope {record.command}")
-    return render_page(title, lead, [*sections, environment(record)], [document])
+    lead = element("p", f"modelscope {record.command}: {title}")
+    answer, kind = views.answer_of(record), outcome(record).kind
+    return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
 
 
 def named_folder(record: Any) -> Path | None:
@@ -54,19 +54,9 @@ def named_folder(record: Any) -> Path | None:
 
 
 def sheet_sections(record: Shown, embedded: EmbeddedImages) -> list[Section]:
-    """Return the table of a result, its facts, and its images."""
+    """Return the figures of a result, and its table with its facts."""
     sheet = views.whole_sheet_of(record)
-    places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
-
-    def anchor(row: Any) -> str:
-        return places[id(row)]
-
-    body = sheet_section(sheet, "rows", sheet.title, anchor=anchor)
-    return [
-        glance(sheet, anchor, judged(record)),
-        *images_section(record, embedded),
-        Section("table", "Table", body),
-    ]
+    return [*images_section(record, embedded), table_section(sheet, anchors(sheet))]
 
 
 def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> None:

@@ -74,7 +74,8 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
         inner = joined([element("p", "From this follows:"), element("ul", *cards, class_="findings")])
     since = f"since step {one.since_step}" if one.since_step is not None else "over the whole run"
     where = [since, one.place or ""]
-    return finding(one, name=anchors.card(one), anchor=anchors.row(one.layer), where=where, inner=inner)
+    anchor, rule = anchors.row(one.layer), f"rule-{one.code}"
+    return finding(one, name=anchors.card(one), anchor=anchor, rule=rule, where=where, inner=inner)
 
 
 def _summary(training: Trained, steps: str) -> Html:

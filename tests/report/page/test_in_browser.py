@@ -1,6 +1,7 @@
 """Pages in a real browser: nothing leaves them, nothing complains, and what a person does works."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,23 @@ def test_nothing_leaves_a_page_and_nothing_complains(name, shown, documents, tmp
     assert browser.complaints() == []
     assert texts(browser, "h2")[-1] == "How it was made"
     assert name in LINES
+
+
+@pytest.mark.parametrize("name", [name for name in LINES if name not in ("models", "rules")])
+def test_the_answer_is_in_the_first_400_pixels_and_nothing_is_wider_than_a_phone(name, shown, documents):
+    """The heading names a number or a verdict; what follows it begins on the first screen."""
+    browser = shown(documents[name])
+    heading = "document.querySelector('h1')"
+    words = browser.run(f"{heading}.textContent")
+    assert re.search(r"\d|passed|failed|wrong|cannot tell|fooled|same|different", words, re.IGNORECASE)
+    assert browser.run(f"{heading}.getBoundingClientRect().bottom") < 400
+    assert browser.run("document.querySelector('main h2').getBoundingClientRect().top") < 400
+    assert browser.run("[...document.images].slice(0, 1).every((one) => one.loading !== 'lazy')")
+    size = {"height": 900, "deviceScaleFactor": 1, "mobile": False}
+    for width in (768, 390):
+        browser.call("Emulation.setDeviceMetricsOverride", width=width, **size)
+        assert browser.run("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
 
 
 def test_the_policy_is_in_force(shown):
@@ -285,8 +303,13 @@ def test_a_wide_table_shows_its_first_row(shown, documents):
 
 def test_a_finding_leads_to_its_row(shown):
     browser = shown(watch_document())
-    link = browser.run("document.querySelector('.finding a').getAttribute('href')")
-    assert browser.run(f"document.querySelector('{link}').cells[0].textContent") == NAMES[2]
+    code, row = browser.run(
+        "[...document.querySelectorAll('.finding a')].map((one) => one.getAttribute('href'))"
+    )
+    assert browser.run(f"document.querySelector('{row}').cells[0].textContent") == NAMES[2]
+    assert browser.run(f"document.querySelector('{code}').textContent").startswith(
+        code.removeprefix("#rule-")
+    )
 
 
 def test_without_a_script_everything_is_there_to_read(shown):

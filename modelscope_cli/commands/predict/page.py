@@ -1,0 +1,77 @@
+"""The page of `predict`."""
+
+from modelscope_cli.commands.predict.table import predict_sheet, tables_of
+from modelscope_cli.records.predict import DoctorRecord, PredictRecord, TruthReport
+from modelscope_cli.report import numbers
+from modelscope_cli.report.page.common import anchors, images_section, table_section
+from modelscope_cli.report.page.html import Html, Section, element, joined
+from modelscope_cli.report.page.images import EmbeddedImages
+from modelscope_cli.report.page.results import sheet_sections
+
+_MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
+_TITLES = {
+    "measures": "Metrics",
+    "confusions": "Confusions",
+    "calibration": "Calibration",
+    "worst": "Wrong with the highest score",
+    "classes": "Classes",
+}
+
+
+def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
+    """Return the table; with ground truth the confusion matrix, the figures and every table, classes by recall."""
+    truth = None if isinstance(record, DoctorRecord) else record.truth
+    if truth is None:
+        return sheet_sections(record, embedded)
+    sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
+    tables = [
+        table_section(sheet, anchors(sheet, name), name, _TITLES[name])
+        for name, sheet in sheets.items()
+        if sheet.rows
+    ]
+    matrix = _matrix(truth) if truth.kind == "classes" else None
+    shown = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
+    return [*tables[:1], *images_section(record, embedded), *shown, *tables[1:]]
+
+
+def _matrix(truth: TruthReport) -> Html | None:
+    """Return how many images of each class got which prediction; None if that is not known of all of them.
+
+    The report has the most frequent pairs of classes. Without some of them a row does not add up to its class, and
+    a cell says nothing.
+    """
+    counts = {(one.truth, one.predicted): one.count for one in truth.confusions}
+    counts |= {(one.index, one.index): one.correct for one in truth.classes}
+    seen = [one for one in truth.classes if one.n or one.predicted]
+    if sum(counts.values()) != truth.images or not seen:
+        return None
+    wrong = {one.index: one.n + one.predicted - 2 * one.correct for one in seen}
+    chosen = {one.index for one in sorted(seen, key=lambda one: -wrong[one.index])[:_MOST_CLASSES]}
+    classes = [one for one in seen if one.index in chosen]
+    head = [element("th", one.label or str(one.index), scope="col") for one in classes]
+    most = max(counts.values())
+    rows = []
+    for one in classes:
+        cells = []
+        for other in classes:
+            n = counts.get((one.index, other.index), 0)
+            level = f"h{max(1, round(8 * n / most))}" if n else None
+            kind = f"{level} hit" if n and other is one else level
+            cells.append(element("td", str(n) if n else "·", class_=kind))
+        share = numbers.percent(one.recall)
+        last = element("td", f"{one.correct} of {one.n}" + (f", {share}" if share else ""), class_="quiet")
+        rows.append(element("tr", element("th", one.label or str(one.index), scope="row"), *cells, last))
+    left_out = len(seen) - len(classes)
+    caption = "Rows: the truth; columns: the prediction; right on the diagonal."
+    caption += f" Without the {left_out} classes that have fewer mistakes." if left_out else ""
+    corner, end = element("th", "truth", scope="col"), element("th", "right", scope="col")
+    table = element(
+        "table",
+        element("caption", caption),
+        element("thead", element("tr", corner, *head, end)),
+        element("tbody", *rows),
+        class_="matrix",
+    )
+    return joined(
+        [element("div", table, class_="scroll", tabindex=0, role="region", aria_label="Confusion matrix")]
+    )
