@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, words
-from modelscope_cli.records.display import Shown
+from modelscope_cli.records.display import Shown, renderer
 from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
@@ -233,9 +233,7 @@ class CheckRecord(Record):
         """Do nothing where it passed, so that a test can end with this."""
         __tracebackhide__ = True
         if not self.passed:
-            from modelscope_cli.report.views import table_of
-
-            raise AssertionError(table_of("check").verdict(self))
+            raise AssertionError(renderer().table_of("check").verdict(self))
 
 
 @dataclass(frozen=True, slots=True)

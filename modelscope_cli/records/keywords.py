@@ -15,7 +15,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ModelKeywords(TypedDict, total=False):
+class LoadingKeywords(TypedDict, total=False):
+    """The keywords of `ModelKeywords` that trainings and `summary` take, too."""
+
+    checkpoint: str | PathLike[str] | None
+    key: str | None
+    strict: bool | None
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    seed: int
+    offline: bool
+
+
+class ModelKeywords(LoadingKeywords, total=False):
     """What can be said of a model that is named; a module that is handed over is taken as it is.
 
     Attributes:
@@ -34,15 +46,8 @@ class ModelKeywords(TypedDict, total=False):
     """
 
     weights: str
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
     num_classes: int | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
     dtype: str
-    seed: int
-    offline: bool
 
 
 class InputKeywords(TypedDict, total=False):
@@ -86,18 +91,11 @@ class BlockKeywords(Keywords, total=False):
     share: bool
 
 
-class SummaryKeywords(InputKeywords, total=False):
+class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
     """What can be said of model and input where no weights are needed."""
 
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
     num_classes: int | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
     dtype: str
-    seed: int
-    offline: bool
 
 
 class LearningKeywords(TypedDict, total=False):
@@ -131,16 +129,8 @@ class LearningKeywords(TypedDict, total=False):
     train_only: str | Sequence[str]
 
 
-class ClassifierKeywords(LearningKeywords, total=False):
+class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
     """What every function that trains takes beside its own keywords; the rest as in `ModelKeywords`."""
-
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
-    seed: int
-    offline: bool
 
 
 DEFAULTS: dict[str, Any] = {

@@ -5,13 +5,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.naming import with_article
-from modelscope_cli.shell.declared import Declared, declared
+from modelscope_cli.shell.declared import Declared, declared, options_of, takes_value
+from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
 
 # Spellings of other tools: the first form that the command has is suggested. A word after a space is the value; an
@@ -103,8 +103,6 @@ def refuse_swallowed(argv: Sequence[str]) -> None:
 
 def unknown_command(argv: Sequence[str]) -> UsageError:
     """Return the error for a first word that is not a command; for a model the hint is its summary."""
-    from modelscope_cli.shell.named_model import names_model
-
     word = argv[0]
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
     nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
@@ -209,22 +207,6 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
         is_wrong = f"'{value}'" in message or (value and f" {value}'" in message)
         if option.spellings[0] in target_options and (option.name == "model" or not is_wrong):
             yield from (word, value) if has_value else (word,)
-
-
-def takes_value(option: Declared) -> bool:
-    return option.parameter.kind not in ("flag", "maybe")
-
-
-@cache
-def options_of(command: str) -> dict[str, Declared]:
-    """Return the options of a command by each of their spellings, such as `--out` and `-o`."""
-    return {
-        name: one
-        for one in declared(command).values()
-        if not one.is_argument
-        for spelling in one.spellings
-        for name in spelling.split("/")
-    }
 
 
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:

@@ -116,7 +116,7 @@ def _refuse_weights(words: Sequence[str]) -> None:
     """Refuse a checkpoint, or a model of another format, where an image is expected."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
     from modelscope_cli.shell import console
-    from modelscope_cli.shell.hints import options_of
+    from modelscope_cli.shell.declared import options_of
 
     argv = console.settings.argv
     for word in words:

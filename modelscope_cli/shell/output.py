@@ -87,7 +87,7 @@ def destination(
 
 def _as_folder() -> str | None:
     """Return the command line with a folder of figures instead of the file; None for a command without one."""
-    from modelscope_cli.shell.hints import options_of
+    from modelscope_cli.shell.declared import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):

@@ -295,9 +295,8 @@ class PassWatch:
         if not name and now.is_training:
             now.model.expect_gradient(output)
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
-            with contextlib.suppress(
-                TypeError, RuntimeError, NotImplementedError
-            ):  # nested, sparse or quantised
+            # Nested, sparse or quantised.
+            with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
                 see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)

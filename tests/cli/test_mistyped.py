@@ -8,7 +8,8 @@ import torch
 from PIL import Image
 
 from modelscope_cli.analysis.explaining.request import METHODS, choose_methods
-from modelscope_cli.shell.hints import SYNONYMS, options_of
+from modelscope_cli.shell.declared import options_of
+from modelscope_cli.shell.hints import SYNONYMS
 from modelscope_cli.shell.overview import COMMANDS
 
 NET = """

@@ -8,8 +8,9 @@ from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, check_request, is_checkpoint, is_import
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
 from modelscope_cli.models.weights_file import is_model_file
 
 Patterns = str | Sequence[str]

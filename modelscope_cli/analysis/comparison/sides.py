@@ -17,10 +17,11 @@ from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.checkpoint import read_checkpoint
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model, resolve_device, resolve_dtype
-from modelscope_cli.models.request import ModelRequest, as_request, check_request
+from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name

@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.explaining.layer import ExplainedLayer, ModuleNames, find_layer
+from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
-from modelscope_cli.analysis.explaining.scored import Counted, Scored
+from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.resolve import resolve_aim

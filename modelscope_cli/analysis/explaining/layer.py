@@ -9,8 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.dataflow import Dataflow, ValuePosition
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.dataflow import Dataflow
+from modelscope_cli.analysis.explaining.scored import (
+    ExplainedLayer,
+    ImageLayout,
+    Scored,
+    UnfitError,
+    ZeroGradientError,
+)
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
@@ -27,56 +33,6 @@ _PASSED = (
     "feature_dropout",
 )
 _NO_LAYER = "--method integrated-gradients   needs no layer"
-
-
-class UnfitError(CannotRunError):
-    """A method does not fit the model: omitted among several, an error if requested by name."""
-
-
-class ZeroGradientError(UnfitError):
-    """The gradient of the score is zero everywhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLayout:
-    """The positions of the image in a tensor of one image.
-
-    Attributes:
-        grid: rows and columns.
-        order: the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens.
-        prefix: number of tokens before those of the grid.
-    """
-
-    grid: tuple[int, int]
-    order: tuple[int, ...]
-    prefix: int = 0
-
-    def maps(self, tensor: Tensor) -> Tensor:
-        """Return a tensor as maps, `(N, C, rows, columns)`."""
-        ordered = tensor.permute(self.order)
-        return ordered if ordered.ndim == 4 else ordered[:, :, self.prefix :].unflatten(2, self.grid)
-
-    def __str__(self) -> str:
-        kind = f"{self.grid[0]} x {self.grid[1]}"
-        if len(self.order) == 4:
-            return kind if self.order[1] == 1 else f"{kind}, channels last"
-        tokens = "token" if self.prefix == 1 else "tokens"
-        return f"{kind} patch tokens" + (f" after {self.prefix} other {tokens}" if self.prefix else "")
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedLayer:
-    """The explained tensor: its name, position in the pass, layout, and why it was chosen.
-
-    Attributes:
-        is_behind_token: whether after it the score reads only a class token, and no patch.
-    """
-
-    name: str
-    place: ValuePosition
-    layout: ImageLayout
-    why: str
-    is_behind_token: bool = False
 
 
 class ModuleNames(Observer):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import UnfitError, ZeroGradientError, no_gradient
+from modelscope_cli.analysis.explaining.layer import no_gradient
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
@@ -19,7 +19,7 @@ from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, p
 from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
-from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target
+from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient

@@ -22,7 +22,8 @@ def subject(call: CommandCall, settings: "CheckSettings") -> tuple["ModelRequest
     The first word is the model, or an image where --model or the project names the model. The weights are checked
     later.
     """
-    from modelscope_cli.models.request import check_request, weights_file
+    from modelscope_cli.models.check_request import check_request
+    from modelscope_cli.models.request import weights_file
 
     def is_model(word: str) -> bool:
         if call["model"] is not None:

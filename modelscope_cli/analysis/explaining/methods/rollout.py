@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.scored import Scored, UnfitError
 
 
 class _Attention(Dataflow):
