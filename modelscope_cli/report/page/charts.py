@@ -327,9 +327,7 @@ def depth_section(
         charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, unit="row"))
     if not charts:
         return []
-    words = (
-        "From the first row of the table to the last; named is the row in which A and B are farthest apart."
-    )
+    words = "From the first row of the table to the last; the label marks the largest gap."
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
     return [Section("depth", "Along the depth", body)]
 

@@ -143,9 +143,7 @@ def glance(sheet: Sheet, anchor: Callable[[Any], str | None], verdict: PageOutco
         links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
         more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
         named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-        lines.insert(
-            0, ("deserve a look", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more]))
-        )
+        lines.insert(0, ("flagged", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more])))
     overview = facts(lines) if lines else element("p", "Nothing to add.")
     return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, overview]))
 
@@ -188,15 +186,15 @@ def _name(key: str) -> str:
 
 _SHOWN = {
     "ablation": "What the target loses without each of them",
-    "classes": "Where the evidence for each class lies",
-    "comparison": "The variants over one another",
-    "contact_sheet": "Those that matter most, and what the prediction becomes without them",
+    "classes": "The mean evidence for each class",
+    "comparison": "The variants compared",
+    "contact_sheet": "The most important ones, and the prediction without them",
     "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
-    "drift": "How far the predictions drift, by the share that is cut",
-    "explanation": "Where the evidence lies",
+    "drift": "Drift of the predictions by the pruned share",
+    "explanation": "Evidence by position",
     "gradient_flow": "The gradients of the layers and of their parameters",
     "lr": "The loss over the learning rate",
-    "reliability": "How often the model is right, by how sure it is",
+    "reliability": "Accuracy by confidence",
     "worst": "The images with the largest losses",
 }
 
