@@ -69,14 +69,14 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         (
             (
                 _MODEL,
-                "class Scale(nn.Module):\n    def forward(self, x):\n        return x / (x - x).std(1, keepdim=True)\n\n"
+                "\nclass Scale(nn.Module):\n    def forward(self, x):\n        return x / (x - x).std(1, keepdim=True)\n\n\n"
                 + _MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
             ),
         ),
         (
             (
                 _MODEL,
-                "class Scale(nn.Module):\n    def forward(self, x):\n        return x / (x.std(1, keepdim=True) + 1e-5)\n\n"
+                "\nclass Scale(nn.Module):\n    def forward(self, x):\n        return x / (x.std(1, keepdim=True) + 1e-5)\n\n\n"
                 + _MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
             ),
         ),
@@ -265,14 +265,14 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         (
             (
                 _MODEL,
-                "class Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).detach()\n\n\n"
+                "\nclass Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).detach()\n\n\n"
                 + _BRANCH,
             ),
         ),
         (
             (
                 _MODEL,
-                "class Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x)\n\n\n"
+                "\nclass Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x)\n\n\n"
                 + _BRANCH,
             ),
         ),
@@ -422,9 +422,11 @@ IMAGES = """\
 from pathlib import Path
 from PIL import Image
 
+
 def noise(seed, size=(96, 96)):
     image = Image.effect_noise((12, 12), 90 + seed).resize(size)
     return Image.merge("RGB", [image.rotate(90 * n) for n in range(3)])
+
 
 for n in range(16):
     file = Path("photos") / ("cat" if n < 8 else "dog") / f"{n}.png"
@@ -494,4 +496,4 @@ def written(edits: Edits) -> str:
         if old not in text:
             raise ValueError(f"not in the training: {old}")
         text = text.replace(old, new, 1)
-    return text
+    return text.replace("'", '"')
