@@ -165,10 +165,10 @@ def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunEr
 def _words(reason: object) -> str:
     """Return the reason, without Python's advice on numbers of thousands of digits."""
     text = str(reason)
-    return "a number of thousands of digits" if "set_int_max_str_digits" in text else text
+    return "a number with thousands of digits" if "set_int_max_str_digits" in text else text
 
 
-_SUPPORTED = "torch.save(model.state_dict(), 'model.pt')   makes a file that is"
+_SUPPORTED = "torch.save(model.state_dict(), 'model.pt')   creates a checkpoint"
 
 
 def _known(head: bytes, path: Path | None = None) -> str | None:

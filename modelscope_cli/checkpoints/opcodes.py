@@ -56,7 +56,7 @@ class OpcodeReader:
         self.start = start = self.position
         code = self._file.read(1)
         if not code:
-            raise ValueError("a pickle that ends too early")
+            raise ValueError("a truncated pickle")
         self.position += 1
         self.n_read += 1
         reader = _READERS.get(code[0])
@@ -72,7 +72,7 @@ class OpcodeReader:
     def skip(self, n: int) -> None:
         """Skip bytes that are not opcodes; raise ValueError at the end of the file."""
         if self.position + n > self._end:
-            raise ValueError("a pickle that ends too early")
+            raise ValueError("a truncated pickle")
         self._file.seek(n, 1)
         self.position += n
 
@@ -81,7 +81,7 @@ class OpcodeReader:
         self._count(n)
         data = self._file.read(n)
         if len(data) < n:
-            raise ValueError("a pickle that ends too early")
+            raise ValueError("a truncated pickle")
         self.position += n
         return data
 
@@ -91,7 +91,7 @@ class OpcodeReader:
         self._count(len(data))
         self.position += len(data)
         if not data:
-            raise ValueError("a pickle that ends too early")
+            raise ValueError("a truncated pickle")
         return data[:-1]
 
     def counted(self, width: int, is_text: bool = False) -> bytes | Blob:

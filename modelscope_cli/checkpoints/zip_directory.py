@@ -115,11 +115,11 @@ def list_entries(file: IO[bytes]) -> list[ZipEntry]:
     at = 0
     while at < n_directory:  # `zipfile` goes by its bytes, miniz by the number of entries
         if at + _CENTRAL.size > n_directory:
-            raise ValueError("a directory that ends too early")
+            raise ValueError("a truncated directory")
         entry, at = _entry(data, at)
         entries.append(entry)
     if len(entries) < n_entries:
-        raise ValueError("a directory that ends too early")
+        raise ValueError("a truncated directory")
     return entries
 
 

@@ -207,7 +207,7 @@ class _Parser:
         channels, index = self._suffixes(head, suffixes)
         if action == "call" and suffixes < len(head):
             self._fail(
-                f"call does not take '{head[suffixes:]}': its function gets everything",
+                f"call does not take '{head[suffixes:]}': its function receives the whole tensor",
                 suffixes,
                 self._example(action),
             )

@@ -61,7 +61,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         log.write("end", **last)
         log.close()
         if log.failure is not None:
-            progress.warn(f"the log could not be written to its end: {log.failure}")
+            progress.warn(f"the log is incomplete: {log.failure}")
         if refusal is not None and ranks.is_first:
             _wait(folder, ranks, progress)
             raise refusal

@@ -155,7 +155,7 @@ def test_a_forward_of_one_dict_is_given_the_dict(towers, model, capsys):
     assert "input='batch=" in raised.value.hint
     line = "stats towers.py:OneDict -w none --input image=1,3,16,16 --input caption=int64:1,6"
     assert run_argv(line.split()) == 0
-    assert "the forward takes one argument, and gets all of them as a dict" in capsys.readouterr().err
+    assert "the forward takes one argument, so it gets all inputs as a dict" in capsys.readouterr().err
 
 
 def test_a_loader_of_dicts_gives_named_inputs(model):

@@ -77,3 +77,9 @@ def test_a_region_is_filled_again_and_again_alike():
     assert once.startswith("a\n")
     with pytest.raises(ValueError, match="0 regions"):
         fill(page, "y", "new")
+
+
+def test_every_rule_of_training_has_a_row_in_the_guide():
+    guide = (DOCS / "training.md").read_text("utf-8")
+    codes = [rule.code for rule in ms.list_rules().rules if rule.code.startswith("MS7")]
+    assert [code for code in codes if f"[{code}](rules/{code}.md)" not in guide] == []

@@ -114,7 +114,7 @@ WRONG = [
     ("save=x.pt@c", ": 'x.pt' is not a file that ends in .safetensors at character 6", "--hook 'save=FILE."),
     ("call=fn@c", ": 'fn' is not of the form path/to/file.py:function at character 6", "--hook 'call=path"),
     ("call=:fn@c", ": ':fn' is not of the form", "--hook 'call=path/to/hooks.py:fn@c'"),
-    ("call=a.py:f[3]@c", ": call does not take '[3]': its function gets everything at", "--hook 'call="),
+    ("call=a.py:f[3]@c", ": call does not take '[3]': its function receives the whole tensor at", "--hook 'call="),
     ("zero[3@c", ": '[' is not closed at character 5", "--hook 'zero@c'"),
     ("zero[3]x@c", ": 'x' is neither [channels] nor (index) at character 8", "--hook 'zero[3]@c'"),
     ("scale[3]=2@c", ": the argument of scale comes before '[3]' at character 9", "--hook 'scale=2[3]@c'"),

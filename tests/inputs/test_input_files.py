@@ -159,7 +159,7 @@ def test_a_bad_later_picture_raises_when_it_is_reached_where_none_may_be_broken(
 def test_pictures_of_different_sizes_go_one_by_one_or_are_refused(opened, make_picture):
     paths = [make_picture("a.png", size=(90, 60)), make_picture("b.png", size=(60, 60))]
     assert opened(*paths, family="segmentation").n_batches == 2
-    with pytest.raises(CannotRunError, match="becomes 520 x 520 but") as caught:
+    with pytest.raises(CannotRunError, match="becomes 520 x 520, but") as caught:
         opened(*paths, family="segmentation", batch=2)
     assert caught.value.hint == "--size 520,780"
 

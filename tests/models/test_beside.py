@@ -106,7 +106,7 @@ def test_a_checkpoint_of_a_training_with_timm(timm: Any, tmp_path: Path) -> None
     saver.save_checkpoint(0, 1.0)
     loaded = load_model(ModelRequest(str(tmp_path / "last.pth.tar"), device="cpu"))
     assert loaded.info.name == "timm:test_resnet"
-    assert loaded.notes[0].startswith("model: timm:test_resnet, by what")
+    assert loaded.notes[0].startswith("model: timm:test_resnet, by the metadata of")
     state = loaded.module.state_dict()
     assert all(torch.equal(state[name], tensor) for name, tensor in model.state_dict().items())
 

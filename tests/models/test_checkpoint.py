@@ -86,19 +86,19 @@ _SHA = "import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], 'rb').read()
     [
         (
             {"state_dict": STATE, "epoch": 3, "optimizer": {}},
-            "checkpoint: took 'state_dict', left epoch, optimizer",
+            "checkpoint: took 'state_dict', not read: epoch, optimizer",
         ),
         ({"model": STATE}, "checkpoint: took 'model'"),
         ({"model_state_dict": STATE}, "checkpoint: took 'model_state_dict'"),
         ({"module": STATE}, "checkpoint: took 'module'"),
         ({"ema": STATE}, "checkpoint: took 'ema'"),
-        ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', left decay"),
+        ({"ema": {"module": STATE, "decay": 0.9}}, "checkpoint: took 'ema.module', not read: decay"),
         (
             {"ema": {"x": torch.ones(1)}, "state_dict": STATE},
-            "checkpoint: took 'state_dict', left ema; take another with --key ema",
+            "checkpoint: took 'state_dict', not read: ema; take another with --key ema",
         ),
-        ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', left lr"),
-        ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, left epoch"),
+        ({"net": STATE, "lr": 0.1}, "checkpoint: took 'net', not read: lr"),
+        ({**STATE, "epoch": 3}, "checkpoint: took 2 tensors, not read: epoch"),
     ],
 )
 def test_nested_state_dicts_are_taken_out_and_it_is_said(tmp_path: Path, content: Any, note: str) -> None:

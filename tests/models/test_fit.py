@@ -175,7 +175,7 @@ def test_a_sibling_of_the_architecture_does_not_fit_either(tmp_path: Path) -> No
     path = saved(tmp_path, models.shufflenet_v2_x1_0().state_dict())
     assert rejected(path, "shufflenet_v2_x0_5").hint in (
         "--no-strict",
-        "modelscope models   lists what --model can name",
+        "modelscope models   lists the names for --model",
     )
 
 

@@ -100,5 +100,5 @@ def test_a_full_disk_ends_no_training(tmp_path, monkeypatch, capsys, n):
     monkeypatch.setattr(os, "write", full)
     _, warnings = watched(tmp_path)
     assert capsys.readouterr().out == "trained\n"
-    assert "the log could not be written to its end: No space left on device" in warnings
+    assert "the log is incomplete: No space left on device" in warnings
     assert Path(tmp_path / "out" / "report.json").exists()

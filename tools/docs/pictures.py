@@ -50,6 +50,9 @@ DRAWN: Mapping[str, Mapping[str, str]] = {
         "run/activations.png": "watch_activations.png",
         "run/gradients.png": "watch_gradients.png",
     },
+    # The picture of README.md: a few panels, which can be read at 800 pixels.
+    "watch --every 1 --out few --layer block1.conv1 --layer block1.shortcut demo/train.py --variant sick": {},
+    "watch --report few": {"few/histograms.png": "readme.png"},
     "train demo/tiny_resnet.py:TinyResNet --size 48 --vary init=default,kaiming-normal "
     "--vary norm-layer=batch,none --out study": {"study/comparison.png": "comparison.png"},
     "train demo/tiny_resnet.py:TinyResNet --size 48 --out learnt": {"learnt/curves.png": "curves.png"},

@@ -2,6 +2,7 @@
 
 import modelscope_cli as ms
 from modelscope_cli.records.check import RuleInfo
+from tools.docs import ROOT, examples
 from tools.docs.markdown import cell, table
 
 GROUPS = {
@@ -34,28 +35,65 @@ def overview() -> str:
 
 
 def page(rule: RuleInfo) -> str:
-    """Return the page of one rule: all that `modelscope rules CODE` says."""
-    commands = "`watch` and `train`" if rule.code.startswith("MS7") else "`check`"
+    """Return the page of one rule: all that `modelscope rules CODE` says, and an example."""
+    is_of_training = rule.code.startswith("MS7")
     facts = [
-        ("Rule of", commands),
+        ("Rule of", "`watch` and `train`" if is_of_training else "`check`"),
         ("Severity", rule.severity),
         ("Threshold", f"{cell(_threshold(rule))}: {cell(rule.measure)}"),
         ("Where the threshold comes from", cell(rule.source)),
+        ("Source", f"`{_file(rule.code)}`"),
     ]
     parts = [
         f"# {rule.code} {rule.name}",
-        cell(_sentence(rule.sentence)),
-        table(("", ""), [(f"**{label}**", text) for label, text in facts]),
-        "## Why it matters",
+        "## What it does",
+        f"Checks whether {cell(rule.sentence)}.",
+        "## Why is this bad?",
         cell(_sentence(rule.why)),
+        *_example(rule.code),
         "## How to fix it",
         _hint(rule.hint),
-        "## How to silence it",
-        cell(_sentence(rule.silence)),
+        "## Settings",
+        table(("setting", "value"), facts),
+        f"To silence the rule: {cell(rule.silence)}.",
         f"```sh\nmodelscope rules {rule.code}\n```",
         "[All rules](index.md)",
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _example(code: str) -> list[str]:
+    """Return sections with an example, and for trainings what to write instead."""
+    if code in examples.TRAININGS:
+        script = examples.written(examples.TRAININGS[code][0]).strip()
+        return [
+            "## Example",
+            f"```py\n{script}\n```",
+            f"As `example.py`, `modelscope watch example.py` reports {code}.",
+            "## Use instead",
+            f"```diff\n{examples.change(code)}\n```",
+        ]
+    if code in examples.DATA_SETS:
+        against = " --against val" if code in ("MS804", "MS811") else ""
+        return [
+            "## Example",
+            f"```py\n{examples.IMAGES}\n{examples.DATA_SETS[code]}\n```",
+            f"`modelscope check photos{against}` reports {code}.",
+        ]
+    if code in examples.injuries():
+        return [
+            "## Example",
+            "The network of `modelscope demo`, `net`, breaks this rule and no other after:",
+            f"```py\n{examples.injuries()[code]}\n```",
+        ]
+    return []
+
+
+def _file(code: str) -> str:
+    """Return the file that defines a rule, relative to the repository."""
+    files = sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
+    files = [file for file in files if file.name != "reasons.py" and f'"{code}"' in file.read_text("utf-8")]
+    return str(files[0].relative_to(ROOT))
 
 
 def _threshold(rule: RuleInfo) -> str:

@@ -72,7 +72,7 @@ def grads(
         freeze: do not train these layers (repeatable).
         train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
-        repeat: repeat the input N times. Noise is drawn anew each time.
+        repeat: repeat the input N times. Each time with new noise.
         full_backward: read the gradients with register_full_backward_hook.
         vanishing: mark |g| below X times the one at the output.
         exploding: mark |g| above X times the one at the output.

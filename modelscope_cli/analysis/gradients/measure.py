@@ -342,7 +342,7 @@ def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
         return (Notice("nonfinite_loss", f"the loss is {loss.value}, so no gradient is meaningful"),)
     if totals.output_grad_norm == 0:
         message = (
-            f"the loss ({loss.value:.3g}) sends no gradient at all into the model; --target another class may"
+            f"the loss ({loss.value:.3g}) has a zero gradient everywhere; try --target with another class"
         )
         return (Notice("no_output_gradient", message),)
     return ()

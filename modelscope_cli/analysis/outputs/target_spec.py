@@ -41,7 +41,7 @@ class TargetSpec:
 
 
 THE_PREDICTED = TargetSpec(PREDICTED, PREDICTED)
-"""What is followed where nobody says what."""
+"""The default target."""
 
 
 def parse_aim(typed: str) -> TargetSpec:

@@ -25,7 +25,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
     sheet = watch_sheet(record)
     anchors = Anchors(record)
-    steps = f"{record.steps:,}, {record.recorded:,} of them looked at closely"
+    steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
     found = [
         Section("verdict", "Verdict", verdict(record, anchors, steps)),
         *_compared(record),

@@ -53,7 +53,7 @@ def compare_page(a: Shown, b: Shown, files: tuple[Path, Path]) -> str:
         Section("environment", "How they were made", _side_by_side(lambda one: environment(one).body, a, b)),
     ]
     names = dict.fromkeys(_name(one) for one in (a, b))
-    title = " and ".join(names) if len(names) > 1 else f"{_name(a)}, twice"
+    title = " and ".join(names) if len(names) > 1 else f"{_name(a)}: two results"
     lead = element("p", f"modelscope {a.command}, two results")
     documents = [strict(one.to_dict()) for one in (a, b)]
     answer = f"{' and '.join(map(_called, files))}: {_summed_up(changed, sheet)}"
@@ -216,7 +216,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
         found = [places.get(id(one)) for places, one in zip(opened, (row.a, row.b), strict=True)]
         return None if found == [None, None] else ",".join("" if n is None else str(n) for n in found)
 
-    caption = "Every row of both. Marked: rows that only one of them has, or only one marks."
+    caption = "All rows of both. Highlighted: rows that are present, or flagged, in only one result."
     if any(opened):
         caption += " A row opens into the histograms, gradients and updates of both."
     return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)

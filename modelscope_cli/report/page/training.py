@@ -26,7 +26,7 @@ Trained = WatchRecord | Training
 _VERDICTS = {
     FAULT: "Something is wrong",
     SOUND: "Nothing wrong was found",
-    UNKNOWN: "It cannot be told yet",
+    UNKNOWN: "Cannot tell yet",
 }
 
 
@@ -71,7 +71,7 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
     inner = NOTHING
     if followed:
         cards = [_card(other, (), anchors) for other in followed]
-        inner = joined([element("p", "From this follows:"), element("ul", *cards, class_="findings")])
+        inner = joined([element("p", "Consequences:"), element("ul", *cards, class_="findings")])
     since = f"since step {one.since_step}" if one.since_step is not None else "over the whole run"
     where = [since, one.place or ""]
     anchor, rule = anchors.row(one.layer), f"rule-{one.code}"
@@ -153,8 +153,8 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
         return spark(row.series.std, row.series.step)
 
     caption = (
-        "Every layer's output: figures of the first and of the last step that was looked at. "
-        "A row opens into its histograms, gradients and updates."
+        "Every layer's output: values at the first and at the last recorded step. A row opens into its "
+        "histograms, gradients and updates."
     )
     return sheet_section(
         sheet,
@@ -206,7 +206,7 @@ def parameter_rows(training: Trained) -> Html:
     columns = (
         Column("name", "parameter", label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
-        Column("optimizer", "optimizer", lambda row: row.optimizer or "none holds it", is_number=False),
+        Column("optimizer", "optimizer", lambda row: row.optimizer or "in none", is_number=False),
         at_the_end("grad_norm", "gradient"),
         at_the_end("weight_norm", "weight"),
         at_the_end("update_ratio", "update / weight"),
@@ -218,9 +218,7 @@ def parameter_rows(training: Trained) -> Html:
     def course(row: WatchedParameter) -> Html:
         return spark(row.series.update_ratio, row.series.step)
 
-    caption = (
-        "Every parameter at the last step that was looked at. An update of 0.001 of the weight is usual."
-    )
+    caption = "Every parameter at the last recorded step. An update of 0.001 of the weight is usual."
     return sheet_section(
         sheet,
         "parameter-rows",

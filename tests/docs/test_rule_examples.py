@@ -1,0 +1,43 @@
+"""The examples on the pages of rules: each breaks its rule, and what is written instead does not."""
+
+import pytest
+
+import modelscope_cli as ms
+from tools.docs import examples
+
+# Two ranks, several workers, half-precision scalers, or a training that is too long for an example.
+WITHOUT = {"MS734", "MS745", "MS746", "MS748", "MS756", "MS757", "MS759"}
+# Of a file or an input, not of the network; budgets are numbers.
+NOT_OF_A_NETWORK = {"MS001", "MS002", "MS103", "MS501", "MS502", "MS503", "MS504"}
+
+
+def test_every_rule_has_an_example_or_a_reason_for_having_none():
+    shown = {*examples.TRAININGS, *examples.DATA_SETS, *examples.injuries()}
+    assert {rule.code for rule in ms.list_rules().rules} == shown | WITHOUT | NOT_OF_A_NETWORK
+    assert not shown & (WITHOUT | NOT_OF_A_NETWORK)
+
+
+def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
+    script = tmp_path / "example.py"
+    script.write_text(examples.written(edits))
+    return {one.code for one in ms.watch(script).findings}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("code", examples.TRAININGS)
+def test_the_training_breaks_its_rule_and_the_change_mends_it(code, tmp_path):
+    wrong, right = examples.TRAININGS[code]
+    assert code in codes_of(tmp_path, wrong)
+    assert code not in codes_of(tmp_path, right)
+    assert any(line.startswith(("+", "-")) for line in examples.change(code).splitlines())
+
+
+@pytest.mark.parametrize("code", examples.DATA_SETS)
+def test_the_images_break_their_rule(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    exec(examples.IMAGES, names := {})
+    before = ms.check_images("photos", set={"MS803": 0.99} if code == "MS803" else {})
+    exec(examples.DATA_SETS[code], names)
+    after = ms.check_images("photos", against="val" if code in ("MS804", "MS811") else ())
+    assert code not in {one.code for one in before.findings}
+    assert code in {one.code for one in after.findings}
