@@ -1,4 +1,4 @@
-"""The end of a process whose background threads may still hold what belongs to Python."""
+"""End a process whose background threads may still hold Python objects."""
 
 import atexit
 import contextlib
@@ -10,14 +10,14 @@ from typing import NoReturn
 
 
 def leave(code: int) -> NoReturn:
-    """End this process as `multiprocessing` ends its own: with all that an exit does but taking Python apart.
+    """End this process like a child of `multiprocessing`: with all exit handlers, but without finalising Python.
 
-    A thread of gloo may keep the tensors of its last collective for a moment longer. If it lets go of them while
-    the interpreter is being taken apart, C++ ends the process with SIGABRT ("terminate called without an active
-    exception", pytorch/pytorch#190489), also where the script has destroyed its process group.
+    A thread of gloo may keep the tensors of its last collective a moment longer. If it releases them during
+    finalisation, C++ ends the process with SIGABRT ("terminate called without an active exception",
+    pytorch/pytorch#190489), even if the script has destroyed its process group.
     """
     try:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads that are no daemons
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for all threads but daemons
         atexit._run_exitfuncs()
         gc.collect()  # closes the files that only the script knew
         _flush_files()
@@ -26,7 +26,7 @@ def leave(code: int) -> NoReturn:
 
 
 def _flush_files() -> None:
-    """Write what is still buffered, of the standard streams and of every file that nobody has closed."""
+    """Flush the standard streams and every open file."""
     for one in gc.get_objects():
         if issubclass(type(one), (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)):
             with contextlib.suppress(OSError, ValueError):  # it is closed, or its reader has gone

@@ -26,7 +26,7 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
 
 
 def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What a criterion judges without gradients was computed in training mode, and never otherwise."""
+    """Validation in training mode only."""
     held = {one.model for one in case.course.parameters if one.optimizer}
     for one in case.facts.models:
         in_training, in_evaluation = one.evaluated
