@@ -6,10 +6,10 @@ from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
-from modelscope_cli.errors import UsageError, nearest
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
 from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
-from modelscope_cli.models.names import model_names, models_in
-from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, parse_model_args
+from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 
 
 def check_request(request: ModelRequest) -> ModelRequest:
@@ -21,23 +21,42 @@ def check_request(request: ModelRequest) -> ModelRequest:
     checked = request
     if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
         raise described
-    if is_checkpoint(request.model):
+    if is_onnx(request.model):
+        _check_onnx(request)
+    elif is_checkpoint(request.model):
         from modelscope_cli.models.model_of_checkpoint import recognise
 
         request, _ = recognise(request)
         checked = replace(checked, headers=request.headers)
     elif split_hub(request.model)[0]:
         check_hub(request.model)
-    elif not is_import(request.model) and request.model.lower() not in model_names():
+    elif is_import(request.model):
+        refuse_missing_file(request.model)
+    elif request.model.lower() not in model_names():
         raise _unknown_model(request.model)
     parse_model_args(request.model_args)
     if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
         message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
         raise UsageError(message, f"leave out --weights {request.weights}")
     if request.key is not None and request.checkpoint is None:
-        message = f"'--key {request.key}' is about a checkpoint, and there is none"
+        message = f"'--key {request.key}' needs a checkpoint, and there is none"
         raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
     return checked
+
+
+def _check_onnx(request: ModelRequest) -> None:
+    """Refuse what an ONNX file cannot be given: it holds its weights, and onnxruntime computes on the CPU."""
+    usual = {"weights": "auto", "checkpoint": None, "num_classes": None, "model_args": (), "key": None}
+    for name, default in {**usual, "dtype": "float32"}.items():
+        value = getattr(request, name)
+        if value != default and (name, value) != ("weights", "none"):
+            option = "--model-arg" if name == "model_args" else f"--{name.replace('_', '-')}"
+            typed = value[0] if isinstance(value, tuple) else value
+            message = f"'{option} {typed}' does not apply to '{request.model}': an ONNX file is run as it is"
+            raise UsageError(message, f"leave out {option} {shlex.quote(str(typed))}")
+    if request.device.lower() not in ("auto", "cpu"):
+        message = f"'{request.model}' is run by onnxruntime on the cpu, not on '{request.device}'"
+        raise CannotRunError(message, "--device cpu")
 
 
 def _unknown_model(model: str) -> UsageError:

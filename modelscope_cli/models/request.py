@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
+from modelscope_cli.checkpoints.onnx_file import is_onnx_file
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
@@ -133,10 +134,21 @@ def is_import(model: str) -> bool:
     return ":" in model
 
 
+def is_onnx(model: str) -> bool:
+    """Tell whether a model is an ONNX file."""
+    return not is_import(model) and is_onnx_file(Path(model))
+
+
 def is_checkpoint(model: str) -> bool:
     """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
-    if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
+    if (
+        is_import(model)
+        or is_onnx(model)
+        or model.lower() in model_names()
+        or path.suffix == ".py"
+        or not model
+    ):
         return False
     return path.suffix.lower() in (*CHECKPOINT_SUFFIXES, *MODEL_SUFFIXES) or path.exists()
 

@@ -79,6 +79,7 @@ class DatasetEvidence:
             brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
         has_labels: whether any image is in the folder of a class.
         readable: how many images can be decoded on the first side, and on the other.
+        classes: number of images by class, of both sides.
     """
 
     report: DatasetReport
@@ -90,6 +91,7 @@ class DatasetEvidence:
     sharpness: Sequence[float]
     has_labels: bool
     readable: tuple[int, int]
+    classes: tuple[Mapping[str, int], Mapping[str, int]]
 
 
 def spread_of(values: Iterable[int]) -> Spread | None:

@@ -61,7 +61,7 @@ class Shown:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise KeyError(f"'{key}' means {len(matches)} rows; go through the record to find yours")
+            raise KeyError(f"'{key}' matches {len(matches)} rows; iterate over the record to find yours")
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 

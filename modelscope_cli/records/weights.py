@@ -296,7 +296,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.calls:
         calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_NAMED)
-        notices.append(Notice("foreign_call", f"a full load would call what is not known: {calls}"))
+        notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_NAMED)
         notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
@@ -305,7 +305,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
     if safety.errors:
         errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"it could not be examined to the end: {errors}"))
+        notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
     return tuple(notices)
 
 

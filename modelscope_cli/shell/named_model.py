@@ -94,7 +94,7 @@ def refuse_model(word: str, *options: str) -> None:
     """
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
-        raise UsageError(f"'{word}' is a model, and this command reads a file", hint)
+        raise UsageError(f"'{word}' is a model, but this command reads a file", hint)
 
 
 def _refuse_mistyped(word: str) -> None:

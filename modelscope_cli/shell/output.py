@@ -80,7 +80,7 @@ def destination(
             every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
             hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             hint = (None if file.suffix else _as_folder()) or hint
-            raise UsageError(f"'--output {file}' does not say which format", hint)
+            raise UsageError(f"'--output {file}' has no suffix that names a format", hint)
     check_target(file)
     return Destination(format, file, view, page)
 
@@ -93,7 +93,7 @@ def _as_folder() -> str | None:
     if not argv or "--out" not in options_of(argv[0]):
         return None
     words = ("--out" if word in ("-o", "--output") else word.replace("--output=", "--out=") for word in argv)
-    return shlex.join(["modelscope", *words]) + "   a folder for what it draws"
+    return shlex.join(["modelscope", *words]) + "   a folder for the figures"
 
 
 def check_page(file: Path) -> None:

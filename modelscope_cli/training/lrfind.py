@@ -13,6 +13,7 @@ from torch import nn
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
@@ -136,7 +137,8 @@ def find_lr(
     before = TrainingState(model, optimizer)
     callback = LrSweep(sweep)
     try:
-        Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward).fit(sys.maxsize)
+        runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
+        runner.fit(sys.maxsize)
     finally:
         before.restore()
     after = hashes_of(model, optimizer)
@@ -147,7 +149,7 @@ def find_lr(
         loss=(*callback.losses[:n], *non_finite),
         smoothed=(*callback.smoothed, *non_finite),
         suggestion=suggest(*callback.judged()),
-        stopped=callback.stopped,
+        stopped=callback.stopped or f"Ctrl-C after {counted(runner.step, 'step')}",
         restored=Restored(*(before.hashes[part] == after[part] for part in PARTS)),
         hashes={part: (before.hashes[part], after[part]) for part in PARTS},
     )
@@ -205,7 +207,7 @@ def lrfind(
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> LrfindRecord:
-    """Sweep the learning rate while training, and return where to set it; a module of yours is left as it is.
+    """Sweep the learning rate while training, and return a suggestion; your module is restored.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
@@ -218,10 +220,10 @@ def lrfind(
         low: the first learning rate.
         high: the last learning rate.
         steps: how many steps to make.
-        linear: raise the learning rate by equal amounts, not by equal factors.
-        smoothing: how much the loss is smoothed, from 0 to below 1.
-        diverged: stop once the smoothed loss is X times its lowest.
-        batch: how many images each step takes. A loader has batches of its own.
+        linear: increase the rate linearly instead of exponentially.
+        smoothing: smoothing of the loss, from 0 to below 1.
+        diverged: stop when the smoothed loss is X times its lowest value.
+        batch: images per step. A loader has its own batches.
         out: folder for the report and the figure; `force`: it need not be empty.
 
     Raises:
@@ -306,5 +308,5 @@ def lrfind(
 def _check_sweep(low: float, high: float) -> None:
     if not (0 < low < high and math.isfinite(high)):
         raise UsageError(
-            f"'--from {low:g} --to {high:g}' is not a rising range above 0", "--from 1e-5 --to 10"
+            f"'--from {low:g} --to {high:g}' is not an increasing range above 0", "--from 1e-5 --to 10"
         )

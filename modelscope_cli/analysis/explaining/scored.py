@@ -16,6 +16,10 @@ class UnfitError(CannotRunError):
     """A method does not fit the model: omitted among several, an error if requested by name."""
 
 
+class ZeroGradientError(UnfitError):
+    """The gradient of the score is zero everywhere."""
+
+
 @dataclass(frozen=True, slots=True)
 class ImageLayout:
     """The positions of the image in a tensor of one image.
@@ -83,14 +87,18 @@ class LayerGradient:
 
 @dataclass(slots=True)
 class Counted:
-    """A run that counts its images in `images`."""
+    """A run that counts its images in `images`, and calls `tick` for each."""
 
     run: Run
     images: int = 0
+    tick: Callable[[], object] = lambda: None
 
     def __call__(self, images: Tensor) -> Any:
         self.images += len(images)
-        return self.run(images)
+        result = self.run(images)
+        for _ in range(len(images)):
+            self.tick()
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +168,6 @@ class Scored:
 
 def not_connected() -> UnfitError:
     """Return the error for a score without a gradient to the image."""
-    message = "no gradient leads from the score back to the image"
-    shows = "modelscope predict ...   shows what the model says of the image"
+    message = "the score passes no gradient back to the image"
+    shows = "modelscope predict ...   shows the prediction"
     return UnfitError(message, f"{shows}; --method occlusion needs no gradient")

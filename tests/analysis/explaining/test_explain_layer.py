@@ -53,7 +53,7 @@ def test_the_tensor_that_enters_the_pooling_is_found(name):
     family = next(key for key in TORCHVISION if name.startswith(key))
     layer = layer_of(name)
     assert layer.name == TORCHVISION[family]
-    assert "everything passes through" in layer.why
+    assert "the last feature map before the score" in layer.why
 
 
 @pytest.mark.slow

@@ -125,7 +125,7 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     with _Rules(copy) as rules:
         output = scored.run(copy)
     if rules.unknown:
-        message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
+        message = f"LRP needs a network of ReLUs, but this one calls '{rules.unknown}'"
         raise UnfitError(message, "--method integrated-gradients")
     score = scored.target.score(output)
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]

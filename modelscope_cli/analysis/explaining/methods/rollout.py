@@ -74,5 +74,5 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     row = flow[0] if layer.is_behind_token else flow[prefix:].mean(0)
     cells = row[prefix:].unflatten(0, layer.layout.grid).cpu()
     n = len(attention.found)
-    why = f"where information flows through {n} layers of attention; it does not depend on the class"
+    why = f"attention multiplied over {n} layers; it does not depend on the class"
     return Map(cells, why)
