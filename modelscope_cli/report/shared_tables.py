@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.naming import label_of, some
+from modelscope_cli.paths import in_repository
+from modelscope_cli.records.check import RuleText
+from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.stats import BatchNormDrift
-from modelscope_cli.records.weights import CALL, Safety, ScanRecord, WeightsOnly
+from modelscope_cli.records.weights import CALL, DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report import numbers
+from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
@@ -129,3 +132,47 @@ def scan_sheet(record: ScanRecord) -> Sheet:
 def check_scan_columns(view: View) -> None:
     """Refuse unknown columns before anything is read."""
     view.check(_COLUMNS)
+
+
+def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText], fail_on: str) -> Review:
+    """Return what loading files could run, for a CI host: an error for each dangerous name, a warning for each
+    unknown one.
+
+    Args:
+        rules: MS001 and MS002.
+        fail_on: as in `Safety.fails`.
+    """
+    dangerous, unknown = rules
+
+    def problem(file: Safety, suspect: Suspect) -> Problem:
+        rule = dangerous if suspect.rank == DANGEROUS else unknown
+        what = suspect.call or suspect.name
+        message = (
+            f"loading it in full would run {what}, which {suspect.reason}"
+            if rule is dangerous
+            else (
+                f"loading it in full would {'call' if suspect.is_call else 'import'} {what}, which is not known"
+            )
+        )
+        where = f"{suspect.name} ({suspect.place})"
+        path = in_repository(file.file)
+        return Problem(rule.code, rule.name, rule.severity, where, message, rule.hint, path)
+
+    n_failed = sum(file.fails(fail_on) for file in files)
+    unread = [
+        f"{file.file}: {'; '.join(file.errors) or 'a format that is not read'}"
+        for file in files
+        if (file.errors or not file.is_understood)
+    ]
+    n, n_unread = counted(len(files), "file"), len(unread)
+    clean = f"nothing found in {len(files) - n_unread} of {n}"
+    outcome = f"{n_failed} of {n} failed" if n_failed else clean
+    return Review(
+        command="weights",
+        subject=source,
+        rules=tuple(rules),
+        problems=tuple(problem(file, suspect) for file in files for suspect in file.suspects),
+        outcome=outcome + (f"; {n_unread} could not be read to the end" if unread else ""),
+        not_judged=tuple(unread),
+        not_judged_title=f"not judged: {n_unread} of {n}",
+    )

@@ -419,7 +419,8 @@ class ModelRegistry:
         return frozenset(meant)
 
     def check_patterns(self) -> list[str]:
-        """Refuse `--layer` that matches no layer of any model; return notes on ambiguous words."""
+        """Refuse `--layer` once there is a model to train and no pattern matches in any; return notes on ambiguous
+        words."""
         if any(model.wanted for model in self.models):
             roots = [root for model in self.models if (root := model.root()) is not None]
             every = [layer for root in roots for layer, _ in written_layers(root)]

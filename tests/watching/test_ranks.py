@@ -251,6 +251,21 @@ def test_gradients_that_are_the_same_where_losses_differ_are_averaged():
     assert "broadcast the weights of rank 0" in found.disagreement.cure
 
 
+@pytest.mark.parametrize("n_differ", [2, 0])
+def test_weights_that_stay_the_same_behind_losses_that_differ_are_meant_to(n_differ):
+    ranks = logs(is_parallel=False, differs_from=4)
+    for rank in ranks:
+        for step in range(N):
+            is_other = rank is ranks[1] and step < n_differ
+            rank.steps["SGD", step] = Scalars(1.0 + is_other, [0.1], None, True)
+            for n, rows in enumerate(rank.parameters.values()):
+                rows[step][0] *= 1 + (rank is ranks[1]) * (n + 1) / 10
+    found = compare_weights(ranks)
+    assert (found.compared, found.apart, found.disagreement is None) == (
+        (3, 0, False) if n_differ else (0, 3, True)
+    )
+
+
 def test_a_parameter_that_an_average_by_hand_leaves_out_is_named():
     ranks = logs(is_parallel=False, differs_from=None)
     key = "Net", "0.bias"
