@@ -21,9 +21,9 @@ from torch.optim import Optimizer
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
-from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 
 _COLUMNS = 1024  # sums that represent a large parameter
 _FEW = 16  # values of a parameter that are compared at every step

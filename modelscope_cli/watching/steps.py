@@ -10,7 +10,7 @@ from torch import Tensor
 
 from modelscope_cli.watching.bookkeeping import COUNTED, Bookkeeper, Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.entering import Entering, EnteringKey
+from modelscope_cli.watching.model_inputs import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport

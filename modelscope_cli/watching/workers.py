@@ -22,8 +22,8 @@ import torch
 from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
 
-from modelscope_cli.watching.guard import replaced
-from modelscope_cli.watching.place import walk_named
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.source_location import walk_named
 
 _BATCHES = 4  # of each worker that are reported
 _MOST_WORKERS = 64

@@ -51,7 +51,7 @@ from modelscope_cli.records.watch import (
     WatchRecord,
 )
 from modelscope_cli.rules.training import RULES, judge_training
-from modelscope_cli.rules.training.case import LASTING
+from modelscope_cli.rules.training.rule_types import LASTING
 
 SLOW = tuple(2.3 - 0.6 * i / N for i in range(N))
 VANISHING = tuple(0.5 * 0.1 ** (2 * i / N) for i in range(N))

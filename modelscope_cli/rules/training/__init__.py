@@ -15,9 +15,9 @@ from modelscope_cli.rules.training import (
     updates,
     wiring,
 )
-from modelscope_cli.rules.training.case import Case, Course, TrainingRule
+from modelscope_cli.rules.training.cause_order import tell
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow, has_moving_targets
-from modelscope_cli.rules.training.story import tell
+from modelscope_cli.rules.training.rule_types import Case, Course, TrainingRule
 
 RULES: tuple[TrainingRule, ...] = tuple(
     sorted(

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,

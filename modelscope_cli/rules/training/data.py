@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import INPUT
 from modelscope_cli.records.watch import DROPPED, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
-from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
+from modelscope_cli.rules.training.rule_types import (
+    FEW_STEPS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    known,
+)
 
 _BYTE = 255.0
 _SPARSE = 0.1  # of a range of at most 1: nearly all values are equal. Standardised data has peaks beyond ten.

@@ -7,7 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier
 from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,

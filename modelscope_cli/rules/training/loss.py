@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
@@ -15,6 +14,7 @@ from modelscope_cli.rules.training.progress import (
     has_moving_targets,
     may_wander,
 )
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps after which a loss that has not fallen is a finding

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.watch import ACTIVE
-from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 
 def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.progress import MIN_STEPS
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     MIN_RECORDS,
     Case,
@@ -16,7 +17,6 @@ from modelscope_cli.rules.training.case import (
     known,
     share_of_steps,
 )
-from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _GONE = (

@@ -16,7 +16,7 @@ from modelscope_cli.records.grads import (
 )
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     LASTING,
     MIN_RECORDS,
     Case,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation

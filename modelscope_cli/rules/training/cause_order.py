@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from modelscope_cli.records.check import ERROR
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting
 
 Found = tuple[TrainingRule, TrainingSighting]
 
