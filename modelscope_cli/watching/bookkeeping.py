@@ -76,9 +76,8 @@ class Cycle:
     def before_backward(self) -> None:
         if self._is_looking():
             norms = self._before = self._norms()
-            is_inferred = not isinstance(
-                self.optimizer(), Optimizer
-            )  # gradients of an inferred step count as cleared if they changed
+            # Gradients of an inferred step count as cleared if they changed.
+            is_inferred = not isinstance(self.optimizer(), Optimizer)
             self._n_clear += not any(norms) or (is_inferred and norms != self._left)
 
     def after_backward(self, scale: float) -> None:

@@ -289,9 +289,8 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
         others = [held.get(key) for held in seen[1:]]
         varies = len({tuple(row) for row in rows.values()}) > 1
         is_alike = len(rows) >= _ENOUGH and varies and all(other == rows for other in others)
-        if is_alike and _is_replicated(
-            key[0], ranks
-        ):  # ranks that share the work on a batch need the same batch
+        # Ranks that share the work on a batch need the same batch.
+        if is_alike and _is_replicated(key[0], ranks):
             what = f"the statistics of {key[1]} of {key[0]} are equal"
             message = f"all {len(ranks)} ranks receive the same batches: {what}"
             yield Event(min(rows), SAME_DATA, message)

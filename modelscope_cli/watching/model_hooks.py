@@ -226,9 +226,8 @@ class PassWatch:
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
-        self._evaluated: tuple[WatchedModel, bool] | None = (
-            None  # the last model run without gradients, and whether in training mode
-        )
+        # The last model run without gradients, and whether in training mode.
+        self._evaluated: tuple[WatchedModel, bool] | None = None
 
     @contextmanager
     def installed(self) -> Iterator[None]:

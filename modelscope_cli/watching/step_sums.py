@@ -50,9 +50,8 @@ def count_magnitudes(x: Tensor) -> Tensor:
 MOST_NAMED = 64  # channels, in a record
 _RECORDS = 8  # a channel that is silent in so many of them in a row is called dead
 
-Alive = (
-    tuple[bool, ...] | None
-)  # per channel, whether any value was not zero; None where there are no channels
+# Whether any value of a channel was not zero; None without channels.
+Alive = tuple[bool, ...] | None
 
 
 def pack(alive: Alive) -> list[int | str] | None:

@@ -80,9 +80,7 @@ class Clock:
     cycle: Cycle
     step: int = 0
     ended: float = 0.0
-    is_due: bool = (
-        False  # the next step is recorded regardless of the schedule, as the previous one was not finite
-    )
+    is_due: bool = False  # the next step is recorded, as the previous one was not finite
     is_owed: bool = False  # a step was due and exceeded the budget
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True

@@ -72,9 +72,7 @@ class Judge:
         return bool(log.begin)
 
 
-_NEXT_PHASE = (
-    8  # steps of another optimizer before its facts are written: some scripts create one for each step
-)
+_NEXT_PHASE = 8  # steps of another optimizer before its facts are written, which may be short-lived
 
 
 class StopScript(SystemExit):

@@ -19,9 +19,7 @@ from modelscope_cli.rules.training.rule_types import (
 )
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
-_GONE = (
-    1.001e-2  # share of the highest learning rate below which hardly anything is learnt; 0.01 plus rounding
-)
+_GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles

@@ -40,9 +40,7 @@ _INFINITE_SLOPE = (
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
-_SEEN = (
-    1e-5  # share of a weight that a step changes, whose sum over the steps shows in nine digits of its norm
-)
+_SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
 _MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
 _NO_WAY = 1e-2  # of its size: ten usual changes of about 1e-3

@@ -13,9 +13,7 @@ _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigm
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _NO_VARIANCE = 1e-12
 _NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
-_WITHOUT_END = (
-    20.0  # times its first value: a likelihood or a reward may be negative, but does not fall as far
-)
+_WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
 _MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
 _LESS = 0.05  # times the criterion's mean over its rows
