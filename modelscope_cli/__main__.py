@@ -23,7 +23,7 @@ def main() -> None:
     except interrupts.Terminated as ended:
         code = ended.code
     if "RANK" in os.environ:  # one of several processes, as torchrun starts them
-        from modelscope_cli.watching.leave import leave
+        from modelscope_cli.watching.process_exit import leave
 
         leave(code)
     sys.exit(code)

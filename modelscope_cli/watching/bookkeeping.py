@@ -15,10 +15,10 @@ from torch.optim.lr_scheduler import LRScheduler, SequentialLR
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.watch import ParameterFacts
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import Stepper, held_here, is_sharded, norm_of, sample_of
-from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 
 # Steps whose gradients are compared; few, as reading a gradient waits for the device.
 _CYCLES = 16
@@ -76,9 +76,8 @@ class Cycle:
     def before_backward(self) -> None:
         if self._is_looking():
             norms = self._before = self._norms()
-            is_inferred = not isinstance(
-                self.optimizer(), Optimizer
-            )  # gradients of an inferred step count as cleared if they changed
+            # Gradients of an inferred step count as cleared if they changed.
+            is_inferred = not isinstance(self.optimizer(), Optimizer)
             self._n_clear += not any(norms) or (is_inferred and norms != self._left)
 
     def after_backward(self, scale: float) -> None:

@@ -1,4 +1,4 @@
-"""What comes after a run that was watched: its folder, and what there is to warn of."""
+"""Write the folder of a watched run and print its warnings."""
 
 from contextlib import nullcontext
 from functools import partial
@@ -16,11 +16,10 @@ from modelscope_cli.watching.log import log_file
 def conclude(
     record: WatchRecord, folder: Path | None, progress: Progress, *, is_afterwards: bool = True
 ) -> WatchRecord:
-    """Write the report beside the log, where there is a folder, and tell of warnings.
+    """Write the report next to the log, if there is a folder, and print the warnings.
 
     Args:
-        is_afterwards: what fails is told, since a training has just ended, and no figure is drawn; without it
-            errors are raised.
+        is_afterwards: whether a training has just ended: errors become warnings, and no figures are drawn.
     """
     attempt = partial(afterwards, progress.warn) if is_afterwards else nullcontext
     if folder is not None:

@@ -21,9 +21,9 @@ from torch.nn import functional
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import is_transformed, left_alone_by_compiler
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"

@@ -1,4 +1,4 @@
-"""Ranks that should hold the same weights, and do not: since when, and why. Standard library only."""
+"""Find ranks that should hold the same weights and do not, since when, and why. Standard library only."""
 
 import math
 import statistics
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from modelscope_cli.watching.read_series import RankLog
 
 Key = tuple[str, str]  # model, name of the parameter
-_TWICE = 2  # steps after which ranks that were given other data agree: that is not chance
-_SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the very same sum
+_TWICE = 2  # steps after which ranks with different data agree, which cannot be chance
+_SAME = 1e-5  # relative, of norms in float32; an all-reduce gives every rank the same sum
 _ENOUGH = 3  # recorded steps
-_ROUNDING = 1e-6  # relative, of weights: another order of the same sums
+_ROUNDING = 1e-6  # relative, of weights: sums in another order
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """A parameter of which several ranks hold a copy each, `members` by their numbers."""
+    """The copies of a parameter on several ranks, `members` by rank."""
 
     key: Key
     members: "Mapping[int, RankLog]"
@@ -45,7 +45,7 @@ class Replicas:
         return [rank.weights[self.key][step][0] for rank in self.members.values()]
 
     def distance(self, step: int) -> float:
-        """Return by about which share of their size the weights differ."""
+        """Return the approximate relative difference of the weights."""
         found = [rank.weights[self.key][step] for rank in self.members.values()]
         sums, norm = [signed for _, signed, _ in found], max(norm for *_, norm in found)
         return (max(sums) - min(sums)) / norm if norm else 0.0
@@ -59,10 +59,10 @@ class Replicas:
         return [None if one is None else one.loss for one in noted]
 
     def is_meant(self) -> bool:
-        """Tell whether the copies are meant to be the same: DistributedDataParallel says so, or what is seen.
+        """Tell whether the copies should be equal: by DistributedDataParallel, or because they were averaged.
 
-        Ranks whose losses differ were given other data. Where their gradients, or the weights behind the step, are
-        the same all the same, they were averaged.
+        Ranks whose losses differ have different data; if their gradients, or the weights after the step, are equal
+        nevertheless, they were averaged.
         """
         if all(self.origins):
             return True
@@ -78,14 +78,14 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Breach:
-    """Where copies are the same no longer.
+    """The step from which on copies differ.
 
     Attributes:
-        step: finds them different; `after`: the last that found them the same, None for none.
-        values: of each rank, that differ.
-        is_exact: the step before it is the one that left them different.
-        is_between: that step left them the same: they were written to behind it.
-        distance: at first; None where it is not known.
+        step: the first before which they differ; `after`: the last before which they were equal, None for none.
+        values: checksum of each rank.
+        is_exact: whether the step before it caused the difference.
+        is_between: whether they were equal after that step, and changed between the steps.
+        distance: at `step`; None if unknown.
     """
 
     copies: Replicas
@@ -102,13 +102,13 @@ class Breach:
 
     @property
     def farthest(self) -> float | None:
-        """By which share of their size the copies differ at most; None for a breach behind the last record."""
+        """Largest relative difference of the copies; None for a breach after the last record."""
         later = [step for step in self.copies.common() if step >= self.step]
         return max(map(self.copies.distance, later), default=None)
 
 
 def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str | None]:
-    """Return why the copies differ, what to do about it, and the line it is about."""
+    """Return why the copies differ, a hint, and the line of the script."""
     copies, step = breach.copies, breach.culprit
     members, origins = copies.members, copies.origins
     made = next((origin.get("made") for origin in origins if origin), None)
@@ -158,10 +158,10 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
 
 
 def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str]:
-    """Return what the norms of gradients and steps tell of the step that left the copies different."""
+    """Return the cause according to the norms of gradients and changes at the step of the breach."""
     numbers = list(breach.copies.members)
     same = [one for one in meant if list(one.members) == numbers]
-    # Gradients that are averaged are the same, be the weights or not: a later step tells as well.
+    # Averaged gradients are equal even if the weights are not, so a later step can be used, too.
     step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
     is_recorded = breach.is_exact and step == breach.culprit
     gradients = [(one, norms) for one in same if any(norms := one.row(step, 0))]
@@ -218,7 +218,7 @@ _STEP_ALIKE = (
 
 
 def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]:
-    """Return the passes through DistributedDataParallel that led to a step; they are counted from the start."""
+    """Return the passes through DistributedDataParallel of a step; the log counts them from the start."""
     averaged, alone, is_lost = rank.passes.get((optimizer, step), (1, 0, False))
     before = rank.passes.get((optimizer, step - 1), (0, 0, False))
     later = any(
@@ -248,7 +248,7 @@ def _differ(values: Sequence[float | None]) -> bool:
 
 
 def _are_same(values: Sequence[float | None]) -> bool:
-    """Compare norms, NaN and infinite ones too."""
+    """Compare norms, including NaN and infinity."""
     first, *others = values
     return all(_is_same(first, other) for other in others)
 
@@ -260,7 +260,7 @@ def _is_same(a: float | None, b: float | None) -> bool:
 
 
 def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
-    """Name every rank that ended otherwise than the first, or took another number of steps than most."""
+    """Yield every rank with another exit code than the first, or another number of steps than most."""
     if len(ranks) < 2:
         return
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
@@ -281,7 +281,7 @@ def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
 
 
 def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
-    """Tell of ranks that were all given the very same batches: by every figure of what entered, at every step."""
+    """Yield the ranks that all got the same batches, judged by all input statistics at every step."""
     if len(ranks) < 2:
         return
     seen = [{one.key: one.rows for one in rank.facts.inputs} for rank in ranks]
@@ -289,9 +289,8 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
         others = [held.get(key) for held in seen[1:]]
         varies = len({tuple(row) for row in rows.values()}) > 1
         is_alike = len(rows) >= _ENOUGH and varies and all(other == rows for other in others)
-        if is_alike and _is_replicated(
-            key[0], ranks
-        ):  # ranks that share the work on a batch have to be given it
+        # Ranks that share the work on a batch need the same batch.
+        if is_alike and _is_replicated(key[0], ranks):
             what = f"the statistics of {key[1]} of {key[0]} are equal"
             message = f"all {len(ranks)} ranks receive the same batches: {what}"
             yield Event(min(rows), SAME_DATA, message)
@@ -299,7 +298,7 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
 
 
 def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
-    """Return whether the ranks hold the same weights, and why not; None where there is but one."""
+    """Return whether the ranks hold the same weights, and why not; None for a single rank."""
     if len(ranks) < 2:
         return None
     sharded = {key for rank in ranks for key in rank.sharded}
@@ -314,7 +313,7 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     breaches = breaches or list(_late_breaches(meant))
     if not breaches:
         return facts
-    # A bias in front of a norm hardly moves: it is the same again by chance.
+    # A bias before a norm hardly changes, and may be equal again by chance.
     apart = [one for one in breaches if one.farthest is None or one.farthest >= _ROUNDING]
     again = [step for one in apart if (step := _same_again(one)) is not None]
     if 2 * len(again) > len(apart) or any(
@@ -343,7 +342,7 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
 
 
 def _belongs_to(copies: Replicas, meant: Sequence[Replicas]) -> bool:
-    """Tell whether copies that began alike are left out of what is averaged: by name, or without a gradient."""
+    """Tell whether copies that began equal are excluded from averaging: by name, or without a gradient."""
     model, name = copies.key
     owners = {one.key[1].rpartition(".")[0] for one in meant if one.key[0] == model}
     rows = [copies.row(step, 0) for step in copies.common()]
@@ -353,7 +352,7 @@ def _belongs_to(copies: Replicas, meant: Sequence[Replicas]) -> bool:
 
 
 def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool:
-    """Tell whether all gradients of a model are those of another rank times one factor, though losses differ."""
+    """Tell whether the gradients of ranks differ by one factor for the whole model, though losses differ."""
     own = [one for one in several if one.key[0] == copies.key[0]]
     if len(own) < 2 or any(list(one.members) != list(copies.members) for one in own):
         return False
@@ -367,7 +366,7 @@ def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool
 
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
-    """Tell whether every rank holds all of a model: by DistributedDataParallel, or the same bits at all times."""
+    """Tell whether every rank holds the whole model: by DistributedDataParallel, or always equal bits."""
     copies = [one for key in ranks[0].weights if key[0] == model for one in _copies(key, ranks)]
     return bool(copies) and all(
         all(one.origins) or all(len(set(one.checksums(step))) == 1 for step in one.common()) for one in copies
@@ -375,7 +374,7 @@ def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
 
 
 def _copies(key: Key, ranks: "Sequence[RankLog]") -> list[Replicas]:
-    """Return the ranks that hold a parameter, by the groups in which it is averaged; all where none is known."""
+    """Return the ranks that hold a parameter, by the groups that average it; one group of all if unknown."""
     held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
     groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in held.items()}
     known = dict.fromkeys(group for group in groups.values() if group) or {tuple(held): None}
@@ -395,7 +394,7 @@ def _first_breach(copies: Replicas) -> Breach | None:
 
 
 def _late_breaches(meant: Sequence[Replicas]) -> Iterator[Breach]:
-    """Give what differs only behind the last recorded step, by a few values of each parameter."""
+    """Yield the breaches after the last recorded step, found by a few values of each parameter."""
     for copies in meant:
         ends = [rank.end or {} for rank in copies.members.values()]
         held = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
@@ -413,12 +412,12 @@ def _late_breaches(meant: Sequence[Replicas]) -> Iterator[Breach]:
 
 
 def _same_again(breach: Breach) -> int | None:
-    """Return a step after the breach that finds the copies the same again, None for none."""
+    """Return a step after the breach before which the copies are equal again; None without one."""
     copies = breach.copies
     for step in copies.common():
         if step > breach.step and len(set(copies.checksums(step))) == 1:
             return step
-    has_differed = False  # the few values may be none of those that do
+    has_differed = False  # the compared values may not be among those that differ
     for step in _noted(copies):
         is_same = len({state[0] for state in _states(copies, step)}) == 1
         if step > breach.step and has_differed and is_same:
@@ -439,10 +438,10 @@ def _states(copies: Replicas, step: int) -> list[tuple[int, int]]:
 
 
 def _made_exact(breach: Breach) -> Breach:
-    """Find the very step, where a few values of all parameters were looked at before and after each."""
+    """Narrow a breach to one step, by the values compared before and after each step."""
     if breach.step == 0 or breach.after == breach.step - 1:
         breach = replace(breach, is_exact=True)
-    known = -1  # left the copies the same
+    known = -1  # the last step after which the copies were equal
     for step in _noted(breach.copies):
         if not (breach.after or 0) <= step <= breach.step:
             continue
@@ -457,7 +456,7 @@ def _made_exact(breach: Breach) -> Breach:
 
 
 def _odd_ones(breach: Breach) -> list[int]:
-    """Return the ranks that are not as most; all of them where there is no majority."""
+    """Return the ranks that differ from the majority; all of them without a majority."""
     numbers = list(breach.copies.members)
     (usual, n), *_ = Counter(breach.values).most_common(1)
     if 2 * n <= len(numbers):

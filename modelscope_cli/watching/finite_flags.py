@@ -1,4 +1,4 @@
-"""A trace of the current step, in which `births` finds the first non-finite value.
+"""A trace of the current step, in which `non_finite_origin` finds the first non-finite value.
 
 Small tensors are copied; for large ones the range is computed, which is finite only if every element is. They stay
 on the device, in order of computation, until a loss or a gradient is not finite.

@@ -1,4 +1,4 @@
-"""The first images that a model is given, small, to be looked at: as it sees them, so normalised and augmented."""
+"""Thumbnails of the first input images, after normalisation and augmentation."""
 
 import base64
 import contextlib
@@ -16,10 +16,10 @@ _MOST, _SIDE, _GAP = 8, 64, 2  # images, and pixels
 
 
 class FirstImages:
-    """Images of one batch; what is kept of them stays on the device until it is asked for."""
+    """Thumbnails of one batch, on its device until they are fetched."""
 
     def __init__(self, x: Tensor) -> None:
-        """Keep a few images of `x`, `(N, C, H, W)` of 1 or 3 channels, every few pixels one, at hook time."""
+        """Keep every n-th pixel of a few images of `x`, `(N, C, H, W)` with 1 or 3 channels, at hook time."""
         stride = -(-max(x.shape[2:]) // _SIDE)
         self._kept = x.detach()[:_MOST, :, ::stride, ::stride].clone()
 
@@ -29,7 +29,7 @@ class FirstImages:
         return x.ndim == 4 and x.shape[1] in (1, 3) and min(x.shape[2:]) > 3
 
     def png(self) -> bytes:
-        """Return them side by side; the least of the values is black and the largest white."""
+        """Return them side by side; the lowest value is black and the highest white."""
         from PIL import Image
 
         values = self._kept.to("cpu", torch.float32).nan_to_num()

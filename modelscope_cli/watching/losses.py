@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
 _NEAR = 32  # nodes of the graph between a loss and the output of a scaler

@@ -12,8 +12,8 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
+from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
 from modelscope_cli.watching.step_sums import StepSums
 
 # Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other

@@ -25,10 +25,10 @@ from modelscope_cli.watching.watcher import StopScript, Watcher
 
 
 class WatchedLoop:
-    """The steps between `with` and the end of the block. Every hook is gone afterwards, also after an exception.
+    """The steps in the block of `with`. Every hook is removed afterwards, also after an exception.
 
     Args:
-        models: one, or several; others that run are left alone.
+        models: one or several; others that run are ignored.
         optimizers: one, several, or None for all that train the models.
     """
 
@@ -73,7 +73,7 @@ class WatchedLoop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Report on what was seen; an exception goes on, but not the one by which `steps` and `abort_on` stop."""
+        """Report on the run; suppress only the exception by which `steps` and `abort_on` stop it."""
         stop = error if isinstance(error, StopScript) else None
         code = stop.exit_code if stop else int(error is not None)
         self._log.write("end", **self._watcher.end(code, self._invocation.elapsed_ms))
@@ -85,14 +85,14 @@ class WatchedLoop:
 
     @property
     def findings(self) -> tuple[TrainingFinding, ...]:
-        """What the rules find so far: in the loop, or behind it."""
+        """The findings so far, in the loop or after it."""
         return self.record().findings
 
     def record(self) -> WatchRecord:
-        """Return the record of `watch`, of what was seen so far: before the loop, in it, or behind it."""
+        """Return the record so far, before the loop, in it or after it."""
         if self._memory.end is not None:
             return record_of(merge_ranks([self._memory]), self._request.like)
-        self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # for as long as it is read
+        self._memory.end = self._watcher.end(None, self._invocation.elapsed_ms)  # while it is read
         try:
             return record_of(merge_ranks([self._memory]), self._request.like)
         finally:

@@ -1,4 +1,4 @@
-"""Several processes of one run, as torchrun starts them. They meet in the folder, never inside the training."""
+"""Coordinate the processes of a run started by torchrun, through files only."""
 
 import os
 import shlex
@@ -12,12 +12,12 @@ from modelscope_cli.ranks import Ranks
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.log import log_file
 
-WAIT_FOR_RANKS_S = 20.0  # torchrun gives half a minute to those it ends
+WAIT_FOR_RANKS_S = 20.0  # torchrun kills processes half a minute after SIGTERM
 _POLL_S, _PATIENCE_S = 0.05, 30.0
 
 
 def check_ranks(ranks: Ranks, has_folder: bool) -> None:
-    """Refuse several machines that have not been told a folder they share."""
+    """Refuse several machines without a shared folder."""
     if int(os.environ.get("GROUP_WORLD_SIZE", "1")) > 1 and ranks.world > 1 and not has_folder:
         raise UsageError(
             "several machines need a folder they share", "--out FOLDER   that all machines share"
@@ -26,7 +26,7 @@ def check_ranks(ranks: Ranks, has_folder: bool) -> None:
 
 @contextmanager
 def agreed_folder(ranks: Ranks, choose: Callable[[], Path]) -> Iterator[Path]:
-    """Give the folder that the first process chooses to every process on this machine."""
+    """Yield the folder chosen by the first process, in every process on this machine."""
     check_ranks(ranks, has_folder=False)
     try:
         yield share_folder(ranks, choose() if ranks.is_first else None)
@@ -36,10 +36,10 @@ def agreed_folder(ranks: Ranks, choose: Callable[[], Path]) -> Iterator[Path]:
 
 
 def share_folder(ranks: Ranks, choose: Path | None) -> Path:
-    """Let every process on this machine write to the folder that the first one chose.
+    """Return the folder chosen by the first process, in every process on this machine.
 
     Args:
-        choose: the folder; None in the others, who wait for it.
+        choose: the folder; None in the other processes, which wait for it.
     """
     sign = _sign()
     if choose is not None:
@@ -56,7 +56,7 @@ def share_folder(ranks: Ranks, choose: Path | None) -> Path:
 
 
 def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
-    """Let the first process have its say about a folder that was given, before another one writes into it."""
+    """Wait until the first process has accepted a folder, before another one writes to it."""
     if not is_forced and log_file(folder, ranks.rank).exists():
         raise UsageError(f"folder '{folder}' is not empty", f"--out {shlex.quote(str(folder))} --force")
     if not any(log_file(folder).exists() for _ in _until(_PATIENCE_S)):
@@ -64,18 +64,18 @@ def wait_for_first(folder: Path, ranks: Ranks, is_forced: bool) -> None:
 
 
 def forget_folder(ranks: Ranks) -> None:
-    """Take the sign of `share_folder` down again."""
+    """Delete the file of `share_folder`."""
     if ranks.world > 1:
         _sign().unlink(missing_ok=True)
 
 
 def _sign() -> Path:
-    # The agent that started all of us is the same, and its port is taken while it lives.
+    # All processes have the same parent, and its port is unique while it runs.
     return Path("runs") / f".watch-{os.getppid()}-{os.environ.get('MASTER_PORT', '0')}"
 
 
 def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:
-    """Wait until every other process has written its last word; return those that have not in time."""
+    """Wait until the logs of all other processes have ended; return the ranks that have not in time."""
     missing = set(range(ranks.world)) - {ranks.rank}
     for _ in _until(seconds):
         missing = {rank for rank in missing if not _has_ended(log_file(folder, rank))}
@@ -85,18 +85,18 @@ def wait_for_others(folder: Path, ranks: Ranks, seconds: float) -> list[int]:
 
 
 def read_together(own: WatchRecord, folder: Path, ranks: Ranks) -> WatchRecord:
-    """Return the record of all ranks, as the first one reads it; that of this rank where it cannot be read."""
+    """Return the record of all ranks; that of this rank if the logs cannot be read."""
     from modelscope_cli.watching.read_record import read_record
 
     wait_for_others(folder, ranks, WAIT_FOR_RANKS_S)
     try:
         return read_record(folder)
-    except Exception:  # the first rank says what
+    except Exception:  # reported by the first rank
         return own
 
 
 def _until(seconds: float) -> Iterator[None]:
-    """Look at once, then again and again until the time is up."""
+    """Yield at once, then repeatedly until the time is up."""
     end = time.monotonic() + seconds
     yield
     while time.monotonic() < end:

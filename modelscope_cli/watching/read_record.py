@@ -1,4 +1,4 @@
-"""The record of a run, from its logs: what `watch` returns."""
+"""The record that `watch` returns, from the logs of a run."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ Reference = tuple[str, WatchRecord] | None
 
 
 def read_record(folder: Path, like: Reference = None) -> WatchRecord:
-    """Read the logs in a folder, of a run that ended or was killed or still goes on, and judge it."""
+    """Read the logs in a folder and judge the run, which may have ended, been killed or still be running."""
     return record_of(read_series(folder), like)
 
 
 def record_of(series: RunSeries, like: Reference = None) -> WatchRecord:
-    """Return the record of a run, judged, and compared with the one that it should be like."""
+    """Return the record of a run with its findings, compared with a reference run if there is one."""
     first = series.ranks[0]
     trained = (row.model for row in series.parameters if row.model != row.optimizer)
     models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))
@@ -67,7 +67,7 @@ def record_of(series: RunSeries, like: Reference = None) -> WatchRecord:
 
 
 def _model(begin: Entry, models: str) -> ModelInfo:
-    """Say where the models came from: a script, or a loop of the caller's."""
+    """Return the origin of the models: a script, or the caller's own loop."""
     name = str(begin.get("script", ""))
     if begin.get("source") == "object":
         return ModelInfo("object", name, models or name, WeightsInfo("object", "in training", "handed over"))
@@ -103,5 +103,5 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")
     for event in series.events:
-        if event.kind not in JUDGED | {"skipped", "loss", SPARSE}:  # told otherwise
+        if event.kind not in JUDGED | {"skipped", "loss", SPARSE}:  # reported elsewhere
             yield Notice(event.kind, event.message)

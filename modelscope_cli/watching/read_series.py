@@ -1,4 +1,4 @@
-"""From the logs of all ranks to the series of a record."""
+"""Read the logs of all ranks into the series of a record."""
 
 import math
 from collections import Counter
@@ -45,7 +45,7 @@ ParameterKey = tuple[str, str]  # model, name
 
 @dataclass(slots=True)
 class Described:
-    """Something that the log has numbered and described, and its rows by step."""
+    """An input or criterion described in the log, and its rows by step."""
 
     key: tuple[Any, ...]
     entry: Entry
@@ -54,10 +54,10 @@ class Described:
 
 @dataclass(slots=True)
 class FactsLog:
-    """What one process has said beside its series.
+    """The facts in the log of one process.
 
     Attributes:
-        idle: class and line of every optimizer that had not stepped when something was said; it may have since.
+        idle: class and line of every optimizer that had not stepped when facts were written; it may have since.
         stated: shape and facts of every parameter of every model that ran.
     """
 
@@ -70,7 +70,7 @@ class FactsLog:
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
 
     def take(self, entry: Entry) -> None:
-        """Take what is certain by now. The last word on each counts: a model that is gone by then is not in it."""
+        """Update the facts; those about deleted models, which later entries lack, remain."""
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
         self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
         self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
@@ -81,7 +81,7 @@ class FactsLog:
         }
 
     def describe(self, kind: str, entry: Entry) -> Described:
-        """Take the description of a tensor that enters, or of a criterion."""
+        """Add the description of an input or a criterion."""
         described = Described(tuple(entry["key"]), entry)
         (self.inputs if kind == "entering" else self.criteria).append(described)
         return described
@@ -156,7 +156,7 @@ def _commonest(counts: Mapping[int, int]) -> float | None:
 
 
 def _entropy(counts: Mapping[int, int]) -> float | None:
-    """Return the entropy of the labels in nats, corrected for how few they are: Miller 1955; None without any."""
+    """Return the entropy of the labels in nats with the correction of Miller (1955); None without labels."""
     total = sum(counts.values())
     if not total:
         return None
@@ -168,7 +168,7 @@ def _model_facts(entry: Entry) -> ModelFacts:
     values = entry["norm_values"]
     lists = {name: tuple(value) for name, value in entry.items() if isinstance(value, list)}
     lists["copies"] = tuple(map(tuple, entry.get("copies", ())))
-    lists["outputs"] = tuple(float(one) for one in entry["outputs"])  # NaN is written as a word
+    lists["outputs"] = tuple(float(one) for one in entry["outputs"])  # NaN is written as a string
     return ModelFacts(**{**entry, **lists, "norm_values": tuple(values) if values else None})
 
 
@@ -187,7 +187,7 @@ StepKey = tuple[str, int]  # optimizer, step
 
 @dataclass(frozen=True, slots=True)
 class Scalars:
-    """What is noted of a step beside its layers and parameters."""
+    """Loss, learning rates and time of a step."""
 
     loss: float | None
     lr: list[float | None]
@@ -197,7 +197,7 @@ class Scalars:
 
 @dataclass(slots=True)
 class RankLog:
-    """The log of one process, in memory: it takes the entries one by one, from a file or as they are written."""
+    """The log of one process in memory, built entry by entry, from a file or during the run."""
 
     begin: Entry = field(default_factory=dict)
     end: Entry | None = None
@@ -220,18 +220,18 @@ class RankLog:
 
     @property
     def exit_code(self) -> int | None:
-        """The script's own; None where it was killed, or still runs."""
+        """The exit code of the script; None if it was killed or still runs."""
         return None if self.end is None else self.end["code"]
 
     @property
     def n_steps(self) -> int:
-        """Steps taken; of a run that was killed, as far as the log tells."""
+        """Number of steps; of a killed run, those in the log."""
         if self.end is not None:
             return int(self.end["steps"])
         return max((step + 1 for _, step in self.steps), default=0)
 
     def take(self, kind: str, entry: Entry) -> None:
-        """Take one more entry; one of an unknown kind says nothing."""
+        """Add an entry; unknown kinds are ignored."""
         if kind == "begin":
             argv, world = entry.get("argv", ()), entry.get("world", 1)
             self.begin = {**entry, "argv": tuple(map(str, argv)), "world": int(world)}
@@ -299,12 +299,12 @@ class RunSeries:
 
     @property
     def steps(self) -> int:
-        """Optimizer steps taken, those of the busiest optimizer."""
+        """Number of steps of the optimizer with the most."""
         return max(rank.n_steps for rank in self.ranks)
 
     @property
     def recorded(self) -> int:
-        """Steps that were looked at, by the optimizer that had most of them."""
+        """Number of recorded steps of the optimizer with the most."""
         counts = Counter(key[0] for key, noted in self.ranks[0].steps.items() if noted.is_recorded)
         return max(counts.values(), default=0)
 
@@ -313,7 +313,7 @@ def read_series(folder: Path, world: int | None = None) -> RunSeries:
     """Read the logs in a folder and merge the ranks by their sums.
 
     Args:
-        world: how many ranks there were; None to take what the first log says.
+        world: number of ranks; None for the number in the first log.
     """
     if not log_file(folder).is_file():
         raise UsageError(f"there is no log.jsonl in '{folder}'", "modelscope watch SCRIPT   writes one")
@@ -403,8 +403,8 @@ def _pair(count: int, of: int) -> tuple[int, int]:
 
 
 def merge(parts: list[Sums]) -> Sums:
-    """Return the sums of all ranks together. Each rank's loss is a mean over its own share of the batch, so the
-    gradient of the common mean is that many times smaller."""
+    """Return the sums over all ranks. The loss of a rank is a mean over its share of the batch, so gradients of the
+    common mean are smaller by the number of ranks."""
     moments = parts[0].moments
     for part in parts[1:]:
         moments = moments.merge(part.moments)
@@ -459,7 +459,7 @@ def _if_any(values: Series) -> Series | None:
 
 
 def _nine_digits(value: float) -> float:
-    """Return what comes of numbers of nine digits, as those of the log: more say nothing, and take room."""
+    """Round to nine digits, the precision of the log."""
     return float(f"{value:.9g}")
 
 

@@ -22,11 +22,9 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
-from modelscope_cli.watching.births import find_birth, look_back
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
-from modelscope_cli.watching.guard import Guard
-from modelscope_cli.watching.inferred import (
+from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
     Tensors,
     find_optimizers,
@@ -35,14 +33,16 @@ from modelscope_cli.watching.inferred import (
     inferred,
     register_hidden,
 )
+from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
+from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
+from modelscope_cli.watching.non_finite_origin import find_birth, look_back
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
-from modelscope_cli.watching.passes import PassWatch
-from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, is_recorded
+from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
 from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
@@ -339,7 +339,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def settle(self) -> None:
-        """Report the inferred steps since the last backward pass; see `inferred`."""
+        """Report the inferred steps since the last backward pass; see `custom_optimizers`."""
         reports: list[StepReport] = []
         if self._inferred.is_open and self._guard.is_open and not self._stepping:
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())

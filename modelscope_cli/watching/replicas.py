@@ -1,8 +1,8 @@
-"""What tells whether the ranks of a run hold the same weights: checksums of them, and how they are averaged.
+"""Checksums of weights, which show whether the ranks of a run hold the same, and how gradients are averaged.
 
-Nothing is sent: each rank writes its own checksums into its own log, and they are compared when the logs are read.
-Checksums of every bit are taken at recorded steps, one of a few values of each parameter at every step, or as
-often as takes a small share of the time.
+Nothing is sent: each rank writes checksums to its own log, and they are compared when the logs are read. Checksums
+    of
+all bits are taken at recorded steps; of a few values of each parameter at every step, or less often to limit time.
 """
 
 import functools
@@ -21,28 +21,28 @@ from torch.optim import Optimizer
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.parameters import held_here, is_sharded, norm_of
-from modelscope_cli.watching.place import place_of_caller
+from modelscope_cli.watching.source_location import place_of_caller
 
-_COLUMNS = 1024  # sums that stand for a large parameter
-_FEW = 16  # values of a parameter that are looked at in every step
-_MOST = 256  # parameters of an optimizer of which they are
-_ALL, _SHARE = 64, 0.02  # steps that are all looked at at first; share of the time that may take later
-_FIRST = 8  # steps, before which it is seen whose gradients a script reduces by itself
+_COLUMNS = 1024  # sums that represent a large parameter
+_FEW = 16  # values of a parameter that are compared at every step
+_MOST = 256  # parameters of an optimizer that are compared so
+_ALL, _SHARE = 64, 0.02  # first steps, all compared; share of the time of later ones
+_FIRST = 8  # steps in which reductions by the script itself are recorded
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 
 
 @dataclass(slots=True)
 class ReplicaReport:
-    """What one step showed of what the ranks have in common.
+    """Checksums of one step, to compare ranks.
 
     Attributes:
         state: checksums of a few values of each parameter, before and after the step.
-        passes: forward passes through DistributedDataParallel since the start: those whose gradients are averaged,
-            those inside `no_sync()`; and whether its hooks were lost.
-        weights: of each parameter before the step a checksum, a sum of values with random signs, their norm;
-            none where the step is not recorded.
+        passes: forward passes through DistributedDataParallel since the start: with averaged gradients, and inside
+            `no_sync()`; and whether its hooks were lost.
+        weights: a checksum, a sum with random signs, and a norm of each parameter before the step; empty if the
+            step is not recorded.
     """
 
     state: tuple[int, int]
@@ -52,7 +52,7 @@ class ReplicaReport:
 
 @dataclass(slots=True)
 class _Parallel:
-    """A DistributedDataParallel: the parameters that it averages, as they were when it was made, by name."""
+    """A DistributedDataParallel, and the parameters that it averages by name, as of its creation."""
 
     module: "weakref.ref[nn.Module]"
     made: str | None
@@ -60,12 +60,12 @@ class _Parallel:
     averaged: dict[str, "weakref.ref[Tensor]"]
     ignored: set[str]
     passes: list[int] = field(default_factory=lambda: [0, 0])  # as in `ReplicaReport`
-    first: Tensor | None = None  # that it averages
-    accumulator: Any = None  # of its gradient, which has the hook
+    first: Tensor | None = None  # the first parameter
+    accumulator: Any = None  # of its gradient, with the hook
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been used and then dropped: from then on each rank may train on its own."""
+        """Whether it was used and then deleted, so that the ranks may train separately."""
         return self.module() is None and any(self.passes)
 
     def holds_any(self, parameters: list[Tensor]) -> bool:
@@ -74,7 +74,7 @@ class _Parallel:
 
     @property
     def has_lost_hooks(self) -> bool:
-        """Whether a move or a cast has given the parameters other accumulators, without the hooks."""
+        """Whether a move or a cast has replaced the gradient accumulators, and so removed the hooks."""
         first = self.first
         return first is not None and first.requires_grad and _accumulator(first) is not self.accumulator
 
@@ -86,17 +86,17 @@ class _Open:
 
 
 class ReplicaWatch:
-    """Looks at what the ranks should have in common, in one of several processes."""
+    """Takes checksums in one of several processes."""
 
     def __init__(self) -> None:
-        # By the module that was handed to it: its copies are meant to be the same, whatever runs it.
+        # By the wrapped module, whose copies should be equal even if it is run without the wrapper.
         self._parallel: weakref.WeakKeyDictionary[nn.Module, _Parallel] = weakref.WeakKeyDictionary()
         self._by_optimizer: dict[tuple[str, int], list[_Parallel]] = {}
         self._open: _Open | None = None
-        # By the label of the optimizer: a few values behind its last step, where that was looked at.
+        # By the label of the optimizer: a few values after its last step, if that was compared.
         self._last: dict[str, tuple[weakref.ref[Optimizer], dict[int, Tensor] | None]] = {}
         self._began, self._spent, self._n_looks = 0.0, 0.0, 0
-        # Of parameters whose gradients a script reduces by itself, by their ids: the line that does, and the ranks.
+        # By the id of a parameter whose gradient the script reduces itself: the line, and the ranks.
         self._reduced: dict[int, tuple[weakref.ref[Tensor], str | None, list[int]]] = {}
         self._held: dict[int, Tensor] = {}  # parameters, by the address of their gradient
         self._n_steps = 0
@@ -104,7 +104,7 @@ class ReplicaWatch:
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
-        """Note every DistributedDataParallel that is made while open."""
+        """Register every DistributedDataParallel created while open."""
         kind = nn.parallel.DistributedDataParallel
         original = kind.__init__
 
@@ -134,12 +134,12 @@ class ReplicaWatch:
             self._reduced[id(parameter)] = weakref.ref(parameter), place_of_caller(), ranks
 
     def take_news(self) -> bool:
-        """Tell, once, whether more is known of how parameters are averaged."""
+        """Tell whether more is known about averaging since the last call."""
         has_news, self._has_news = self._has_news, False
         return has_news
 
     def see_gradients(self, bookkeeper: Bookkeeper) -> None:
-        """Note, behind one of the first backward passes, where the gradients are."""
+        """Store the addresses of gradients after one of the first backward passes."""
         is_early = self._n_steps < _FIRST
         self._held = (
             {p.grad.data_ptr(): p for p in bookkeeper.held() if p.grad is not None} if is_early else {}
@@ -164,7 +164,7 @@ class ReplicaWatch:
             one.accumulator = _accumulator(one.first)
 
     def see_pass(self, module: nn.Module) -> None:
-        """Count a forward pass with gradients, where the module is a DistributedDataParallel."""
+        """Count a forward pass with gradients through a DistributedDataParallel."""
         if isinstance(module, nn.parallel.DistributedDataParallel) and torch.is_grad_enabled():
             one = self._parallel.get(module.module)
             if one is not None:
@@ -181,18 +181,18 @@ class ReplicaWatch:
         self._open = _Open(_state(_few_of(parameters).values()), weights)
         self._spent += (
             0 if is_recorded else 2 * (time.perf_counter() - begun)
-        )  # as much again behind the step
+        )  # the same time again after the step
         self._n_looks += not is_recorded
 
     def _interval(self) -> int:
-        """Return every how many steps to look, a power of two, so that it takes a small share of the time."""
+        """Return the interval of comparisons in steps, a power of two, that limits the time."""
         if self._n_steps < _ALL or not self._n_looks:
             return 1
         share = self._spent / self._n_looks * self._n_steps / (time.perf_counter() - self._began)
         return 1 << max(math.ceil(math.log2(max(share / _SHARE, 1e-9))), 0)
 
     def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
-        """Return what the step showed; None where it was not looked at before."""
+        """Return the checksums of a step; None if none were taken before it."""
         found, self._open = self._open, None
         self._n_steps += 1
         self._last[label] = weakref.ref(optimizer), None
@@ -207,7 +207,7 @@ class ReplicaWatch:
         return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
 
     def _parallel_of(self, label: str, parameters: list[Tensor]) -> list[_Parallel]:
-        """Return what averages parameters of an optimizer; all where none of those that it holds are known."""
+        """Return the wrappers that average parameters of an optimizer; all if none holds a known one."""
         if (label, len(self._parallel)) not in self._by_optimizer:
             made = list(self._parallel.values())
             own = [one for one in made if one.holds_any(parameters)]
@@ -215,7 +215,7 @@ class ReplicaWatch:
         return self._by_optimizer[label, len(self._parallel)]
 
     def last_states(self) -> dict[str, dict[int, int]]:
-        """Return checksums of a few values after the last step: by optimizer, and by the place of the parameter."""
+        """Return checksums of a few values after the last step, by optimizer and index of the parameter."""
         states = {}
         for label, (held, values) in self._last.items():
             optimizer = held()
@@ -224,7 +224,7 @@ class ReplicaWatch:
         return states
 
     def origin(self, parameter: Tensor) -> dict[str, Any]:
-        """Return what is known of how a parameter is averaged: by whom, in which group, and where that was made."""
+        """Return how a parameter is averaged: by what, in which group, and the line that set it up."""
         for module, one in self._parallel.items():
             name = next((name for name, p in module.named_parameters() if p is parameter), None)
             if name is None or name in one.ignored or one.is_over:
@@ -262,7 +262,7 @@ def _values(parameter: Tensor) -> Tensor:
 
 
 def _few_of(parameters: list[Tensor]) -> dict[int, Tensor]:
-    """Return a few values of each parameter by its place, of not too many parameters, on the CPU."""
+    """Return a few values of some of the parameters by index, on the CPU."""
     with torch.no_grad():
         whole = [(place, p) for place, p in enumerate(parameters) if not is_sharded(p)]
         chosen = dict(whole[:: len(whole) // _MOST + 1])
@@ -284,7 +284,7 @@ def _bytes(x: Tensor) -> bytes:
 
 
 def _checksum(parameter: Tensor) -> int:
-    """Return a checksum of every bit; of a large parameter, of the sums of its columns, which stay where it is."""
+    """Return a checksum of every bit; of a large parameter, of its column sums, computed on its device."""
     with torch.no_grad():
         values = _values(parameter)
         bits = values.contiguous().view(_BITS[values.dtype.itemsize])
@@ -298,7 +298,7 @@ def _checksum(parameter: Tensor) -> int:
 def _signed_sum(parameter: Tensor) -> tuple[float, float]:
     """Return the sum of an even sample with random signs, and the norm of the sample.
 
-    Two ranks differ in the sum by about as much as the norm of the difference between their samples.
+    The sums of two ranks differ by about the norm of the difference between their samples.
     """
     with torch.no_grad():
         values = _values(parameter)

@@ -1,4 +1,4 @@
-"""What is asked of `watch`, of a script and of a loop alike. Standard library only."""
+"""The request for `watch`, for scripts and loops. Standard library only."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +12,13 @@ class WatchRequest:
     """How to watch, and where to write.
 
     Attributes:
-        every: look at every so many steps; None for the schedule of `is_recorded`.
-        steps: stop after so many; None for no end.
-        abort_on: stop at what is not finite (`nan`), or at the first finding (`findings`); None at neither.
-        patterns: the layers to look at; none for every innermost call.
-        folder: for the log, the report and the pictures; None to write nothing.
+        every: interval of recorded steps; None for the schedule of `is_recorded`.
+        steps: number of steps after which to stop; None for no limit.
+        abort_on: stop at the first non-finite value (`nan`) or finding (`findings`); None at neither.
+        patterns: the layers to record; empty for every innermost call.
+        folder: for the log, the report and the figures; None to write nothing.
         force: the folder need not be empty.
-        like: a run that was fine, as typed and as read, to compare with; None for none.
+        like: a reference run, as typed and as read; None without one.
     """
 
     every: int | None = None

@@ -1,4 +1,4 @@
-"""Run a script with somebody looking on, alone or as one of several ranks, and report on it."""
+"""Run a script under a recorder, alone or as one of several ranks, and report on it."""
 
 import os
 import warnings
@@ -25,9 +25,9 @@ from modelscope_cli.watching.watcher import StopScript, Watcher
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
-    """Run a script and return the record; that of all ranks in the first of them, in the others of their own.
+    """Run a script and return the record; the first rank returns that of all ranks, the others their own.
 
-    Without a folder the log is kept in memory; ranks meet in a folder only.
+    Without a folder the log is kept in memory, and other ranks are not read.
     """
     folder, progress = request.folder, request.progress
     ranks = find_ranks() if folder is not None else Ranks()
@@ -54,7 +54,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 code, refusal = stop.exit_code, stop.refusal
                 if stop.reason and ranks.is_first:
                     progress.note(stop.reason)
-        if os.getpid() != process:  # forked off by the script, and come back here
+        if os.getpid() != process:  # a fork of the script that has returned here
             raise SystemExit(code)
         hold_off()
         last = watcher.end(code, invoked.elapsed_ms)
@@ -77,7 +77,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
             else:
                 own = None if ranks.is_first else merge_ranks([read_rank(path)])
                 record = read_record(folder, request.like) if own is None else record_of(own, request.like)
-        record = replace(record, exit_code=code)  # be the log cut off or not
+        record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
             return record if path is not None else conclude(record, None, progress)
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
@@ -104,7 +104,7 @@ def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:
 
 @contextmanager
 def without_compile_warning() -> Iterator[None]:
-    """Torch warns that global hooks count a compiled model's wrapper as well; ours count it once."""
+    """Suppress torch's warning that global hooks count a compiled model twice; the recorder counts it once."""
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message=r"Using `torch.compile\(module\)` when there are global hooks"

@@ -1,4 +1,4 @@
-"""Run a script as Python itself would: its own `argv`, `sys.path` and `__main__`, its exit code and traceback."""
+"""Run a script as Python would, with its own `argv`, `sys.path`, `__main__`, exit code and traceback."""
 
 import importlib.machinery
 import importlib.util
@@ -21,7 +21,7 @@ _OURS = str(Path(__file__).parents[1])
 
 
 class Script:
-    """A script or module that was found and compiled; nothing of it has run.
+    """A compiled script or module.
 
     Args:
         target: a file, or with `is_module` the dotted name of a module or of a package with a `__main__`.
@@ -43,9 +43,9 @@ class Script:
         self._code = _compile(self.file, target)
 
     def run(self, report: Callable[[str], object]) -> int:
-        """Run it and return its exit code; a traceback goes to `report`, without our frames.
+        """Run it and return its exit code; a traceback goes to `report`, without frames of this package.
 
-        A `SystemExit` of ours passes through.
+        `StopScript` is raised.
         """
         with interrupts.as_python_has_it(), _as_main(self._module(), self.argv, self._folder):
             try:
@@ -120,12 +120,12 @@ def _compile(file: str, target: str) -> types.CodeType:
 
 @contextmanager
 def _as_main(module: types.ModuleType, argv: list[str], folder: str) -> Iterator[None]:
-    """Be the main module while open. What the script did to `sys.argv`, the streams and such goes with it."""
+    """Make a module `__main__` while open; restore `sys.argv`, the streams and so on afterwards."""
     before = {name: getattr(sys, name) for name in ("argv", "path", "stdout", "stderr", "excepthook")}
     main = sys.modules["__main__"]
     sys.modules["__main__"], sys.argv, sys.path = module, list(argv), [folder, *_without_our_entry()]
     sys.excepthook = sys.__excepthook__
-    if not sys.stdout.writable():  # closed from the beginning, for which Python has None
+    if not sys.stdout.writable():  # closed from the beginning, which Python represents by None
         sys.stdout = None
     try:
         yield
@@ -136,7 +136,7 @@ def _as_main(module: types.ModuleType, argv: list[str], folder: str) -> Iterator
 
 
 def _without_our_entry() -> list[str]:
-    """Python puts where `modelscope` itself was started from first; the script's own folder takes that place."""
+    """Return `sys.path` without the folder of the `modelscope` script, which the script's own folder replaces."""
     main = sys.modules["__main__"]
     started_from = getattr(main, "__file__", None)
     is_script = started_from is not None and getattr(main, "__spec__", None) is None
@@ -147,10 +147,10 @@ def _without_our_entry() -> list[str]:
 
 @contextmanager
 def gentle_sigterm() -> Iterator[Callable[[], None]]:
-    """Turn SIGTERM and SIGHUP into an exit that passes through `finally`, unless they are handled already.
+    """Turn SIGTERM and SIGHUP into an exit that runs `finally` blocks, unless they are handled already.
 
-    After the first one, or a call of what is given here, more of them are ignored while open: what is left to do
-    is to write the report, and torchrun sends them to every process once one has failed.
+    After the first one, or a call of the yielded function, they are ignored while open, so that the report is
+    written: torchrun sends them to every process once one has failed.
     """
     is_main = threading.current_thread() is threading.main_thread()
     ours = [number for number in interrupts.ENDS if is_main and interrupts.is_unclaimed(number)]
@@ -177,7 +177,7 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
 
 
 def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:
-    """Return the exit code Python would end with, and say what it would say."""
+    """Return the exit code of a `SystemExit` as Python would, and report its message."""
     if left.code is None:
         return 0
     if isinstance(left.code, int):
@@ -187,7 +187,7 @@ def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:
 
 
 def _show(error: BaseException, report: Callable[[str], object]) -> None:
-    """Print the traceback as Python would, or in the way the script has put in place, without our frames."""
+    """Print the traceback by the script's own excepthook, else as Python would, without frames of this package."""
     _strip(error, set())
     if sys.excepthook is sys.__excepthook__:
         report("".join(traceback.format_exception(error)))
@@ -196,7 +196,7 @@ def _show(error: BaseException, report: Callable[[str], object]) -> None:
 
 
 def _strip(error: BaseException, seen: set[int]) -> None:
-    """Take our frames out, also of what led to the error."""
+    """Remove frames of this package, also from the causes of the error."""
     if id(error) in seen:
         return
     seen.add(id(error))

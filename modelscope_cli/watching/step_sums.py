@@ -1,4 +1,4 @@
-"""The sums of one call of one layer between two optimizer steps, over all forward passes in between."""
+"""Sums over the outputs of one call of a layer between two optimizer steps."""
 
 import functools
 import math
@@ -50,9 +50,8 @@ def count_magnitudes(x: Tensor) -> Tensor:
 MOST_NAMED = 64  # channels, in a record
 _RECORDS = 8  # a channel that is silent in so many of them in a row is called dead
 
-Alive = (
-    tuple[bool, ...] | None
-)  # per channel, whether any value was not zero; None where there are no channels
+# Whether any value of a channel was not zero; None without channels.
+Alive = tuple[bool, ...] | None
 
 
 def pack(alive: Alive) -> list[int | str] | None:
@@ -105,7 +104,7 @@ _WANTED = Wanted(mad=False, histogram=False, threshold=NEAR_ZERO)
 
 @dataclass(slots=True)
 class StepSums:
-    """What is summed up while a step is prepared. Results stay on the device until the step is over."""
+    """The sums of the current step. Results stay on the device until it ends."""
 
     moments: list[Callable[[], Moments]] = field(default_factory=list)
     counts: Tensor | None = None
@@ -114,10 +113,10 @@ class StepSums:
     n_rated: int = 0
 
     def add_output(self, x: Tensor, channel_dim: int | None = None) -> None:
-        """Take in one output, at hook time: what comes after may rewrite it.
+        """Add one output, at hook time: later operations may overwrite it.
 
         Args:
-            channel_dim: which dimension holds channels that may die; None not to look.
+            channel_dim: dimension of the channels of a rectifier; None for other layers.
         """
         self.moments.append(reduce_tensor(x, channel_dim, _WANTED))
         if len(self.moments) == _MOST_PENDING:
@@ -127,18 +126,18 @@ class StepSums:
         self.counts = counts if self.counts is None else self.counts + counts
 
     def add_gradient(self, gradient: Tensor, scale: float) -> None:
-        """Take in the gradient that arrived at an output, `scale` times too large."""
+        """Add the gradient of an output, which is `scale` times too large."""
         norm = norm_of(gradient) / scale
         square = norm * norm
         self.grad_squares = square if self.grad_squares is None else self.grad_squares + square
 
     def add_saturated(self, count: Tensor, of: int) -> None:
-        """Take in how many of the values, or rows, of an output were saturated."""
+        """Add the number of saturated values, or rows, of an output."""
         self.saturated = count if self.saturated is None else self.saturated + count
         self.n_rated += of
 
     def row(self) -> "Sums":
-        """Fetch the numbers; call once the step is over."""
+        """Fetch the numbers after the step."""
         assert self.counts is not None
         squares = None if self.grad_squares is None else float(self.grad_squares)
         saturated = None if self.saturated is None else (int(self.saturated), self.n_rated)
@@ -150,11 +149,11 @@ class StepSums:
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What is known of one call at one step, in a form that adds up over batches and ranks.
+    """Mergeable statistics of one call at one step.
 
     Attributes:
-        grad_squares: the squared norm of the gradient at the output; None where none arrived.
-        saturated: how many values, or rows, and of how many; None where nothing can saturate.
+        grad_squares: squared norm of the gradient at the output; None without one.
+        saturated: number of saturated values, or rows, and of all; None for layers that do not saturate.
     """
 
     moments: Moments
@@ -163,7 +162,7 @@ class Sums:
     saturated: tuple[int, int] | None = None
 
     def to_list(self) -> list[Any]:
-        """Return what goes into the log."""
+        """Return the values for the log."""
         m = self.moments
         used = [i for i, count in enumerate(self.counts) if count]
         first, last = (used[0], used[-1] + 1) if used else (0, 0)
@@ -193,13 +192,13 @@ _ROWWISE = {"Softmax": False, "F.softmax": False, "LogSoftmax": True, "F.log_sof
 
 
 def dimension_of(module: nn.Module) -> int | None:
-    """Return along which dimension a module is a softmax."""
+    """Return the dimension of a softmax module."""
     dim = getattr(module, "dim", None)
     return dim if isinstance(dim, int) else None
 
 
 def count_saturated(type: str, x: Tensor, dim: int | None) -> tuple[Tensor, int] | None:
-    """Return how many values, or rows of a softmax along `dim`, are saturated, and of how many; None for others.
+    """Return the number of saturated values, or rows of a softmax along `dim`, and of all; None for other types.
 
     The first number stays on the device.
     """

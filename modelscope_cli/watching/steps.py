@@ -10,7 +10,7 @@ from torch import Tensor
 
 from modelscope_cli.watching.bookkeeping import COUNTED, Bookkeeper, Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.entering import Entering, EnteringKey
+from modelscope_cli.watching.model_inputs import Entering, EnteringKey
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport
@@ -80,9 +80,7 @@ class Clock:
     cycle: Cycle
     step: int = 0
     ended: float = 0.0
-    is_due: bool = (
-        False  # the next step is recorded regardless of the schedule, as the previous one was not finite
-    )
+    is_due: bool = False  # the next step is recorded, as the previous one was not finite
     is_owed: bool = False  # a step was due and exceeded the budget
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True

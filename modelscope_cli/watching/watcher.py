@@ -1,4 +1,4 @@
-"""Writes down what the recorder sees, and stops the script when that was asked for."""
+"""Write the observations of the recorder to the log, and stop the script on request."""
 
 import base64
 import contextlib
@@ -28,18 +28,16 @@ from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
 
-_AT_LEAST_EVERY = (
-    256  # parts of a run: what is found is found within so small a part of the time it took to come
-)
+_AT_LEAST_EVERY = 256  # parts of a run: the longest delay of a finding, as a share of the time before it
 
 
 class Judge:
-    """Says what the rules find so far.
+    """Applies the rules during a run.
 
-    A judgement looks at everything since the beginning, so that in long runs not every record gets one.
+    Each time, all records since the beginning are judged, so in long runs not after every record.
 
     Args:
-        folder: where the other ranks write their logs, which the first rank reads; None in a single process.
+        folder: of the logs of the other ranks, which the first rank reads; None in a single process.
     """
 
     def __init__(self, log: RankLog, folder: Path | None = None, n_ranks: int = 1) -> None:
@@ -50,7 +48,7 @@ class Judge:
         self._due = 1
 
     def ask(self) -> str | None:
-        """Return the first finding in words; to be asked after every recorded step."""
+        """Return the first finding in words; called after every recorded step."""
         self._n_asked += 1
         if self._n_asked < self._due:
             return None
@@ -62,7 +60,7 @@ class Judge:
         return f"{findings[0].code} {findings[0].message}" if findings else None
 
     def _has_begun(self, path: Path, log: RankLog) -> bool:
-        """Read on in the log of another rank, as far as it has whole lines."""
+        """Read the new complete lines in the log of another rank; return whether it has begun."""
         if path.is_file():
             with path.open("rb") as file:
                 file.seek(self._offsets[path])
@@ -74,16 +72,16 @@ class Judge:
         return bool(log.begin)
 
 
-_NEXT_PHASE = 8  # steps of a further optimizer, before facts are written for it: some scripts make one a step
+_NEXT_PHASE = 8  # steps of another optimizer before its facts are written, which may be short-lived
 
 
 class StopScript(SystemExit):
     """Raised inside the script's own `optimizer.step()`; its `finally` blocks run, its `except Exception` do not.
 
     Attributes:
-        exit_code: what the command ends with.
-        reason: why, in words.
-        refusal: what was typed wrongly, where that shows only now.
+        exit_code: of the command.
+        reason: in words.
+        refusal: an error in the command line that is only known now.
     """
 
     def __init__(self, code: int, reason: str, refusal: UsageError | None = None) -> None:
@@ -94,14 +92,14 @@ class StopScript(SystemExit):
 
 
 class Watcher:
-    """One process of a run.
+    """The listener of one process.
 
     Args:
-        memory: what the log has said so far, for a judgement after each recorded step.
-        models, optimizers: look at these only, see `Recorder`.
-        script: what runs, as it would be typed after `watch`; None for a loop, which each process watches itself.
-        n_ranks: processes of the script that are watched.
-        show: the live line, given `(step, loss, worst layer)` in words.
+        memory: the log so far, for a judgement after each recorded step.
+        models, optimizers: see `Recorder`.
+        script: as typed after `watch`; None for a loop, which each process watches itself.
+        n_ranks: number of watched processes of the script.
+        show: called with `(step, loss, worst layer)` in words for the live line.
     """
 
     def __init__(
@@ -130,12 +128,12 @@ class Watcher:
         self._count = itertools.count()
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
-        self._facts_due: dict[str, int] = {}  # by optimizer: its next step after which facts are written
+        self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
         self._birth: Birth | None = None  # the last
         self._has_images = False
 
     def end(self, code: int | None, elapsed_ms: float) -> dict[str, Any]:
-        """Return the last word, or what it would be now, where there is no exit code yet."""
+        """Return the last entry of the log; without an exit code, the one that it would be now."""
         if code is not None:
             with contextlib.suppress(StopScript):  # it is over
                 self.recorder.settle()
@@ -203,7 +201,7 @@ class Watcher:
             raise StopScript(refusal.exit_code, "", refusal) from None
 
     def _check_ranks(self) -> None:
-        script, self._script = self._script, None  # once is enough
+        script, self._script = self._script, None
         message = unwatched_ranks(script, self._n_ranks) if script is not None else None
         if message is not None:
             self.on_event(0, "unwatched", message)
@@ -216,7 +214,7 @@ class Watcher:
         if self.recorder.replicas is not None and self.recorder.replicas.take_news():
             self._numbers = {
                 key: n for key, n in self._numbers.items() if key[0] != "parameter"
-            }  # say it anew
+            }  # report it again
         numbers = [
             self._parameter_number(model, name, report.optimizer, tensor)
             for model, name, tensor, _ in report.parameters
@@ -253,7 +251,7 @@ class Watcher:
         self._write_images(report)
 
     def _write_images(self, report: StepReport) -> None:
-        """Keep what the first model was given first, once."""
+        """Write the first images of the first model, once."""
         found = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
         if found is not None and not self._has_images:
             self._has_images = True
@@ -279,14 +277,14 @@ class Watcher:
         }
 
     def _write_due_facts(self, report: StepReport) -> None:
-        """Write facts ever more rarely; anew for a further optimizer, whose phase may be over before the run is."""
+        """Write facts at growing intervals for each optimizer, whose phase may end before the run does."""
         due = self._facts_due.get(report.optimizer, _NEXT_PHASE if self._facts_due else 1)
         if report.is_recorded and report.step + 1 >= due:
             self._facts_due[report.optimizer] = 2 * (report.step + 1)
             self._write_facts()
 
     def _write_facts(self) -> None:
-        """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""
+        """Write the facts, repeatedly, as models may be deleted before a run ends."""
         recorder = self.recorder
         for model in recorder.registry.models:
             if model.has_been_trained:
@@ -326,14 +324,14 @@ class Watcher:
 
 
 def all_finite(report: StepReport) -> bool:
-    """Tell whether nothing that was looked at is NaN or infinite."""
+    """Tell whether all recorded values are finite."""
     outputs = (sums.moments.n_nan + sums.moments.n_inf for *_, sums in report.layers)
     norms = (norm for *_, figures in report.parameters for norm in figures[:2] if norm is not None)
     return not any(outputs) and all(map(math.isfinite, norms))
 
 
 def worst_of(report: StepReport) -> str:
-    """Say in a few words which layer deserves a look: one that is not finite, else the one with the most zeros."""
+    """Name the layer to show in the live line: the first that is not finite, else the one with the most zeros."""
     rows = [(name or kind, sums) for _, name, _, kind, sums in report.layers]
     for name, sums in rows:
         if sums.moments.n_nan + sums.moments.n_inf:
@@ -347,11 +345,11 @@ def _zeros(sums: Sums) -> float:
 
 
 def unwatched_ranks(script: str, n_watched: int) -> str | None:
-    """Say which ranks of torch's process group are not watched; None where all are, or there is no group.
+    """Name the ranks of torch's process group that are not watched; None if all are, or without a group.
 
     Args:
         script: with its arguments, as typed.
-        n_watched: processes that were started under `watch`.
+        n_watched: number of processes started under `watch`.
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None

@@ -1,4 +1,4 @@
-"""What a model gives as a whole: whether it depends on the input, and on what it must not depend."""
+"""The dependence of a model's output on its input, and on what it must not depend on."""
 
 import contextlib
 import copy
@@ -18,10 +18,10 @@ from modelscope_cli.records.watch import ACTIVE, LEAKS
 from modelscope_cli.watching.model_registry import WatchedModel
 from modelscope_cli.watching.parameters import is_sharded
 
-_ROWS = 8  # of a batch, that a probe runs on
+_ROWS = 8  # of a batch that a probe runs on
 _MOST = 1 << 24  # parameters: a larger model is not copied
-_WIDE, _MOST_WIDE = 8, 1 << 12  # values of a row whose direction is looked at
-_MOST_VALUES = 1 << 20  # of what is kept of the first batch
+_WIDE, _MOST_WIDE = 8, 1 << 12  # values of a row whose direction is compared
+_MOST_VALUES = 1 << 20  # kept of the first batch
 _SOFTMAX = torch.ops.aten._softmax, torch.ops.aten._log_softmax
 _DROPOUT = torch.ops.aten.bernoulli_.float, torch.ops.aten.native_dropout.default
 _PLACES_FIRST = (  # unless `batch_first` says otherwise
@@ -34,7 +34,7 @@ _CHANGED = 1e-3  # share of the standard deviation of an output
 
 
 def see_output(model: WatchedModel, args: Any, output: Any) -> None:
-    """Note how much the rows of an output differ, where those of the input do."""
+    """Record how much the rows of an output differ if those of the input do."""
     given = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
     made = [x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim > 1 and x.numel()]
     made = [x for x in made if len(x) == len(made[0]) > 1 and not x.is_meta and not is_sharded(x)]
@@ -58,7 +58,7 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
 
 
 def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
-    """Return a few rows of the tensors that a model was given, None where there is anything else or too much."""
+    """Return a few rows of the tensors passed to a model; None if there are other arguments or too many values."""
     given = [x for x in args if isinstance(x, Tensor)]
     others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
     is_one = len(made) == 1 or all(x.ndim == 2 for x in made)
@@ -71,16 +71,14 @@ def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
 
 
 def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | None:
-    """Say what leaks into an output, from a changed forward pass of a copy in evaluation mode; None where nothing.
+    """Return the kind and description of a leak into an output, or of dropout in evaluation mode; None without one.
 
-    Or that dropout is active there. The first word is the kind of event.
-
-    The samples of a batch must not depend on each other where there is one vector for each; an output at a place
-    must not depend on later places where its target is the next place of an input.
+    A copy of the model runs on a changed input. Samples of a batch must not depend on each other if there is one
+    vector for each; an output at a position must not depend on later ones if its target is the next input.
 
     Args:
-        model: whose `probe` is used up.
-        targets: that a criterion was given for the batch that begins with the probe's rows, flat.
+        model: its `probe` is consumed.
+        targets: flat targets of a criterion for the batch that begins with the probe's rows.
     """
     root, given, model.probe = model.root(), model.probe, None
     if root is None or given is None:
@@ -100,7 +98,7 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
 
 @contextlib.contextmanager
 def _untouched(device: torch.device) -> Iterator[None]:
-    """Put random state back, and let nothing be printed."""
+    """Restore the random state and suppress output."""
     numpy = sys.modules.get("numpy.random")
     state, numpys = random.getstate(), numpy.get_state() if numpy else None
     try:
@@ -125,7 +123,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
 
     batch = [(place, x) for place, x in enumerate(given) if isinstance(x, Tensor)]
     plain, rows = run(given), len(batch[0][1])
-    if not torch.equal(plain, run(given)) or len(plain) != rows:  # it is random, or remembers
+    if not torch.equal(plain, run(given)) or len(plain) != rows:  # it is random, or has state
         ran: set[Any] = set()
         with operators_shown_to(lambda operator, *_: ran.add(operator)):
             run(given)
@@ -135,7 +133,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
     told = [(place, x, *found) for place, x in batch if (found := _foretold(x, plain, targets)) is not None]
     if any(behind for *_, behind in told):
         told = [one for one in told if one[-1]]
-    told = [one for one in told if one[-1] or one[0]]  # the first argument may be what is to be copied
+    told = [one for one in told if one[-1] or one[0]]  # the first argument may be the sequence to copy
     for place, x, time, behind in told:
         later = x.transpose(0, time).clone()
         later[-1] = _replaced(later[-1], x)
@@ -157,7 +155,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
 
 
 def _replaced(last: Tensor, x: Tensor) -> Tensor:
-    """Return something else for each value, of the tokens that there are."""
+    """Return another value for each element, out of the tokens that occur."""
     if x.is_floating_point():
         return last.roll(1, 0) + 1.0
     tokens = x.unique()
@@ -167,8 +165,7 @@ def _replaced(last: Tensor, x: Tensor) -> Tensor:
 def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
     """Tell whether a softmax, attention or recurrent layer runs over the rows of a batch.
 
-    That a row depends on others is no mistake by itself: rows may be the points of a cloud, the nodes of a graph or
-    the frames of a video.
+    Rows may depend on each other on purpose: as points of a cloud, nodes of a graph or frames of a video.
     """
     found: list[bool] = []
 
@@ -178,7 +175,7 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
             is_of_rows = given.ndim > 1 and len(given) % rows == 0 and given[0].numel() > 1
             found.append(is_of_rows and dim in (0, -given.ndim))
 
-    def enter(module: Any, args: Any) -> None:  # rows for the places of several sequences
+    def enter(module: Any, args: Any) -> None:  # rows may be the positions of several sequences
         given, own = next(iter(args), None), getattr(module, "self_attn", module)
         if isinstance(given, Tensor) and given.ndim == 3 and not own.batch_first:
             found.append(len(given) == rows and given.shape[1] > 1)
@@ -193,9 +190,9 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
 
 
 def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
-    """Return the dimension of time, 1 or 0, and how far behind each place its target is in an input, 1 or 0.
+    """Return the dimension of time, 1 or 0, and the distance of each target from its position in an input, 1 or 0.
 
-    The input may be tokens, tokens as rows of zeros and a one, or numbers; what is to be told at once only tokens.
+    The input may be tokens, one-hot tokens, or numbers; at distance 0 only tokens.
     """
     if targets is None or plain.ndim < 2 or x.shape[:2] != plain.shape[:2] or min(x.shape[:2]) < 2:
         return None

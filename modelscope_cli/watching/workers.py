@@ -1,7 +1,7 @@
-"""Workers of a data loader that draw the same random numbers: told from the generators that they have really used.
+"""Find workers of a data loader that draw the same random numbers, from the states of their generators.
 
-A worker is forked with a copy of every generator. Torch seeds its own, Python's and NumPy's in each worker, and no
-others. Each worker reports checksums of the states before and behind its first batches through a pipe.
+A forked worker has a copy of every generator. Torch seeds its own, Python's and NumPy's in each worker, but no
+others. Each worker sends checksums of the states before and after its first batches through a pipe.
 """
 
 import contextlib
@@ -22,40 +22,41 @@ import torch
 from torch.utils.data._utils import fetch as fetching
 from torch.utils.data._utils import worker as working
 
-from modelscope_cli.watching.guard import replaced
-from modelscope_cli.watching.place import walk_named
+from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.source_location import walk_named
 
-_BATCHES = 4  # of each worker that are looked at
+_BATCHES = 4  # of each worker that are reported
 _MOST_WORKERS = 64
-_MOST_GENERATORS, _DEPTH = 8, 5  # of a data set, and how deep in it
+_MOST_GENERATORS, _DEPTH = 8, 5  # of a data set, and depth of the search
 
 
 class WorkerWatch:
-    """What the workers of a process have said so far."""
+    """The reports of the workers of a process."""
 
     def __init__(self) -> None:
         self._pipe: tuple[int, int] | None = None
         self._text = b""
-        # By name of the generator and by worker: its states, one more than batches.
+        # States by generator and worker, one more than batches.
         self._states: dict[str, dict[tuple[int, int], list[int | None]]] = {}
 
     @contextmanager
     def installed(self, is_ours: Callable[[], bool], is_validating: Callable[[], bool]) -> Iterator[None]:
-        """Let every worker that is forked while open report; one that is spawned runs as ever.
+        """Make every worker forked while open report; spawned workers are not changed.
 
         Args:
-            is_ours, is_validating: whether it is the program itself, or the script's validation, that forks it.
+            is_ours: returns whether this process is not a fork.
+            is_validating: returns whether the script validates.
         """
         self._pipe = read, write = os.pipe()
         for end in (read, write):
             os.set_blocking(end, False)
         original = working._worker_loop
 
-        @functools.wraps(original)  # which is pickled by its name, so that a spawned worker gets the original
+        @functools.wraps(original)  # pickled by name, so that a spawned worker gets the original
         def watched(*args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
                 given = inspect.signature(original).bind(*args, **kwargs).arguments
-                if not is_ours():  # forked, it knows what the script was about to do
+                if not is_ours():  # a forked process
                     is_training = torch.is_grad_enabled() and not is_validating()
                     _report_batches((given["base_seed"], given["worker_id"]), write, is_training)
             return original(*args, **kwargs)
@@ -69,7 +70,7 @@ class WorkerWatch:
             os.close(write)
 
     def take(self) -> str | None:
-        """Read what there is; say what repeats, None where nothing does."""
+        """Read the reports; describe what repeats, None if nothing does."""
         while self._pipe is not None:
             try:
                 found = os.read(self._pipe[0], 1 << 16)
@@ -84,7 +85,7 @@ class WorkerWatch:
                 if len(courses) < _MOST_WORKERS:
                     course = courses.setdefault((seed, number), [])
                     course.append(state)
-                    if is_ordered and len(course) > _BATCHES:  # the same each time, as for validation
+                    if is_ordered and len(course) > _BATCHES:  # the same order each time, as in validation
                         course.append(seed if is_training else None)
         return next((words for name in self._states if (words := self._repeats(name)) is not None), None)
 
@@ -104,9 +105,9 @@ class WorkerWatch:
 
 
 def _report_batches(worker: tuple[int, int], pipe: int, is_training: bool) -> None:
-    """Write the states of all generators before the first batch, and behind each of the first few.
+    """Write the states of all generators before the first batch, and after each of the first few.
 
-    Runs in a worker, whose own copy of torch's class is changed.
+    Runs in a worker and changes its copy of torch's class.
     """
     original: Callable[..., Any] = fetching._MapDatasetFetcher.fetch
     generators: dict[str, Any] = {}
@@ -139,7 +140,7 @@ def _report_batches(worker: tuple[int, int], pipe: int, is_training: bool) -> No
 
 
 def _find_generators(dataset: Any) -> Iterator[tuple[str, Any]]:
-    """Give the generators of torch, Python and NumPy, and those that a data set and its functions hold."""
+    """Yield the generators of torch, Python and NumPy, and those in a data set and its functions."""
     yield "torch", torch.default_generator
     yield "random", random
     kinds: tuple[type, ...] = (random.Random, torch.Generator)
@@ -151,7 +152,7 @@ def _find_generators(dataset: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _state_of(generator: Any) -> int:
-    """Return a checksum of a state; to look changes nothing."""
+    """Return a checksum of a state, without changing it."""
     if isinstance(generator, torch.Generator):
         return zlib.crc32(generator.get_state().numpy().tobytes())
     if hasattr(generator, "getstate"):

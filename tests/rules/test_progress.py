@@ -10,8 +10,8 @@ from tolerance import close
 from trainings import CLASSES, FALLING, FLAT, N, criterion, loss
 
 from modelscope_cli.records.watch import TrainingFacts
-from modelscope_cli.rules.training.case import lasting, share_of_steps
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining, LossCourse, follow, scale_of
+from modelscope_cli.rules.training.rule_types import lasting, share_of_steps
 
 SEEDS = st.integers(0, 10_000)
 LENGTHS = st.integers(MIN_STEPS, 400)

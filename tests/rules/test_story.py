@@ -26,8 +26,8 @@ from trainings import (
 from modelscope_cli.records.training_facts import GRADIENT, OUTPUT, Birth
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
-from modelscope_cli.rules.training.case import FEW_STEPS, Link
 from modelscope_cli.rules.training.progress import MIN_STEPS
+from modelscope_cli.rules.training.rule_types import FEW_STEPS, Link
 
 
 def judged(record: WatchRecord):

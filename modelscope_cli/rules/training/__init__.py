@@ -1,4 +1,4 @@
-"""MS7xx: what goes wrong while a model is trained, and why. Standard library only."""
+"""MS7xx: rules about trainings. Standard library only."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ from modelscope_cli.rules.training import (
     updates,
     wiring,
 )
-from modelscope_cli.rules.training.case import Case, Course, TrainingRule
+from modelscope_cli.rules.training.cause_order import tell
 from modelscope_cli.rules.training.progress import MIN_STEPS, follow, has_moving_targets
-from modelscope_cli.rules.training.story import tell
+from modelscope_cli.rules.training.rule_types import Case, Course, TrainingRule
 
 RULES: tuple[TrainingRule, ...] = tuple(
     sorted(
@@ -38,7 +38,7 @@ RULES: tuple[TrainingRule, ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the rules make of a training; see `WatchRecord`."""
+    """The findings and the verdict on a training; see `WatchRecord`."""
 
     findings: tuple[TrainingFinding, ...]
     verdict: str
@@ -46,7 +46,7 @@ class Judgement:
 
 
 def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgement:
-    """Return what the rules find, each cause followed by what follows from it, and the verdict."""
+    """Return the verdict, and the findings with each cause before its symptoms."""
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts))
     found = [(rule, seen) for rule in RULES for seen in rule.judge(case, rule.threshold)]
@@ -57,7 +57,7 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
         TrainingFinding(
             code=rule.code,
             rule=rule.name,
-            # A cause is at least as severe as what follows from it.
+            # A cause is at least as severe as its symptoms.
             severity=ERROR if not follows and rule.code in worst else seen.severity or rule.severity,
             layer=label(seen.row) if seen.row else None,
             since_step=seen.step,
@@ -77,7 +77,7 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
 
 
 def _what_is_missing(case: Case) -> str | None:
-    """Say what the verdict is not about; None where it is about everything."""
+    """Return what the verdict does not cover; None if it covers everything."""
     kinds = {event.kind for event in case.course.events}
     if "compiled" in kinds:
         return "the model is compiled: its loss and parameters were judged, but its layers are not visible"
@@ -87,7 +87,7 @@ def _what_is_missing(case: Case) -> str | None:
 
 
 def _why_unknown(case: Case) -> str | None:
-    """Say why it cannot be told whether anything is wrong; None where nothing is."""
+    """Return why the training cannot be judged; None if it can."""
     steps, main = case.course.steps, case.progress.main
     if not steps:
         n = case.facts.backwards

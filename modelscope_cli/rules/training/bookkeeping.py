@@ -1,4 +1,4 @@
-"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: who steps, holds, clears and follows. Certain."""
+"""MS711 to MS717, MS737, MS745, MS746, MS761, MS763: optimizers, their parameters and gradients. Certain."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,
@@ -24,7 +24,7 @@ def _size(parameters: Sequence[WatchedParameter]) -> int:
 
 
 def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Backward runs and an optimizer waits, but nothing ever changes a parameter."""
+    """An optimizer that never steps although backward runs."""
     facts = [one.facts for one in case.course.parameters if one.facts is not None]
     if case.course.steps or case.facts.backwards < threshold or not case.facts.idle:
         return
@@ -36,7 +36,7 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Parameters that get a gradient, and that nobody uses it for."""
+    """Trainable parameters with a gradient that no optimizer holds."""
     if case.course.steps < threshold or not case.facts.optimizers:
         return
     left = [
@@ -55,7 +55,7 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     whole = _whole_models(case, left)
     if strangers is None and not case.fails and not is_beside:
         models |= _feeders(case, models) | whole
-        left = [one for one in left if one.model in models]  # another model may be meant to stay as it is
+        left = [one for one in left if one.model in models]  # another model may be frozen on purpose
     if not left:
         return
     first = max(left, key=lambda one: len(one.shape) > 1)
@@ -80,16 +80,16 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _is_left(one: WatchedParameter) -> bool:
-    """Tell whether is in no optimizer; where steps are inferred, all that gets a gradient could be changed."""
+    """Tell whether no optimizer holds it; with inferred steps, any parameter with a gradient may be changed."""
     return not one.optimizer or (is_inferred(one.optimizer) and any(one.series.grad_norm))
 
 
 def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
-    """Return the models in training mode of which no parameter changes, and which belong to what is trained.
+    """Return the models in training mode without a changing parameter that belong to the trained model.
 
-    One that judges what another gives is run on something else as well, such as what the other is to give; and
-    one whose input is what is optimised may be meant to stay. A head is run on what a trained part gives only. Of
-    two that are built alike and fed alike, as in a cycle, both are trained or none.
+    A model that judges the output of another also runs on other data, such as the targets, and a model whose input
+    is optimised may be frozen on purpose. A head runs only on the output of a trained part. Of two models of the
+    same class with the same kind of input, as in a cycle, both are trained or neither.
     """
     kept = {id(one) for one in left}
     changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}
@@ -105,9 +105,9 @@ def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
 
 
 def _feeders(case: Case, trained: set[str]) -> set[str]:
-    """Return the models in training mode that feed those that are trained: what is meant to stay is in evaluation.
+    """Return the models in training mode whose output is the input of a trained one.
 
-    A model that judges what a trained one gives, such as that of a perceptual loss, feeds none.
+    Models in evaluation mode may be frozen on purpose; one that judges the output of a trained one feeds none.
     """
     fed = {one.model for one in case.facts.inputs if one.is_computed and not one.type}
     return (
@@ -116,7 +116,7 @@ def _feeders(case: Case, trained: set[str]) -> set[str]:
 
 
 def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer all of whose parameters are of nothing that runs."""
+    """An optimizer whose parameters all belong to no model that runs."""
     for one in case.facts.optimizers:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
@@ -149,7 +149,7 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Held, not frozen, its layer runs, and no gradient ever reaches it."""
+    """A trainable parameter of a layer that runs, without a gradient in any step."""
     if case.course.steps < threshold:
         return
     cut = [
@@ -160,7 +160,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         and one.facts.requires_grad
         and one.facts.has_run
         and not one.facts.has_gradient
-        and not any(norm is not None for norm in one.series.grad_norm)  # later, as of layers trained in turn
+        and not any(norm is not None for norm in one.series.grad_norm)  # layers may be trained in turn
     ]
     if not cut:
         return
@@ -173,7 +173,7 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Held, not frozen, and its layer never runs."""
+    """A trainable parameter of a layer that never runs."""
     if case.course.steps < threshold:
         return
     idle = [
@@ -199,7 +199,7 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Nothing but norms and biases is trained."""
+    """A training of norms and biases only."""
     known = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
     frozen = [one for one in known if one.facts is not None and not one.facts.requires_grad]
     free = [one for one in known if one.facts is not None and one.facts.requires_grad]
@@ -227,7 +227,7 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Steps are taken, and what the optimizer remembers of them does not last to the next."""
+    """An optimizer whose state is lost between steps."""
     for one in case.facts.optimizers:
         if one.remade >= threshold:
             words = (
@@ -242,7 +242,7 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A copy that is validated in the place of the model, or calls itself its average, and was never updated."""
+    """A copy that is validated instead of the model, or is an average by its class, and was never updated."""
     for one in case.facts.models:
         for label, n_runs, n_judged, is_average in one.copies:
             is_its_place = n_judged >= threshold and not any(one.evaluated)

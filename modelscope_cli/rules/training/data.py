@@ -1,4 +1,4 @@
-"""MS726 to MS734 and MS748: what enters the model, in batches and over ranks."""
+"""MS726 to MS734 and MS748: the inputs of the model, in batches and over ranks."""
 
 import math
 import statistics
@@ -7,16 +7,21 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import INPUT
 from modelscope_cli.records.watch import DROPPED, REPEATS, SAME_DATA, WatchedCriterion, WatchedInput
-from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting, known
+from modelscope_cli.rules.training.rule_types import (
+    FEW_STEPS,
+    Case,
+    Link,
+    TrainingRule,
+    TrainingSighting,
+    known,
+)
 
 _BYTE = 255.0
-_SPARSE = (
-    0.1  # of a range of at most 1: nearly all values are the same. Standardised data has peaks beyond ten.
-)
-_FLAT = 0.02  # a standard deviation so small, of images for instance that were divided by 255 twice
+_SPARSE = 0.1  # of a range of at most 1: nearly all values are equal. Standardised data has peaks beyond ten.
+_FLAT = 0.02  # standard deviation, for example of images that were divided by 255 twice
 _IMAGE_CHANNELS = (1, 3, 4)
 _MANY_VALUES = 32  # a channel
-_FAR = 3.0  # times the standard deviation: what no other set of images makes up for
+_FAR = 3.0  # times the standard deviation: more than the difference between sets of images
 _WORSE = 1.5  # times the loss in training
 _NORMALISERS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm", "Embedding")
 
@@ -26,12 +31,12 @@ def _entering(case: Case) -> list[WatchedInput]:
 
 
 def _first_layer(case: Case, model: str) -> WatchedInput | None:
-    """Return what the first layer with weights was given: a model may well normalise its input itself."""
+    """Return the input of the first layer with weights, as a model may normalise its input itself."""
     return next((one for one in _entering(case) if one.model == model and one.type), None)
 
 
 def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Bytes of an image; or any input so large, in a training that fails."""
+    """Input in the range of bytes; or any input as large, in a training that fails."""
     for model in dict.fromkeys(one.model for one in _entering(case)):
         first = _first_layer(case, model)
         if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
@@ -55,7 +60,7 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """One value, or the same sample over and over."""
+    """Constant input, or the same sample repeatedly."""
     for model in dict.fromkeys(one.model for one in _entering(case)):
         inputs = [one for one in _entering(case) if one.model == model]
         arguments = [one for one in inputs if not one.type] or inputs
@@ -63,7 +68,7 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         stds = known(one.series.std)
         is_short = len(one.series.step) < threshold or not stds
         if one.is_computed or is_short or any(one.series.non_finite):
-            continue  # it is another model's affair, too little, or another finding
+            continue  # computed by another model, too few values, or another finding
         link = None
         if max(stds) == 0:
             size, words = 0.0, f"every input value of {model} is {known(one.series.mean)[0]:.3g}"
@@ -86,10 +91,10 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
         step = next(
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
         )
-        if step is not None and not one.type and not one.is_computed:  # else it is another model's affair
+        if step is not None and not one.type and not one.is_computed:  # else computed by another model
             birth = case.born()
             if birth is not None and birth.what != INPUT and birth.step <= step:
-                continue  # it is given what it gave itself
+                continue  # it gets its own output
             words = f"NaN or infinite values enter {one.model} at step {step}"
             yield TrainingSighting(None, step, max(one.series.non_finite), words, case.called(one.model))
             return
@@ -100,7 +105,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.norm_values is None or one.steps_in_training < FEW_STEPS:
             continue
         values, batch = one.norm_values
-        # Images may well be normalised one by one, unless what is validated is done with the statistics of all.
+        # Images may be normalised one by one, unless those in validation use the statistics of all.
         is_meant = values > _MANY_VALUES and case.progress.learns is True and not one.validated
         if values <= threshold or (batch <= threshold and not is_meant):
             given = f"batches of {batch}, {values:,} values per channel"
@@ -109,7 +114,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A model that is given values of another scale where it is validated, and does worse there."""
+    """Validation with inputs of another scale and a worse loss."""
     for model in case.facts.models:
         given = next((one for one in _entering(case) if one.model == model.model and not one.type), None)
         if not model.validated or given is None or case.fails or given.is_computed:
@@ -131,7 +136,7 @@ def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 
 def _does_worse(case: Case) -> bool:
-    """Tell whether a criterion is far higher in evaluation than in training at the end."""
+    """Tell whether a criterion is much higher in evaluation than in training at the end."""
     trained = {(one.name, one.classes): _end_of(one) for one in case.facts.criteria if one.is_training}
     judged = [one for one in case.facts.criteria if not one.is_training]
     ends = [(_end_of(one), trained.get((one.name, one.classes), math.inf)) for one in judged]
@@ -145,7 +150,7 @@ def _end_of(one: WatchedCriterion) -> float:
 
 
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Dropout that leaves next to nothing, in a training that is not known to learn."""
+    """Dropout of nearly everything, in a training that is not known to learn."""
     if case.progress.learns is not True:
         yield from case.told(DROPPED)
 

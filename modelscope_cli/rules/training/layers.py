@@ -1,4 +1,4 @@
-"""MS702, MS705, MS706 and MS729 to MS731: what layers give, and what their weights start from."""
+"""MS702, MS705, MS706 and MS729 to MS731: outputs of layers, and initial weights."""
 
 import math
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted, is_rectifier
 from modelscope_cli.records.training_facts import BETWEEN, INPUT, OUTPUT
 from modelscope_cli.records.watch import WatchedLayer, WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,
@@ -18,7 +18,7 @@ from modelscope_cli.rules.training.case import (
 )
 
 _ENTIRELY = 0.9999  # of the values
-_HARDLY_EVER = 0.25  # of the values, that are zero; of inputs around zero a half is
+_HARDLY_EVER = 0.25  # of the values are zero; half of them for inputs around zero
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 
 
@@ -48,7 +48,7 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
 
 
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first rectifier to die; one that is given nothing but zeros dies of it."""
+    """The first rectifier to die, or a model whose input is all zero."""
     yield from _fed_nothing(case)
     silent = []
     limit = threshold if case.fails else _ENTIRELY
@@ -67,7 +67,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
-    """A model that another one feeds, through an activation in the script: what arrives is all zero."""
+    """A model whose input from another model, through an activation in the script, is all zero."""
     for one in case.facts.inputs:
         highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
@@ -85,7 +85,7 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         start = lasting(shares, lambda share: share > threshold)
         last = shares[-1]
-        # Once there is nothing more to learn, channels fall silent in healthy runs too.
+        # Channels also become zero in healthy runs once there is nothing more to learn.
         is_meant = start is not None and (case.fails or (start == 0 and not _is_decided(layer)))
         if start is not None and is_meant and last is not None and last < _ENTIRELY:
             found.append((layer.series.step[start], layer.order, layer, last))
@@ -99,9 +99,9 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _is_decided(layer: WatchedLayer) -> bool:
-    """Tell whether at first the other channels are hardly ever zero: of inputs that are much alike, such as maxima.
+    """Tell whether the other channels are initially hardly ever zero, as for similar inputs such as maxima.
 
-    The sign of a channel is then that of the mean, and half of them are off by chance.
+    The sign of a channel is then that of the mean, and half of them are zero by chance.
     """
     dead, zero = (
         shares[0] if shares else None for shares in (layer.series.dead_fraction, layer.series.zero_fraction)
@@ -126,7 +126,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A chain of sigmoids: each passes a quarter of the gradient at most."""
+    """A chain of sigmoids, each of which passes at most a quarter of the gradient."""
     if not case.may_fail():
         return
     chain = [one for one in _hidden(case) if one.type in ("Sigmoid", "F.sigmoid")]
@@ -145,7 +145,7 @@ def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _hidden(case: Case) -> list[WatchedLayer]:
-    """Return the layers but the last of each model: that one may well be meant to decide."""
+    """Return the layers but the last of each model, which may be saturated on purpose."""
     last = {layer.model: layer.order for layer in case.course.layers}
     return [layer for layer in case.course.layers if layer.order != last[layer.model]]
 
@@ -156,7 +156,7 @@ def _typical(values: tuple[float | None, ...]) -> float | None:
 
 
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first layer of those whose outputs have grown so much; the ones after it only pass it on."""
+    """The first layer whose outputs have grown beyond the threshold; later layers only pass this on."""
     if not case.fails:
         return
     grown = []
@@ -186,7 +186,7 @@ def _times(factor: float) -> str:
 
 
 def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Weights whose rows were alike at first, and still are: all its units are one."""
+    """Weights whose rows were equal initially and still are, so that all units are the same."""
     if case.course.steps < threshold:
         return
     alike = [
@@ -231,7 +231,7 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _type_of(case: Case, parameter: WatchedParameter) -> str:
-    """Return the class of the layer that owns a parameter; empty where it was not seen to run."""
+    """Return the class of the layer of a parameter; empty if it did not run."""
     owner = parameter.name.rpartition(".")[0]
     found = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
     return next(found, "")

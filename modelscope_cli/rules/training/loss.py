@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import LOSS, PARAMETER, UNSEEN
 from modelscope_cli.records.watch import WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import (
     MIN_STEPS,
     LossCourse,
@@ -15,15 +14,16 @@ from modelscope_cli.rules.training.progress import (
     has_moving_targets,
     may_wander,
 )
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
-_ENOUGH = 50  # steps, before a loss that has not fallen is a finding
+_ENOUGH = 50  # steps after which a loss that has not fallen is a finding
 _DIVERGED = 2  # times the least loss over a quarter of the run
-_MOVING = 500  # times that: the loss grows with values that a model makes for itself
-_ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels among them that are not of the commonest class
-_IMBALANCED, _LAZY = 0.8, 0.9  # shares: of the commonest label, of the commonest prediction that is no better
-_BETTER = 0.1  # of what guessing gets wrong
-_HALFWAY = 0.5  # of the way from guessing to being always right
+_MOVING = 500  # times that: the loss grows with targets that the model computes itself
+_ENOUGH_ROWS, _ENOUGH_OTHERS = 200, 5  # predictions; labels of other than the commonest class
+_IMBALANCED, _LAZY = 0.8, 0.9  # shares of the commonest label, and of the commonest prediction
+_BETTER = 0.1  # of the errors of guessing
+_HALFWAY = 0.5  # of the way from guessing to perfect accuracy
 _RECORDS = 5  # in a third of the run
 _ALIKE = 4.0  # times
 _GROWS = 4.0  # times
@@ -33,7 +33,7 @@ _COLLAPSED = 0.995  # share of the predictions that are of one class
 
 
 def _whose(case: Case, label: str) -> str:
-    """Return ` of Adam (Generator)` where there are several losses."""
+    """Return ` of Adam (Generator)` if there are several losses, else an empty string."""
     if len(case.course.loss) < 2:
         return ""
     models = dict.fromkeys(one.model for one in case.course.parameters if one.optimizer == label)
@@ -41,7 +41,7 @@ def _whose(case: Case, label: str) -> str:
 
 
 def _place(case: Case) -> str | None:
-    """Return the line that computes the loss, where there is only one."""
+    """Return the line that computes the loss, if there is only one."""
     places = {one.place for one in case.facts.criteria if one.is_training}
     return places.pop() if len(places) == 1 else None
 
@@ -68,7 +68,7 @@ def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _origin(case: Case, step: int) -> str:
-    """Say what was not finite before the loss of a step was."""
+    """Describe the value that was not finite before the loss of a step."""
     birth = next((birth for birth in case.course.births if step - 1 <= birth.step <= step), None)
     if birth is None:
         return ""
@@ -79,7 +79,7 @@ def _origin(case: Case, step: int) -> str:
 
 
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Far above what it had been; of adversaries one may win."""
+    """A loss far above its earlier values, except of adversaries."""
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
     threshold *= _MOVING if has_moving_targets(case.facts) else 1
@@ -99,7 +99,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _since(case: Case, course: LossCourse, limit: float) -> int:
-    """Return the step from which on the loss was above a limit, to within single steps that were not."""
+    """Return the step from which on the loss was above a limit, apart from single steps."""
     for series in case.course.loss:
         if series.optimizer == course.optimizer:
             pairs = [
@@ -113,7 +113,7 @@ def _since(case: Case, course: LossCourse, limit: float) -> int:
 
 
 def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Half precision, gradients that are not finite, and no scaler that would skip such steps."""
+    """Non-finite gradients in half precision without a gradient scaler."""
     halves = [one for one in case.facts.models if "float16" in one.dtypes]
     if not halves or any(event.kind == "skipped" for event in case.course.events):
         return
@@ -130,7 +130,7 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The last resort: a run that learns nothing is never called sound. That it diverges says more."""
+    """A loss that has not fallen; not reported if it diverges."""
     course = case.progress.main
     if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
         return
@@ -150,7 +150,7 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Every prediction is of one class, while the labels are of several."""
+    """Predictions of one class only, with labels of several."""
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
@@ -162,10 +162,10 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if not guesses or rows < _ENOUGH_ROWS or right is None:
             continue
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
-        n_others = (1 - most) * rows  # labels that are not of the commonest class
+        n_others = (1 - most) * rows  # labels of the other classes
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
         if most > _IMBALANCED and case.progress.learns is True:
-            continue  # as in detection, where nearly everything is background
+            continue  # as in detection, with mostly background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
             words = (
@@ -177,7 +177,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """It learns, and nothing of it is to be seen where it is validated."""
+    """A model that learns and is no better than guessing in validation."""
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if case.progress.learns is not True or accuracy is None or guessed is None:
         return
@@ -202,7 +202,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
 
 
 def _has_follower(case: Case) -> bool:
-    """Tell whether a model changes that no optimizer holds: an average of another lags behind it at first."""
+    """Tell whether a model changes without an optimizer, such as an average, which lags behind at first."""
     return any(
         not one.optimizer and one.facts is not None and one.facts.has_changed
         for one in case.course.parameters
@@ -215,9 +215,9 @@ def _error(right: float, least: float, rows: int) -> float:
 
 
 def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What is predicted for a sample has nothing to do with its target, and does not come to have."""
+    """Predictions that stay unrelated to the targets of their samples."""
     if any(small_updates(case, SMALL)):
-        return  # the weights are what they were: another rule says why
+        return  # the weights do not change, which another rule reports
     for one in case.facts.criteria:
         shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
         third = len(shares) // 3
@@ -238,20 +238,20 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _has_labels(one: WatchedCriterion) -> bool:
-    """Tell whether a criterion is given targets of data, rather than what a model gives, as of another view."""
+    """Tell whether the targets of a criterion are data, not the output of a model, such as for another view."""
     if one.name == "cross_entropy":
-        return False  # its labels may be the places of the positives
+        return False  # its labels may be the positions of the positives
     is_given = one.classes is None and one.name != "ctc_loss"
     return not is_given or any(map(math.isfinite, known(one.series.target_variance)))
 
 
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What a model gives for different samples becomes one point, and the loss falls with it."""
+    """Outputs for different samples that collapse to one point while the loss falls."""
     main = case.progress.main
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
         return
-    # A sum of cosines that is to be large ends at -1.
+    # A maximised cosine ends at a loss of -1.
     floor = -1.0 if main.has_been_negative and -1.001 < main.end < _NEARLY_ALIKE else 0.0
     for one in case.facts.models:
         n, n_alike, *ends = one.outputs

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.watch import ACTIVE
-from modelscope_cli.rules.training.case import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
 
 
 def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -26,7 +26,7 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
 
 
 def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What a criterion judges without gradients was computed in training mode, and never otherwise."""
+    """Validation in training mode only."""
     held = {one.model for one in case.course.parameters if one.optimizer}
     for one in case.facts.models:
         in_training, in_evaluation = one.evaluated

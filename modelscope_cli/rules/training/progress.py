@@ -1,7 +1,7 @@
-"""Whether a training learns: yes, no, or it cannot be told. Standard library only.
+"""Judge whether a training learns: yes, no, or unknown. Standard library only.
 
-Two witnesses. The loss, whose fall is held against its noise; and where the criterion was seen, the accuracy of the
-predictions it was given, which is held against what guessing the commonest label gives.
+By the fall of the loss compared with its noise, and, if the criterion was observed, by the accuracy compared with
+that of guessing the commonest label.
 """
 
 import math
@@ -12,27 +12,25 @@ from itertools import pairwise
 
 from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
 
-MIN_STEPS = 20  # fewer tell nothing about a loss
-_PATIENCE = 40  # steps, before a loss that is neither lower nor higher is held against a run
+MIN_STEPS = 20  # fewer cannot show a trend of the loss
+_PATIENCE = 40  # steps before an unchanged loss counts against a run
 _MOST_WINDOW = 50  # steps at either end
 _SURE = 3.0  # standard errors
-_CORRELATED = (
-    1.5  # losses that follow each other are alike: the standard error of independent ones is too small
-)
-_FALL = 0.05  # share of the loss at first that a fall must have, to count as one
-_FLAT = 0.1  # share of the loss at first that a fall may have at most, for the loss to be called flat
+_CORRELATED = 1.5  # factor of the standard error, as successive losses are correlated
+_FALL = 0.05  # least fall, as a share of the loss at first
+_FLAT = 0.1  # largest fall of a flat loss, as a share of the loss at first
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
-_AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
-_LONG = 150  # steps, after which a loss at what guessing costs, and flat since halfway, has learnt nothing
+_AT_CHANCE = 0.97  # share of the cost of guessing; above it nothing has been learnt yet
+_LONG = 150  # steps after which a flat loss at the cost of guessing shows that nothing is learnt
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
-_LOW = 0.5  # share of what guessing costs; a loss that stays below it needs not fall
+_LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
 
 
 @dataclass(frozen=True, slots=True)
 class LossCourse:
-    """How one loss went.
+    """The course of one loss.
 
     Attributes:
         start, end: means over the first and last steps, the former not above the first value and its noise.
@@ -59,7 +57,7 @@ class LossCourse:
 
     @property
     def has_fallen(self) -> bool | None:
-        """Whether it is lower at the end than at first; None where the noise does not let that be told."""
+        """Whether it is lower at the end than at first; None if the noise is too large to tell."""
         if self.has_broken:
             return False
         if self.n < MIN_STEPS:
@@ -71,7 +69,7 @@ class LossCourse:
 
     @property
     def has_risen(self) -> bool:
-        """Whether it is plainly higher at the end than at first."""
+        """Whether it is clearly higher at the end than at first."""
         rise = self.end - self.start
         is_beyond_noise = rise > _SURE * self.error and rise > _FLAT * abs(self.start)
         is_never_back = self.first > 0 and self.lowest_end > _RISEN * self.first
@@ -80,15 +78,15 @@ class LossCourse:
 
 @dataclass(frozen=True, slots=True)
 class CourseOfTraining:
-    """What the witnesses say of a run.
+    """The evidence on whether a run learns.
 
     Attributes:
         losses: one an optimizer.
-        chance: what guessing by the spread of the labels costs, in the unit of the loss; None where unknown.
+        chance: cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown.
         accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
         rows: predictions that the accuracy is of.
         is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
-        learns: the verdict; None where it cannot be told.
+        learns: the verdict; None if unknown.
     """
 
     losses: tuple[LossCourse, ...]
@@ -106,18 +104,18 @@ class CourseOfTraining:
 
     @property
     def is_measured(self) -> bool:
-        """Whether there is anything to hold the loss against: what guessing costs, or how often it is right."""
+        """Whether the cost of guessing or the accuracy is known."""
         return self.chance is not None or self.accuracy is not None
 
 
 def follow(
     loss: Sequence[ScalarSeries], lr: Sequence[ScalarSeries], facts: TrainingFacts
 ) -> CourseOfTraining:
-    """Return how a training went."""
+    """Return the course of a training."""
     courses = tuple(one for series in loss if (one := _course(series, lr)) is not None)
     if (
         max((one.n for one in courses), default=0) >= MIN_STEPS
-    ):  # SAM's first change of the weights is no optimizer
+    ):  # SAM's first change of the weights is not an optimizer
         courses = tuple(one for one in courses if one.n >= _FEW or one.has_broken)
     classes = [one for one in facts.criteria if one.is_training and one.classes]
     main = max(classes, key=lambda one: len(one.series.step), default=None)
@@ -133,18 +131,18 @@ def follow(
 
 
 def _is_too_soon(course: LossCourse) -> bool:
-    """Tell whether a run that has learnt nothing so far may only just have begun."""
+    """Tell whether a run may be too short to have learnt anything."""
     return course.n < _PATIENCE and not (course.has_broken or course.has_risen)
 
 
 def may_wander(facts: TrainingFacts) -> bool:
-    """Tell whether the loss may be an energy that is sampled: of tensors of no module, by no known criterion."""
+    """Tell whether the loss may be a sampled energy: of tensors without a module and a known criterion."""
     is_bare = {one.model for one in facts.models} == {"Tensors"}
     return is_bare and not any(one.is_training for one in facts.criteria)
 
 
 def has_moving_targets(facts: TrainingFacts) -> bool:
-    """Tell whether a model makes the numbers that it is trained on, as values of states: its loss need not fall."""
+    """Tell whether a model computes its own targets, such as values of states, so that its loss need not fall."""
     has_labels = any(one.is_training and one.classes for one in facts.criteria)
     return not has_labels and any(one.makes_targets for one in facts.models)
 
@@ -164,7 +162,7 @@ def _learns(
     if course.n < MIN_STEPS:
         return None
     if chance is None and course.has_been_negative:
-        return True if course.has_fallen else None  # no share of it can be told: a reward, a likelihood
+        return True if course.has_fallen else None  # it has no relative change: a reward, a likelihood
     if course.has_risen and (chance is None or course.end > chance):
         return False
     if accuracy is not None and guessed is not None and rows:
@@ -201,7 +199,7 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         optimizer=series.optimizer,
         first=values[0],
         lowest_end=min(values[-last:]),
-        # A run that diverges at once is not one that falls afterwards: the very first value counts.
+        # The very first value counts: a loss that rises at once and falls afterwards has not fallen.
         start=min(statistics.fmean(values[:first]), values[0] + 2 * noise),
         end=statistics.fmean(values[-last:]),
         middle=statistics.fmean(values[max(len(values) // 2 - last, 0) : len(values) // 2] or values),
@@ -235,7 +233,7 @@ def _is_finite(value: float | None) -> bool:
 
 
 def _noise(values: Sequence[float]) -> float:
-    """Return the standard deviation of the noise, from the median of the differences of neighbours."""
+    """Return the standard deviation of the noise, from the median difference of neighbours."""
     steps = [abs(after - value) for value, after in pairwise(values)]
     return 1.4826 * statistics.median(steps) / math.sqrt(2) if steps else 0.0
 
@@ -252,7 +250,7 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
 
 
 def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
-    """Return the share of right predictions in the last third of the records, that of guessing, and the rows."""
+    """Return the accuracy in the last third of the records, that of guessing, and the rows."""
     series = criterion.series
     n = max(len(series.step) // 3, min(len(series.step), 5))
     rows = [
@@ -271,18 +269,18 @@ def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None
 
 
 def has_one_place(criterion: WatchedCriterion) -> bool:
-    """Tell whether scores were joined so that one place is right, as of one positive and many negatives.
+    """Tell whether scores were joined so that the label is always one position, as with a positive and negatives.
 
-    To guess the label is to guess nothing there: what is guessed is which of the scores is the highest.
+    Guessing the label is then no baseline.
     """
     return criterion.made_by == "cat" and criterion.commonest_label == 1
 
 
 def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> float | None:
-    """Return how many times the loss is the criterion's mean over its rows; None where that varies.
+    """Return the ratio of the loss to the criterion's mean over its rows; None if it varies.
 
-    A sum over the batch has as many as there are rows, unless the script divides by them; four accumulated passes
-    have four; a criterion with another term beside it has no such number.
+    It is the number of rows for a sum over the batch, unless the script divides by it, and 4 for four accumulated
+    passes; it varies if the loss has another term.
     """
     known = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
     ratios = sorted(
@@ -298,7 +296,7 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
 
 
 def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
-    """Return what guessing costs, in the unit of the loss, where it is one criterion with a best constant."""
+    """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant."""
     used = [one for one in criteria if one.is_training]
     if len({(one.name, one.classes) for one in used}) != 1:
         return None
@@ -312,6 +310,4 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
         return scale * one.label_entropy
     known = [value for value in one.series.guessing if value is not None]
     cost = scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else 0.0
-    return (
-        cost if cost > 0 else None
-    )  # a likelihood has no zero, and of equal targets there is nothing to guess
+    return cost if cost > 0 else None  # a likelihood has no zero, and equal targets need no guess

@@ -1,4 +1,4 @@
-"""MS719, MS741 and MS744: a schedule, clipping or weight decay that leaves nothing of the steps."""
+"""MS719, MS741 and MS744: schedules, clipping or weight decay that make steps vanish."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.progress import MIN_STEPS
+from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     MIN_RECORDS,
     Case,
@@ -16,19 +17,18 @@ from modelscope_cli.rules.training.case import (
     known,
     share_of_steps,
 )
-from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
-_GONE = 1.001e-2  # share of the highest learning rate, below which next to nothing is learnt; tenths are not exact
+_GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
 _MOSTLY = 0.9  # of the cycles
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
-_TAKEN = 1e-2  # of a weight, by the decay of one step: ten times a usual step
+_TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 
 def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The learning rate is next to nothing for most of the run, and there was more to learn."""
+    """A learning rate near zero for most of a run that had not converged."""
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
     for series in case.course.lr:
         values = [value or 0.0 for value in series.value]
@@ -67,7 +67,7 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _zero_since(groups: Sequence[tuple[tuple[int, ...], list[float]]]) -> int | None:
-    """Return the step from which on the rate of every group is exactly zero; None where that of one is not."""
+    """Return the step from which on the rate of every group is exactly zero; None without one."""
     first = 0
     for steps, values in groups:
         last = max((at for at, value in enumerate(values) if value), default=-1)
@@ -85,7 +85,7 @@ def _has_more_to_learn(case: Case) -> bool:
 
 
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Made for about as many steps as the optimizer takes, and told of next to none of them."""
+    """A schedule of about the length of the run that is hardly ever stepped."""
     for one in case.facts.schedules:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
@@ -98,7 +98,7 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """All gradients together have the same norm in every step, and it moves nothing, or is that of scaled ones."""
+    """Gradients clipped to a norm that is too small, or clipped before unscaling."""
     is_still = any(small_updates(case, SMALL))
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
@@ -107,7 +107,7 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
         if not is_still and not is_early:
             continue
         norms = _norms_together(own)
-        norms = norms[len(norms) // 2 :] if is_early else norms  # a scaler finds its scale first
+        norms = norms[len(norms) // 2 :] if is_early else norms  # a scaler adjusts its scale first
         is_even = len(norms) >= MIN_RECORDS and 0 < max(norms) <= (1 + threshold) * min(norms)
         if is_even and any(_varies(one.series.grad_norm) for one in own):
             words = (
@@ -124,13 +124,13 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
 
 
 def _varies(norms: Sequence[float | None]) -> bool:
-    """Tell whether the batches differ: those of one batch, over and over, are even without clipping."""
+    """Tell whether the norms differ, which those of a single repeated batch do not even without clipping."""
     found = known(norms)
     return max(found, default=0.0) > _UNEVEN * min(found, default=0.0)
 
 
 def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:
-    """Return the norm of all their gradients, by step."""
+    """Return the norm of all gradients together, by step."""
     squares: dict[int, float] = {}
     for one in parameters:
         for step, norm in zip(one.series.step, one.series.grad_norm, strict=True):
@@ -139,7 +139,7 @@ def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:
 
 
 def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Weight decay takes more off the weights than the gradients can add, in a training that fails."""
+    """Weight decay that exceeds the gradients, in a training that fails."""
     for one in case.facts.optimizers:
         rates = [
             rate for series in case.course.lr if series.optimizer == one.optimizer for rate in series.value

@@ -1,7 +1,7 @@
-"""How a training differs from one that was fine, in the order from cause to symptom. Standard library only.
+"""Compare a training with a reference run, in the order from cause to symptom. Standard library only.
 
-Two runs of one seed are equal to the last bit until something differs; those of two seeds never are. A figure over
-steps therefore counts as different only where it leaves the noise of both series, and stays outside.
+Two runs with one seed are equal bit by bit until something differs; with two seeds they never are. A series
+therefore counts as different only if it leaves the noise of both runs and does not return.
 """
 
 import difflib
@@ -29,23 +29,23 @@ from modelscope_cli.records.watch import (
 _LINKS = (
     "arguments", "model", "mode", "optimizer", "criterion", "input", "parameter", "loss", "update", "layer",
 )  # fmt: skip
-_EQUAL = 1e-6  # relative: what a float32 loss repeats
+_EQUAL = 1e-6  # relative: precision of a float32 loss
 _BEGIN = 1e-4  # the same for statistics of the first step
 _SIGMAS = 6.0
-_SHARE = 0.1  # of the larger value: no smaller difference of two figures counts
+_SHARE = 0.1  # of the larger value: smaller differences are ignored
 _STAYS = 3  # records in a row
 _MOST = 3  # deviations of one link; the others are counted
-# Layers that draw random numbers: a script that draws one more elsewhere changes them, and all behind them.
+# Layers that draw random numbers: one more draw elsewhere in the script changes them and all layers after them.
 _RANDOM = ("Dropout", "AlphaDropout", "FeatureAlphaDropout", "DropPath", "StochasticDepth", "F.dropout")
 
-Key = tuple[str, str]  # link of the chain, and what is meant
+Key = tuple[str, str]  # link of the chain, name
 
 
 def compare_with(run: WatchRecord, good: WatchRecord, name: str) -> Comparison:
-    """Compare a run with one that was fine.
+    """Compare a run with a reference run.
 
     Args:
-        name: of the good run, as typed.
+        name: of the reference run, as typed.
     """
     begins = _Beginning(run, good)
     found = [*_typed_and_called(run, good), *begins.deviations()]
@@ -63,7 +63,7 @@ def compare_with(run: WatchRecord, good: WatchRecord, name: str) -> Comparison:
 
 
 def _shortened(found: Sequence[Deviation]) -> Iterator[Deviation]:
-    """Give the first few of each link, and one that names the others."""
+    """Yield the first few of each link, and one that counts the others."""
     for link in _LINKS:
         own = [one for one in found if one.kind == link]
         rest = own[_MOST:] if len(own) > _MOST + 1 else []
@@ -73,7 +73,7 @@ def _shortened(found: Sequence[Deviation]) -> Iterator[Deviation]:
 
 
 def _equal_steps(run: WatchRecord, good: WatchRecord) -> int:
-    """Return how many losses from the first step on are equal, by the optimizer that stepped first."""
+    """Return the number of equal losses from the first step on, of the optimizer that stepped first."""
     if not run.loss or not good.loss:
         return 0
     ours, theirs = run.loss[0], good.loss[0]
@@ -106,13 +106,13 @@ def _typed_and_called(run: WatchRecord, good: WatchRecord) -> Iterator[Deviation
 
 
 def _unequal(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[Sequence[str], Sequence[str]]]:
-    """Return the stretches in which two lists differ."""
+    """Return the ranges in which two lists differ."""
     matcher = difflib.SequenceMatcher(None, ours, theirs, autojunk=False)
     return [(ours[a:b], theirs[c:d]) for kind, a, b, c, d in matcher.get_opcodes() if kind != "equal"]
 
 
 def _own_arguments(record: WatchRecord) -> list[str]:
-    """Return the script's own arguments: what was typed behind it."""
+    """Return the script's own arguments."""
     typed = [word for word in record.run.argv if word]
     names = [PurePath(word).name for word in typed]
     return typed[names.index(record.run.model.name) + 1 :] if record.run.model.name in names else []
@@ -127,7 +127,7 @@ class _Beginning:
     """The first step of two runs.
 
     Attributes:
-        is_alike: inputs and weights are equal, as with one seed: what is computed from them must be.
+        is_alike: whether inputs and weights are equal, as with one seed; then outputs must be, too.
     """
 
     def __init__(self, run: WatchRecord, good: WatchRecord) -> None:
@@ -149,7 +149,7 @@ class _Beginning:
         )
 
     def deviations(self) -> Iterator[Deviation]:
-        """Give the first output that differs although inputs and weights do not; without one, the first loss."""
+        """Yield the first output that differs although inputs and weights do not; without one, the first loss."""
         if not self.is_alike:
             return
         name_of = labelling(self._run.layers, self._run.parameters)
@@ -256,12 +256,12 @@ def _state_of(one: WatchedParameter) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Curve:
-    """A figure over steps.
+    """A series over steps.
 
     Attributes:
-        scale: a difference has to be a share of this, or of the values themselves.
-        is_factor: norms and ratios vary by factors: logarithms are compared, and less than a double does not count.
-        is_exact: there is no noise in it.
+        scale: differences are relative to this, or to the values themselves.
+        is_factor: whether logarithms are compared, as for norms and ratios; factors below 2 are ignored.
+        is_exact: whether it has no noise.
     """
 
     step: tuple[int, ...]
@@ -310,7 +310,7 @@ def _curves(record: WatchRecord, is_alike: bool) -> Mapping[Key, _Curve]:
     """Return the curves of a run.
 
     Args:
-        is_alike: it began as the other did; otherwise only large differences between layers count.
+        is_alike: whether it began like the other; otherwise only large differences between layers count.
     """
     found: dict[Key, _Curve] = {}
     for rate in record.lr:
@@ -346,7 +346,7 @@ def _curves(record: WatchRecord, is_alike: bool) -> Mapping[Key, _Curve]:
 
 
 def _of_layer(series: LayerSeries, is_alike: bool) -> Iterator[tuple[str, _Curve]]:
-    """Give the curves of a layer; of another seed only a factor of two, or a third more zeros, counts."""
+    """Yield the curves of a layer; with another seed only a factor of two, or a third more zeros, counts."""
     yield "std", _Curve(series.step, series.std, is_factor=not is_alike)
     yield "zeros", _Curve(series.step, series.zero_fraction, scale=1.0 if is_alike else 3.0)
     if is_alike:

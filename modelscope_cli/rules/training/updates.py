@@ -1,4 +1,4 @@
-"""MS703, MS707 to MS710, MS747, MS749 and MS762: what arrives at the weights, and how far each step moves them."""
+"""MS703, MS707 to MS710, MS747, MS749 and MS762: gradients of weights, and the size of updates."""
 
 import math
 import statistics
@@ -16,7 +16,7 @@ from modelscope_cli.records.grads import (
 )
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
-from modelscope_cli.rules.training.case import (
+from modelscope_cli.rules.training.rule_types import (
     LASTING,
     MIN_RECORDS,
     Case,
@@ -29,8 +29,8 @@ from modelscope_cli.rules.training.case import (
 )
 
 _OFTEN = 0.25  # of the steps
-_ALL_OF_IT = 0.99  # of an output, that is zero
-_WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
+_ALL_OF_IT = 0.99  # of an output is zero
+_WHOLE = 1.0  # a change as large as the weight itself
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
 _INFINITE_SLOPE = (
@@ -40,12 +40,10 @@ _INFINITE_SLOPE = (
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
-_SEEN = (
-    1e-5  # share of a weight that a step changes, whose sum over the steps shows in nine digits of its norm
-)
-_MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are looked at
+_SEEN = 1e-5  # share of a weight that a step changes; its sum over the steps shows in nine digits
+_MOST = 1 << 20  # elements; of a larger weight only some rows may be used, and only some are compared
 _HALVES = "bfloat16", "float16"
-_NO_WAY = 1e-2  # of its size: what ten usual steps move a weight by, of about 1e-3 each
+_NO_WAY = 1e-2  # of its size: ten usual changes of about 1e-3
 
 
 def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -75,7 +73,7 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
 def _gradients(
     case: Case, is_wrong: Callable[[float], bool], words: str, sign: int
 ) -> Iterator[TrainingSighting]:
-    """The first weight; of those that begin at the same step the one furthest off, upwards where `sign` is 1."""
+    """The first weight beyond the threshold; at the same step the one furthest off, upwards if `sign` is 1."""
     if not case.fails:
         return
     rows = []
@@ -96,7 +94,7 @@ def _gradients(
 
 
 def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
-    """Return the norms of a weight's gradient against those of the gradient at the model's output; or against 1."""
+    """Return the norms of a weight's gradient divided by those at the model's output, or by 1."""
     layers = [layer for layer in case.course.layers if layer.model == one.model]
     last = max(layers, key=lambda layer: layer.order, default=None)
     at_output = dict(zip(last.series.step, last.series.grad_norm, strict=True)) if last is not None else {}
@@ -115,7 +113,7 @@ def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighti
 
 
 def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first weight; of those that begin at the same step the one that changes most."""
+    """The first weight with large changes; at the same step the one that changes most."""
     if not case.fails:
         return
     jump = case.rate_jump()
@@ -137,12 +135,12 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
-    """Return the first step of large changes, minus their median, and the weight; None where they are rare."""
+    """Return the first step of large changes, minus their median, and the weight; None if they are rare."""
     series = one.series
     seen = [
         (step, ratio)
         for step, ratio, norm in zip(series.step, series.update_ratio, series.grad_norm, strict=True)
-        if ratio is not None and math.isfinite(ratio) and norm != 0  # else what follows has died of its steps
+        if ratio is not None and math.isfinite(ratio) and norm != 0  # else the layers after it died
     ]
     large = [(step, ratio) for step, ratio in seen if ratio > threshold]
     share = share_of_steps([step for step, _ in seen], [ratio > threshold for _, ratio in seen])
@@ -153,7 +151,7 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
 
 
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Small all the time: at the end of a schedule they are meant to be."""
+    """Changes that are small in all steps, not only at the end of a schedule."""
     if _has_learnt(case):
         return
     rows = []
@@ -173,7 +171,7 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Certain, whatever the loss does: a weight with a gradient and a rate, whose values stay what they were."""
+    """A weight with a gradient and a learning rate whose values do not change. Certain."""
     restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
     for rows, what in (
@@ -192,7 +190,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _stays(case: Case, one: WatchedParameter, threshold: float) -> bool:
-    """Tell whether no step with a rate moves a weight, though one of its size could be seen."""
+    """Tell whether no step with a rate changes a weight, though the change would be measurable."""
     rates = case.rates(one.optimizer)
     rows = [
         (ratio, norm, weight, rates[step])
@@ -214,9 +212,9 @@ def _stays(case: Case, one: WatchedParameter, threshold: float) -> bool:
 
 
 def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
-    """Tell whether a weight that every step changes has the same norm before each of them, to nine digits.
+    """Tell whether a weight that every step changes has the same norm before each, to nine digits.
 
-    One that is normalised has a norm whose square is a whole number.
+    The squared norm of a normalised weight is an integer, which is excluded.
     """
     norms, ratios = set(one.series.weight_norm), one.series.update_ratio
     if len(ratios) < threshold or len(norms) > 1 or not all(ratio and ratio > _SEEN for ratio in ratios):
@@ -226,7 +224,7 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
 
 
 def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Certain: other inputs, other weights, and the very same gradients."""
+    """Different inputs and weights with equal gradients. Certain."""
     for one in case.facts.optimizers:
         held = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
         models = {weight.model for weight in held}
@@ -239,7 +237,7 @@ def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Certain: a layer that runs, is held, and whose gradient is exactly zero in every recorded step."""
+    """A held parameter of a layer that runs, with a gradient of exactly zero in every recorded step. Certain."""
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
     if rows:
         *others, last = rows
@@ -263,9 +261,9 @@ def _is_never_reached(one: WatchedParameter, threshold: float = MIN_RECORDS) -> 
 
 
 def _has_learnt(case: Case) -> bool:
-    """Tell whether the loss has fallen, or was low all along.
+    """Tell whether the loss has fallen, or was always low.
 
-    To be right more often than by guessing is not enough: the first weights may happen to be.
+    Better accuracy than guessing is not enough, as initial weights may have it by chance.
     """
     main, chance = case.progress.main, case.progress.chance
     if case.progress.learns is not True or main is None:
@@ -274,24 +272,24 @@ def _has_learnt(case: Case) -> bool:
 
 
 def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
-    """Tell whether all steps of a training that fails, were they all in one direction, would not move a weight."""
+    """Tell whether all steps of a failing training together, in one direction, would hardly change a weight."""
     ratios = [ratio or 0.0 for ratio in one.series.update_ratio]
     lengths = [after - step for step, after in pairwise((*one.series.step, case.course.steps))]
     return case.fails and sum(ratio * length for ratio, length in zip(ratios, lengths, strict=True)) < _NO_WAY
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:
-    """Tell whether a parameter can learn at all; where it cannot, another rule says why."""
+    """Tell whether a parameter can learn; if not, another rule reports why."""
     return one.facts is None or (one.facts.requires_grad and one.facts.has_gradient)
 
 
 def _is_reached(one: WatchedParameter) -> bool:
-    """Tell whether there is any gradient that a larger step could use."""
+    """Tell whether there is a gradient for a larger step."""
     return any(norm is not None and norm > 0 for norm in one.series.grad_norm)
 
 
 def _is_warming_up(case: Case, label: str) -> bool:
-    """Tell whether the learning rate of an optimizer is highest at the end of the run, after a small beginning."""
+    """Tell whether the learning rate of an optimizer begins low and is highest at the end of the run."""
     own = (series for series in case.course.lr if series.optimizer == label)
     rates = [[rate or 0.0 for rate in series.value] for series in own]
     return any(one[-1] >= 0.9 * max(one) > 0 and one[0] < 0.2 * one[-1] for one in rates if one)

@@ -1,4 +1,4 @@
-"""MS720 to MS725: what stands between the model and the loss."""
+"""MS720 to MS725: operations between the model and the loss."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,20 +6,18 @@ from collections.abc import Iterator, Sequence
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting, known
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
-_WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of what an activation gives
+_WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
 _NO_VARIANCE = 1e-12
-_NEARLY_NOTHING = 0.5  # of what guessing between all classes costs
-_WITHOUT_END = (
-    20.0  # times its first size: a likelihood or a reward may be below zero, and does not fall so far
-)
-_MANY = 8  # rows of a batch, that are all of one class by chance once in 128 times at most; steps
+_NEARLY_NOTHING = 0.5  # of the cost of guessing between all classes
+_WITHOUT_END = 20.0  # times its first value: a likelihood may be negative, but does not fall as far
+_MANY = 8  # rows of a batch, which have one class by chance at most once in 128 times; steps
 _NEARLY_ALL = 0.9  # of the steps; of the labels
 _LESS = 0.05  # times the criterion's mean over its rows
-_MORE = 1.5  # times the criterion's mean over its rows; a script may well divide a sum by them
+_MORE = 1.5  # times the criterion's mean over its rows; a script may divide a sum by their number
 
 
 def _losses(case: Case) -> list[WatchedCriterion]:
@@ -47,13 +45,13 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _floor(one: WatchedCriterion) -> str:
-    """Say how low the loss can get when softmax is applied to probabilities."""
+    """Return the lowest loss possible when softmax is applied to probabilities, as a clause."""
     lowest = math.log(math.e + (one.classes or 1) - 1) - 1
     return f", so that the loss cannot fall below {lowest:.3g}"
 
 
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """`nll_loss` of logits, which falls below zero without end; or probabilities over something but the classes."""
+    """`nll_loss` of logits, which falls without limit; or probabilities over a dimension other than the classes."""
     for one in _losses(case):
         over = (one.made_by or "").partition(" over ")[2]
         if over:
@@ -88,7 +86,7 @@ def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]
 
 
 def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Numbers that vary more than any within the range of the activation that should give them."""
+    """Numeric targets that vary more than the range of the activation before the loss."""
     for one in _losses(case):
         variances = known(one.series.target_variance)
         most = (_WIDTH.get(one.made_by or "", math.inf) / 2) ** 2
@@ -101,7 +99,7 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """What is minimised is minus a criterion, an optimizer is told to maximise one, or a loss falls without end."""
+    """A minimised negative criterion, an optimizer with maximize=True, or a loss that falls without limit."""
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
@@ -185,13 +183,13 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Every label is the same, and the loss goes to zero with nothing learnt; or every label of a batch."""
+    """Labels of one class only, in all batches or in each of them."""
     losses = _losses(case)
     if not case.progress.is_adversarial:
         yield from _sorted(losses)
     main = case.progress.main
     if case.progress.is_adversarial or len(losses) != 1 or main is None:
-        return  # adversaries are told one label at a time, and so are the parts of many a loss
+        return  # adversaries use one label at a time, and so do parts of many losses
     (one,) = losses
     if has_one_place(one) or len(one.series.step) < 3 or sum(one.series.rows) < threshold:
         return
@@ -200,7 +198,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         words = f"every label is of the same class, {what}: there is nothing to learn"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
     if one.made_by == "sum":
-        return  # a difference that is to be zero, as of the sides of an equation
+        return  # a difference that should be zero, such as of the two sides of an equation
     variances = known(one.series.target_variance)
     if variances and max(variances) < _NO_VARIANCE and len(variances) == len(one.series.step):
         words = f"all the targets of {one.name} are the same number: there is nothing to learn"
@@ -208,7 +206,7 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
-    """Batches each of which has labels of one class only, and not all of the same."""
+    """Batches with labels of one class each, which differs between batches."""
     for one in losses:
         pure = [
             share == 1
@@ -228,7 +226,7 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
 
 
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Certain: all rows of the output are the same in every pass, and those of the input are not."""
+    """Outputs with equal rows in every pass, for inputs with different rows. Certain."""
     for one in case.facts.models:
         n, n_alike, *_ = one.outputs
         if n >= threshold and n_alike == n:
@@ -239,12 +237,12 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
             has_died = any(
                 known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
-            )  # another rule says why
+            )  # another rule reports why
             yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if has_died else None)
 
 
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Judged by one changed pass of a copy; two adversaries may compare the samples of a batch on purpose."""
+    """Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose."""
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)
 

@@ -1,4 +1,4 @@
-"""What a rule of training is, what it is given, and what it says. Standard library only."""
+"""The types of the rules of training: input, rule and sighting. Standard library only."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -20,16 +20,16 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.rules.rule import ListedRule
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
 
-LASTING = 3  # records in a row, the last of the run among them, before something is called a state
-MIN_RECORDS = 8  # fewer tell nothing about a course
+LASTING = 3  # records in a row up to the last of the run that make a state
+MIN_RECORDS = 8  # fewer cannot show a trend
 _RISEN = 5.0  # times the loss at first
-FEW_STEPS = 5  # after so many what is certain is certain
+FEW_STEPS = 5  # after which facts are reliable
 
 Row = WatchedLayer | WatchedParameter
 
 
 class Link(IntEnum):
-    """Where a finding stands in the chain from cause to symptom: what is wrong earlier explains what is later."""
+    """The position of a finding in the chain from cause to symptom: earlier faults explain later ones."""
 
     DATA = 1
     BOOKKEEPING = 2
@@ -42,7 +42,7 @@ class Link(IntEnum):
 
 
 class Course(Protocol):
-    """What is judged: how a training went, be it watched or our own."""
+    """The series of a training, of `watch` or `train`."""
 
     @property
     def steps(self) -> int: ...
@@ -62,7 +62,7 @@ class Course(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A training, and what is known of it beside its series.
+    """A training and the facts about it.
 
     Attributes:
         progress: whether it learns.
@@ -74,20 +74,20 @@ class Case:
 
     @property
     def fails(self) -> bool:
-        """Whether it is plain that the training does not learn; False as long as that cannot be told."""
+        """Whether the training certainly does not learn; False if that is unknown."""
         return self.progress.learns is False
 
     def called(self, label: str) -> str | None:
-        """Return the line that runs a model; None where that is not known."""
+        """Return the line that runs a model; None if unknown."""
         return next((one.called for one in self.facts.models if one.model == label), None)
 
     def may_fail(self) -> bool:
-        """Whether a run of some length does not learn, as far as can be told."""
+        """Whether a run of sufficient length does not learn, or may not."""
         main = self.progress.main
         return self.progress.learns is not True and main is not None and main.n >= 2 * MIN_STEPS
 
     def told(self, kind: str) -> "Iterator[TrainingSighting]":
-        """Give what was noticed once while the training ran, as a sighting."""
+        """Yield the events of one kind as sightings."""
         event = next((event for event in self.course.events if event.kind == kind), None)
         if event is not None:
             yield TrainingSighting(None, event.step or 0, None, event.message)
@@ -105,11 +105,11 @@ class Case:
         return found
 
     def weights(self) -> list[WatchedParameter]:
-        """Return the weights that an optimizer has; biases and scales of norms live on another scale."""
+        """Return the weights that an optimizer holds, without biases and scales of norms."""
         return [one for one in self.course.parameters if len(one.shape) > 1 and one.series.step]
 
     def born(self, *kinds: str) -> Birth | None:
-        """Return where the first value that is not finite began, of these kinds; None where none did."""
+        """Return the first non-finite value if it is of these kinds, else None."""
         return next((birth for birth in self.course.births if not kinds or birth.what in kinds), None)
 
     def row_of(self, birth: Birth) -> Row | None:
@@ -118,10 +118,10 @@ class Case:
         return next((row for row in rows if (row.model, row.name, getattr(row, "call", 0)) == place), None)
 
     def link_of_break(self, *kinds: str) -> Link:
-        """Return how early in the chain a value that is not finite stands.
+        """Return the position of a non-finite value in the chain.
 
-        Where it began in this way, and the loss was as ever until then, it is a cause. Where the loss had risen
-        far, it is what comes of steps that are too large. Where it began elsewhere, it follows from that.
+        If it began with one of these kinds while the loss was normal, it is a cause. If the loss had risen far, it
+        follows from steps that are too large. If it began elsewhere, it follows from that.
         """
         birth = self.born()
         if birth is None:
@@ -131,7 +131,7 @@ class Case:
         return Link.WIRING if self._is_calm_until(birth.step) else Link.LAYERS
 
     def rate_jump(self) -> tuple[int, float, float] | None:
-        """Return step, rate before and rate after of a jump to ten times all that was before."""
+        """Return step, rate before and rate after of a jump to ten times all earlier rates."""
         for series in self.course.lr:
             highest = 0.0
             pairs = list(zip(series.step, (value or 0.0 for value in series.value), strict=True))
@@ -154,32 +154,32 @@ class Case:
         return True
 
     def naming(self) -> Callable[[Row], str]:
-        """Return what names a row."""
+        """A function that returns the name of a row."""
         return labelling(self.course.layers, self.course.parameters)
 
     def names(self, rows: Sequence[Row]) -> str:
-        """Return the names of the first few, and how many more there are."""
+        """Return the first few names and the number of others."""
         return some(map(self.naming(), rows))
 
     def beside(self, rows: Sequence[Row], word: str = "also") -> str:
-        """Name others, as the end of a sentence; nothing where there are none."""
+        """Return the other names as the end of a sentence; empty without any."""
         return f"; {word} {self.names(rows)}" if rows else ""
 
     def followed(self, rows: Sequence[tuple[int, Any, Row]]) -> str:
-        """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
+        """Return the names after the first of `(step, _, layer or parameter)`, sorted by step."""
         word = "then" if rows[-1][0] > rows[0][0] else "also"
         return self.beside([row for _, _, row in rows[1:]], word)
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSighting:
-    """One place where a rule is broken.
+    """One violation of a rule.
 
     Attributes:
         row: the layer or parameter; None for the training as a whole.
-        step: since when; None for what holds over the whole run.
-        place: the line of the script it is about.
-        severity, link, hint: where they differ from the rule's.
+        step: the first step; None for the whole run.
+        place: the line of the script.
+        severity, link, hint: if they differ from the rule's.
     """
 
     row: Row | None
@@ -194,10 +194,10 @@ class TrainingSighting:
 
 @dataclass(frozen=True, slots=True)
 class TrainingRule(ListedRule):
-    """A named check of a run: `judge` gives every place where it lies beyond `threshold`.
+    """A rule about a run: `judge` yields every violation of `threshold`.
 
     Attributes:
-        link: where it stands in the chain from cause to symptom.
+        link: position in the chain from cause to symptom.
     """
 
     threshold: float
@@ -206,17 +206,17 @@ class TrainingRule(ListedRule):
 
 
 def is_inferred(optimizer: str) -> bool:
-    """Tell whether steps were not told of by an optimizer, but seen from the parameters that change."""
+    """Tell whether the steps of an optimizer were inferred from changing parameters."""
     return optimizer.partition("#")[0] == "inferred"
 
 
 def known(values: Sequence[float | None]) -> list[float]:
-    """Return the values that there are."""
+    """Return the values that are not None."""
     return [value for value in values if value is not None]
 
 
 def lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -> int | None:
-    """Return where the last unbroken run of wrong values begins, None where there is none long enough."""
+    """Return the start of the wrong values at the end of a series; None if there are too few."""
     start = len(values)
     while start > 0 and (value := values[start - 1]) is not None and is_wrong(value):
         start -= 1
@@ -224,11 +224,7 @@ def lasting(values: Sequence[float | None], is_wrong: Callable[[float], bool]) -
 
 
 def share_of_steps(steps: Sequence[int], is_wrong: Sequence[bool]) -> float:
-    """Return the share of a run's steps in which something holds, by the records that stand for them.
-
-    The first steps are recorded one by one and later ones ever more rarely: a record stands for the steps
-    up to the next.
-    """
+    """Return the share of a run's steps for which a condition holds; a record counts for those up to the next."""
     if not steps:
         return 0.0
     lengths = [after - step for step, after in pairwise(steps)]

@@ -1,24 +1,23 @@
-"""One story: the cause first, and below it what follows from it. Standard library only."""
+"""Order findings from cause to symptom. Standard library only."""
 
 from collections.abc import Sequence
 
 from modelscope_cli.records.check import ERROR
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting
 
 Found = tuple[TrainingRule, TrainingSighting]
 
-# Wrong, and yet nothing else follows from them.
+# Faults that explain no other finding.
 _EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
-_FIRST_SEEN = 1  # the step at which what happens between two steps can be seen first
+_FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
 
 
 def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
-    """Return each finding and the code of the one that explains it: every cause, followed by what follows.
+    """Return each finding and the code of the one that explains it, with each cause before its symptoms.
 
-    What is wrong earlier in the chain explains what is wrong later in it; of the same link, what came first. What
-    is certain, a mistake in the data or in the script, is always a cause of its own. What begins once values are
-    no longer finite follows from that.
+    Findings explain those later in the chain; with the same link, the first one does. Certain faults in the data or
+    the script are always causes. Findings that begin after the first non-finite value follow from that.
     """
     places = {id(row): at for at, row in enumerate((*case.course.layers, *case.course.parameters))}
     ordered = sorted(found, key=lambda one: _key(one, places))
@@ -43,12 +42,12 @@ def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
     link = _link(one)
     is_certain = link <= Link.WIRING
     severity = seen.severity or rule.severity
-    # What is certain goes by its weight, what is a symptom by when it began.
+    # Certain findings are sorted by severity, symptoms by their first step.
     return link, is_certain and severity != ERROR, seen.step or 0, places.get(id(seen.row), -1)
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
-    """Put what begins only with, or after, the first value that is not finite behind that value."""
+    """Put findings that begin with or after the first non-finite value behind that finding."""
     if broken is None:
         return list(ordered)
 
@@ -62,11 +61,11 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 def _explains(cause: Found, one: Found) -> bool:
     (rule, seen), (other, after) = cause, one
     if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
-        return False  # two mistakes in a script do not follow from each other
+        return False  # two faults in a script are independent
     if rule.code in _NOT_FINITE:
         return (after.step or 0) >= (seen.step or 0) or other.code in _NOT_FINITE
     if after.step is not None and after.step < (seen.step or 0) > _FIRST_SEEN:
-        return False  # it was there before
+        return False  # it began earlier
     if _link(cause) < _link(one):
         return True
     return _link(cause) == _link(one) >= Link.STEP_SIZE

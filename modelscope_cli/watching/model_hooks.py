@@ -29,14 +29,13 @@ from modelscope_cli.hooks.torch_private import (
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.records.watch import DROPPED
-from modelscope_cli.watching.births import is_harmless
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import is_criterion
-from modelscope_cli.watching.entering import EnteringKey, EnteringSums
+from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
-from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.losses import LossWatch
+from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
 from modelscope_cli.watching.model_registry import (
     MOST_SEEN,
     CallKey,
@@ -47,9 +46,10 @@ from modelscope_cli.watching.model_registry import (
     kind_of,
     peel,
 )
+from modelscope_cli.watching.non_finite_origin import is_harmless
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
+from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
 from modelscope_cli.watching.whole_outputs import see_output
 
@@ -226,9 +226,8 @@ class PassWatch:
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
-        self._evaluated: tuple[WatchedModel, bool] | None = (
-            None  # the last model run without gradients, and whether in training mode
-        )
+        # The last model run without gradients, and whether in training mode.
+        self._evaluated: tuple[WatchedModel, bool] | None = None
 
     @contextmanager
     def installed(self) -> Iterator[None]:

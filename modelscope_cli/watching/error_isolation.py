@@ -1,4 +1,4 @@
-"""Looking on without being noticed: a mistake of ours ends no training, and a fork is none of our business."""
+"""Isolate the recorder: its errors never stop the training, and forked processes are ignored."""
 
 import os
 import time
@@ -11,14 +11,14 @@ from modelscope_cli.plain_text import in_one_line
 
 
 class Guard:
-    """Calls what looks on.
+    """Calls functions of the recorder.
 
     Args:
-        tell: called as `(kind, message)` with what is worth a word.
-        clock: gives seconds.
+        tell: called with `(kind, message)` of an event.
+        clock: returns seconds.
 
     Attributes:
-        spent: seconds that the calls took, while `is_timed`.
+        spent: seconds spent in the calls while `is_timed`.
     """
 
     def __init__(
@@ -34,12 +34,12 @@ class Guard:
     @property
     @left_alone_by_compiler
     def is_open(self) -> bool:
-        """False in a process that was forked off, and after a mistake of ours."""
+        """False in a forked process, and after an error."""
         return not self._is_broken and os.getpid() == self._pid
 
     @left_alone_by_compiler
     def __call__(self, look: Callable[..., object], *args: Any) -> None:
-        """Call `look`; after a mistake of ours say so once, and look no further."""
+        """Call `look`; after an error report it and do nothing from then on."""
         if not self.is_open:
             return
         begun = self._clock() if self.is_timed and not self._depth else None
@@ -66,9 +66,9 @@ class Guard:
 
 @contextmanager
 def replaced(*functions: tuple[Any, str, Any]) -> Iterator[None]:
-    """Put functions in the place of others while open: `(owner, name, function)` each.
+    """Replace attributes by functions, `(owner, name, function)` each, while open.
 
-    Where somebody else has put another one since, that one stays.
+    An attribute that was replaced again in the meantime is left alone.
     """
     originals = [getattr(owner, name) for owner, name, _ in functions]
     for owner, name, function in functions:

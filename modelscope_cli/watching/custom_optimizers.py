@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from modelscope_cli.hooks.torch_private import has_compiled, version_of
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
 from modelscope_cli.watching.parameters import StepWatch, is_sharded, norm_of, sample_of
-from modelscope_cli.watching.place import frame_of_caller, walk_named
+from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 
 _T = TypeVar("_T")
 
