@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
+    holds_weights,
     is_input,
     read_names,
     refuse_run_options,
@@ -57,6 +58,9 @@ def diff(
     b_mode: str | None = None,
     b_seed: int | None = None,
     b_hook: str | Sequence[str] = (),
+    b_compile: bool = False,
+    b_quantize: str | None = None,
+    rank_layers: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
@@ -64,10 +68,12 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours, or two results that were kept (pages, documents, or the folders of
-            commands), whose numbers are compared one by one; without b, a again under the settings of b_... . A
-            module and itself is compared with a copy, as it cannot be in two states at once; two modules may not
-            share layers in a run. A checkpoint beside a module is run in a copy of it.
+        a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or two results that were kept
+            (pages, documents, or the folders of commands), whose numbers are compared one by one; without b, a
+            again under the settings of b_... . A module and itself is compared with a copy, as it cannot be in two
+            states at once; two modules may not share layers in a run. A checkpoint beside a module is run in a
+            copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that does not count as a difference.
         layer, exclude: layer patterns.
@@ -82,6 +88,10 @@ def diff(
         b_mode: the mode of B.
         b_seed: the seed of B's random weights and of its dropout.
         b_hook: change values inside B (repeatable).
+        b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
+        b_quantize: quantise the linear layers of B by torchao.
+        rank_layers: also say which layers lose the accuracy: each alone as in B, and each alone as in A. Takes two
+            forward passes for each layer and batch.
 
     Raises:
         UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
@@ -90,7 +100,9 @@ def diff(
     invoked = invocation()
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks)
+    own = BSettings(
+        b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks, b_compile, b_quantize
+    )
     if plot is not None:
         check_figure(Path(plot), force)
     settings = _settings(a, b, keywords)
@@ -116,7 +128,7 @@ def diff(
         files, b = (b, *files), None
     inputs = _with_files(inputs, files)
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
-    is_run = files is None or bool(files) or bool(shapes)
+    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, own)
     if not is_run:
         input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
         refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
@@ -127,6 +139,9 @@ def diff(
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
+        own=own,
+        compiled=_compiled(b),
+        ranks_layers=rank_layers,
         sources=sources,
         seeds=(settings.seed, settings.seed if b_seed is None else b_seed),
         tolerance=tolerance,
@@ -144,6 +159,20 @@ def diff(
         save_figure(figures_of("diff").draw_divergence(record), Path(plot))
         comparison.progress.note(f"wrote {plot}")
     return record
+
+
+def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
+    """Tell whether B can only be compared by running it: on noise, where no input is given."""
+    is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
+    is_onnx = isinstance(b, str) and b.lower().endswith(".onnx")
+    is_model = not (isinstance(a, str) and holds_weights(a))
+    return is_model and (is_object or is_onnx or own.compile or own.quantize is not None)
+
+
+def _compiled(b: Any) -> Any | None:
+    """Return B if it is a module under torch.compile."""
+    is_one = type(b).__name__ == "OptimizedModule" or getattr(b, "_compiled_call_impl", None) is not None
+    return b if is_one else None
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
