@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
+from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
 from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
@@ -211,6 +212,9 @@ class ModelComparison:
         )
         for warning in found.warnings:
             self.progress.warn(warning.message)
+        causes = find_causes(
+            hooked_a, hooked_b, found.rows, found.matching, first, tolerance, inputs.preprocessing
+        )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
@@ -230,6 +234,7 @@ class ModelComparison:
             totals=count_up(found.rows),
             images=inputs.n_images,
             layers=found.rows,
+            causes=causes,
             hooks=a_hooks,
             b_hooks=b_hooks,
             matched_by=None if program is None else _matched_by(found, program),

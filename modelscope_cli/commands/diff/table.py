@@ -26,7 +26,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     return Sheet(
         title=_title(record),
         columns=diff_columns(record),
-        rows=tuple(row for row in record.rows if show_all or row.status != "same" or row.differing),
+        rows=tuple(row for row in record.rows if show_all or _is_shown(row)),
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
@@ -34,10 +34,15 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     )
 
 
+def _is_shown(row: Difference) -> bool:
+    return bool(row.differing) if row.status == "same" else row.status != "not tested"
+
+
 def verdict(record: DiffRecord, most: int = 10) -> str:
     """Return lines with the totals, the first difference, and the first rows that differ."""
-    differences = [row for row in record.rows if row.status != "same"]
+    differences = [row for row in record.rows if row.status not in ("same", "not tested")]
     lines = [f"{_title(record)}: {_totals(record)}"]
+    lines += [f"{cause.kind.replace('_', ' ')}: {cause.message}" for cause in record.causes]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
     lines += [f"  {row.label}: {_distance(row)}" for row in differences[:most]]
     if len(differences) > most:
@@ -67,6 +72,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Difference, "sqnr_db", text=_decibels),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
+        Column("matched", "matched", _matched, is_number=False, rank=5, is_shown=any(map(_matched, rows))),
         Column("order", "order", _order, is_shown=False),
     )
 
@@ -104,6 +110,10 @@ def _b_name(row: Difference) -> str | None:
 
 def _type(row: Difference) -> str | None:
     return row.type if isinstance(row, LayerDifference) else None
+
+
+def _matched(row: Difference) -> str | None:
+    return row.matched if isinstance(row, LayerDifference) else None
 
 
 def _order(row: Difference) -> int | None:
@@ -156,8 +166,16 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts = [
         (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
     ]
+    facts += [(cause.kind.replace("_", " "), f"{cause.message}: {cause.hint}") for cause in record.causes]
     facts.append(("totals", _totals(record)))
+    if record.matched_by is not None:
+        facts.append(("layers by", record.matched_by))
     facts += _worst(record)
+    if record.layers is not None and record.first_divergence is not None and not record.causes:
+        facts.append(("cause", "not found by the checks of training mode, inputs, order, precision, "
+            "arguments and weights"))
+    if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
+        facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
@@ -173,7 +191,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
 
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
-    counts = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    counts = [f"{getattr(totals, field.name)} {field.name.replace('_', ' ')}" for field in dataclasses.fields(totals)[1:]]
     return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 
