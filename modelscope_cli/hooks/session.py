@@ -351,6 +351,8 @@ class HookSession:
                 return self.model(**args) if isinstance(args, dict) else self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__
+        except CannotRunError:  # of an ONNX file, which says itself what is wrong
+            raise
         except Exception as error:
             raise self._forward_error(error, args) from error
         finally:
