@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from modelscope_cli.analysis.comparison.activations import Matching, Side
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, OnnxProgram
+from modelscope_cli.analysis.comparison.activations import Side
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Observer
@@ -31,7 +31,10 @@ _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 # What a function may be told otherwise: its name, the argument and its place, and the values to try.
 _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...], str], ...] = (
-    *((name, "eps", place, _EPSILONS, "epsilon") for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)),
+    *(
+        (name, "eps", place, _EPSILONS, "epsilon")
+        for name, place in zip(_NORMS, (7, 4, 4, 7, 3), strict=True)
+    ),
     ("interpolate", "mode", 3, ("nearest", "nearest-exact", "bilinear", "bicubic"), "resize_mode"),
     ("interpolate", "align_corners", 4, (True, False), "resize_mode"),
     ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
@@ -41,7 +44,6 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...], str], ...] = (
     ("avg_pool2d", "count_include_pad", 5, (True, False), "padding"),
     ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
     ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
-    ("batch_norm", "training", 5, (True,), "training_mode"),
 )
 _DEFAULTS = {"mode": "nearest", "approximate": "none", "align_corners": None}
 
@@ -57,6 +59,7 @@ class Evidence:
         is_first: whether no layer before it was compared.
     """
 
+    a: Side
     name: str
     modules: tuple[tuple[str, nn.Module], ...]
     a_in: Tensor | None
@@ -169,13 +172,14 @@ def _gathered(
     tap = _run(a, args, start, (first.name, first.call))
     if b.program is None or matching is None:
         other = _run(b, args, start, (first.name, first.call))
-        b_in = (other.entering,) if other.entering is not None else ()
+        b_in = tuple(one for one in (other.entering,) if one is not None)
         b_out = other.leaving
     else:
         b_in, b_out = _values_of(b, matching, key, args)
     before = [row for row in tested if row.order < first.order and row.name]
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Evidence(
+        a=a,
         name=first.name,
         modules=modules,
         a_in=tap.entering,
@@ -360,12 +364,16 @@ def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Caus
     if a.ndim == 4 and b.shape == a.permute(0, 2, 3, 1).shape != a.shape:
         if _apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
             message = "the inputs already differ: B takes them with the channels last"
-            return Cause("axis_order", None, message, "give B images of N, H, W, C, or export with channels second")
+            return Cause(
+                "axis_order", None, message, "give B images of N, H, W, C, or export with channels second"
+            )
         b = b.permute(0, 3, 1, 2)
     if a.shape != b.shape or a.ndim < 3:
         return None
     n = a.shape[1]
-    orders = list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(reversed(range(n)))]
+    orders = (
+        list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(reversed(range(n)))]
+    )
     fits = [(order, *_fitted(a[:, list(order)], b)) for order in orders]
     order, scale, shift, residual = min(fits, key=lambda fit: fit[3])
     if residual > _ALIKE:
@@ -418,9 +426,17 @@ def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
     given = evidence.a_in
-    if evidence.is_first and evidence.modules and given is not None and given.ndim == 4 and given.shape[1] == 3:
+    if (
+        evidence.is_first
+        and evidence.modules
+        and given is not None
+        and given.ndim == 4
+        and given.shape[1] == 3
+    ):
         for order in itertools.permutations(range(3)):
-            if order != (0, 1, 2) and _explains(_forward(evidence, given[:, list(order)]), evidence, tolerance):
+            if order != (0, 1, 2) and _explains(
+                _forward(evidence, given[:, list(order)]), evidence, tolerance
+            ):
                 named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
                 message = f"the inputs already differ: B takes the channels in the order {named}"
                 yield Cause("channel_order", evidence.name, message, "give B its channels in that order")
@@ -428,9 +444,11 @@ def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
 
 
 def _forward(evidence: Evidence, given: Tensor) -> Tensor:
+    """Run the layer alone, in the mode of the comparison; it is left as it was."""
     value: Any = given
-    for _, module in evidence.modules:
-        value = module(value)
+    with HookSession(evidence.a.loaded.module, is_training=evidence.a.is_training):
+        for _, module in evidence.modules:
+            value = module(value)
     tensors = [tensor for _, tensor in tensors_in(value)]
     return tensors[0] if tensors else torch.empty(0)
 
@@ -440,7 +458,9 @@ def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
         return
-    kind = next((name for name in (torch.float16, torch.bfloat16) if _is_of(b, name) and not _is_of(a, name)), None)
+    kind = next(
+        (name for name in (torch.float16, torch.bfloat16) if _is_of(b, name) and not _is_of(a, name)), None
+    )
     where = "its output is"
     if kind is None:
         given = next((one for one in evidence.b_in if one.is_floating_point()), None)
@@ -452,7 +472,9 @@ def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
     if kind is not None and _apart(a, b) < 0.05:
         text = str(kind).removeprefix("torch.")
         message = f"B computes {evidence.name or 'its output'} in {text}: {where} rounded to it"
-        yield Cause("cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export")
+        yield Cause(
+            "cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export"
+        )
 
 
 def _rounds(tensor: Tensor) -> bool:
@@ -494,13 +516,12 @@ def _told(changed: _Changed) -> str:
 def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
     stored = _stored(b)
-    *folded, last = evidence.modules or (None,)
-    if last is None:
+    if len(evidence.modules) == 2:
+        yield from _folded_weights(*evidence.modules, stored)
         return
-    if folded:
-        yield from _folded_weights(*folded, last, stored)  # type: ignore[misc, arg-type]
+    if not evidence.modules:
         return
-    name, module = last
+    name, module = evidence.modules[0]
     for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
         other = _counterpart(f"{name}.{own}", tensor, stored)
         if other is not None and (cause := _differing(name, f"{name}.{own}", tensor, other)) is not None:
@@ -516,6 +537,7 @@ def _stored(b: Side) -> dict[str, Tensor]:
 
 def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor | None:
     """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
+
     def fitted(other: Tensor) -> Tensor | None:
         is_turned = other.ndim == 2 and other.T.shape == tensor.shape and other.shape != tensor.shape
         return other if other.shape == tensor.shape else other.T if is_turned else None
@@ -537,7 +559,9 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
         return None
     if _rounds(theirs) and not _rounds(ours.detach()):
         kind = "float16" if _is_of(theirs, torch.float16) else "bfloat16"
-        return Cause("cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export")
+        return Cause(
+            "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
+        )
     at = ", ".join(str(int(i)) for i in torch.unravel_index(apart.argmax(), apart.shape))
     message = f"{name} differs in {count} of {ours.numel()} values, most at [{at}], by {apart.max():.3g}"
     return Cause("weights", layer, message, "export again from the weights of A")
@@ -552,7 +576,7 @@ def _folded_weights(
     if not isinstance(weight, Tensor) or variance is None:
         return
     gain = getattr(layer, "weight", None)
-    scale = (torch.ones_like(variance) if gain is None else gain) / (variance + layer.eps).sqrt()  # type: ignore[operator]
+    scale = (torch.ones_like(variance) if gain is None else gain) / (variance + layer.eps).sqrt()
     is_turned = type(conv[1]).__name__.startswith("ConvTranspose")
     sides = (1, -1) if is_turned else (-1, 1)
     folded = weight * scale.reshape(*sides, *([1] * (weight.ndim - 2)))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
 from modelscope_cli.analysis.comparison.causes import find_causes
@@ -30,6 +30,7 @@ from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tel
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
     DiffRecord,
@@ -131,7 +132,7 @@ class ModelComparison:
     progress: Progress
     invoked: Invocation
     own: BSettings = field(default_factory=BSettings)
-    compiled: nn.Module | None = None
+    compiled: Any | None = None
     ranks_layers: bool = False
 
     def of_weights(self) -> DiffRecord:
@@ -247,9 +248,7 @@ class ModelComparison:
         """Return what runs B instead of layers; refuse what cannot be asked of it."""
         if self.own.quantize is not None:
             quantised(b, self.own.quantize)
-        compiled = self.compiled
-        if self.own.compile:
-            compiled = torch.compile(b.module)
+        compiled = torch.compile(b.module) if self.own.compile else self.compiled
         program = program_of(b.module) if compiled is None else CompiledRun(compiled, b.module)
         if program is not None:
             asked = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
@@ -273,9 +272,10 @@ class ModelComparison:
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
     """Return noise in the shape that an ONNX file states, where none was asked for."""
     shape, request = getattr(b.module, "input_shape", None), python_inputs.request
-    if not python_inputs.is_noise or python_inputs.named is not None or request.shapes or shape is None:
+    is_set = not python_inputs.is_noise or python_inputs.named is not None or bool(request.shapes)
+    if is_set or shape is None or not isinstance(b.module, OnnxNet):
         return python_inputs
-    batch = b.module.model.inputs[0].shape[0]
+    batch = (b.module.model.inputs[0].shape or (None,))[0]
     sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
     typed = ",".join(map(str, sizes))
     return replace(python_inputs, request=replace(request, shapes=(typed,)))

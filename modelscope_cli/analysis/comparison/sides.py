@@ -75,8 +75,8 @@ def sources_handed_over(
         if isinstance(side, str) and is_program(side):
             reason = f"does not apply to '{side}', which is run as it is"
             refuse_given(loading, reason, "leave it out")
-            request = ModelRequest(side, seed=settings.seed)
-            return request if side.lower().endswith(".pt2") else check_request(request)
+            named_file = ModelRequest(side, seed=settings.seed)
+            return named_file if side.lower().endswith(".pt2") else check_request(named_file)
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -173,7 +173,7 @@ def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
     from torchao import quantization
 
     config = getattr(quantization, SCHEMES[scheme])
-    options = {"weight_dtype": torch.int4} if scheme == "int4wo" else {}
+    options = {"weight_dtype": getattr(torch, "int4", None)} if scheme == "int4wo" else {}
     before = [id(parameter) for parameter in loaded.module.parameters()]
     try:
         quantization.quantize_(loaded.module, config(**options))

@@ -172,8 +172,12 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
     if record.layers is not None and record.first_divergence is not None and not record.causes:
-        facts.append(("cause", "not found by the checks of training mode, inputs, order, precision, "
-            "arguments and weights"))
+        facts.append(
+            (
+                "cause",
+                "not found by the checks of training mode, inputs, order, precision, arguments and weights",
+            )
+        )
     if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
         facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
@@ -191,7 +195,10 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
 
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
-    counts = [f"{getattr(totals, field.name)} {field.name.replace('_', ' ')}" for field in dataclasses.fields(totals)[1:]]
+    counts = [
+        f"{getattr(totals, field.name)} {field.name.replace('_', ' ')}"
+        for field in dataclasses.fields(totals)[1:]
+    ]
     return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 
