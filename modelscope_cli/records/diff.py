@@ -195,7 +195,7 @@ class DiffRecord(Record):
         figures: for two saved results, in A's order; else None.
         compared: for two results of `watch`, how the training B differs from A, causes first; else None.
         matched_by: for a B that is a program, by what layers were matched; else None.
-        causes: why B gives other results, the first cause first; empty where none was shown, or none looked for.
+        causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
         labels_changed: how many images have another highest output in B; None without images or classes.
         ranking: which layers lose the accuracy; None unless asked for.
     """
@@ -228,7 +228,7 @@ class DiffRecord(Record):
     def is_same(self) -> bool:
         """Whether nothing differs beyond the tolerance."""
         is_same = self.totals.same + self.totals.not_tested == len(self.rows)
-        return is_same and self.totals.same > 0 and not self.causes
+        return is_same and (self.totals.same > 0 or not self.rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document, with what there is of `layers`, `tensors`, `figures` and the rest."""

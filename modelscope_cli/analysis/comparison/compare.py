@@ -15,6 +15,7 @@ from modelscope_cli.analysis.comparison.activations import Activations, Side, di
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
+from modelscope_cli.analysis.comparison.ranking import rank_layers
 from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
 from modelscope_cli.analysis.comparison.sides import (
     Source,
@@ -213,8 +214,16 @@ class ModelComparison:
         )
         for warning in found.warnings:
             self.progress.warn(warning.message)
-        causes = find_causes(
-            hooked_a, hooked_b, found.rows, found.matching, first, tolerance, inputs.preprocessing
+        ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
+        is_meant = program is None and (  # whoever asks for another precision or mode knows the cause
+            (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
+        )
+        causes = (
+            ()
+            if is_meant
+            else find_causes(
+                hooked_a, hooked_b, found.rows, found.matching, first, tolerance, inputs.preprocessing
+            )
         )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
@@ -236,6 +245,7 @@ class ModelComparison:
             images=inputs.n_images,
             layers=found.rows,
             causes=causes,
+            ranking=ranking,
             hooks=a_hooks,
             b_hooks=b_hooks,
             matched_by=None if program is None else _matched_by(found, program),

@@ -164,8 +164,9 @@ def diff(
 def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
     """Tell whether B can only be compared by running it: on noise, where no input is given."""
     is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
-    is_onnx = isinstance(b, str) and b.lower().endswith(".onnx")
-    is_model = not (isinstance(a, str) and holds_weights(a))
+    files = [side for side in (a, b) if isinstance(side, str)]
+    is_onnx = any(side.lower().endswith(".onnx") for side in files)
+    is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)
     return is_model and (is_object or is_onnx or own.compile or own.quantize is not None)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.comparison.programs import program_of
 from modelscope_cli.analysis.comparison.request import (
     SCHEMES,
     BSettings,
@@ -244,6 +245,8 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
     _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
+    if program_of(theirs.module) is not None:
+        return ours, theirs  # which takes no hooks, so that shared parameters do not matter
     shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
     if any(id(part) in shared for part in (*theirs.module.modules(), *theirs.module.parameters())):
         if isinstance(a, LoadedModel) and isinstance(b, LoadedModel):

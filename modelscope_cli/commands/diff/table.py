@@ -10,6 +10,7 @@ from modelscope_cli.records.diff import (
     DiffSide,
     FigureDifference,
     LayerDifference,
+    LayerRanking,
     TensorDifference,
 )
 from modelscope_cli.records.naming import counted
@@ -171,7 +172,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if record.matched_by is not None:
         facts.append(("layers by", record.matched_by))
     facts += _worst(record)
-    if record.layers is not None and record.first_divergence is not None and not record.causes:
+    if record.matched_by is not None and record.first_divergence is not None and not record.causes:
         facts.append(
             (
                 "cause",
@@ -185,12 +186,30 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
         facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+    facts += _ranking(record.ranking)
     for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
         facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
     for renaming in record.renamings:
         text = f"'{renaming.prefix}' is '{renaming.b_prefix}' in B: {renaming.tensors} tensors fit"
         facts.append(("prefix", text))
     return (*facts, *comparison(record.compared))
+
+
+def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
+    """Return what the output gains where one layer of a low precision stays as in A, the most first."""
+    if ranking is None:
+        return []
+    whole, kept = (_in_db(value) for value in (ranking.sqnr_db, ranking.keep_db))
+    gains = [
+        f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
+        for row in ranking.rows[:10]
+    ]
+    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else "no layer raises it"
+    return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
+
+
+def _in_db(value: float | None) -> str:
+    return "no difference" if value is None else f"{value:.1f} dB"
 
 
 def _totals(record: DiffRecord) -> str:
