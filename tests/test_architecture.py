@@ -16,6 +16,7 @@ import modelscope_cli as ms
 from modelscope_cli.records.options import OWN
 from modelscope_cli.shell import declared
 from modelscope_cli.shell.typer_app import make_app
+from tools import house
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "modelscope_cli"
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "errors": {"plain_text"},
     "examples": {*PLAIN, "report"},
     "paths": {"errors"},
-    "records": {*PLAIN, "report"},  # a record shows itself; see `report/views.py`
+    "records": PLAIN,
     "lean": set(),
     "checkpoints": {"records", "errors", "paths", "plain_text"},
     "hooks": PLAIN,
@@ -132,6 +133,15 @@ def test_nobody_imports_what_is_typed_and_no_command_another():
                 if own[0] != "commands" or own[1] != parts[2]:
                     broken.append(f"{named(path)} imports {module}")
     assert not broken, broken
+
+
+def test_modules_import_one_another_in_one_direction():
+    graph = house.import_graph({path: tree_of(path) for path in FILES})
+    assert not house.circles(graph)
+    assert not house.arrows_up(graph)
+    graph["modelscope_cli.errors"].add("modelscope_cli.shell.app")
+    assert len(house.circles(graph)) == 1
+    assert house.arrows_up(graph) == ["errors -> shell (1)"]
 
 
 def test_the_plainest_need_the_standard_library_only():

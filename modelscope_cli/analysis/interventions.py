@@ -166,9 +166,9 @@ def _warnings(report: "HookReport") -> list["Notice"]:
     notices = []
     if report.never_fired:
         where = some(report.never_fired, 4)
-        notices.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
+        notices.append(Notice("hook_never_fired", f"{hook} never ran at {where}: {_WHY_NOT[report.kind]}"))
     if report.left_alone:
-        message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
+        message = f"{hook} skips some tensors, such as {report.left_alone}"
         notices.append(Notice("hook_left_alone", message))
     if report.moved:
         message = (

@@ -59,7 +59,7 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
         by_name = {tensor.name: tensor for tensor in shards[file].tensors}
         missing = [name for name in names if name not in by_name]
         if missing:
-            raise damaged(path, f"it lacks '{missing[0]}', which '{index.name}' says it has")
+            raise damaged(path, f"it lacks '{missing[0]}', which is listed in '{index.name}'")
         tensors += [by_name[name] for name in names]
     foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
     beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}

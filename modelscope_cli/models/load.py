@@ -11,6 +11,7 @@ from torch import nn
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.checkpoint import file_sha256
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_libraries import (
@@ -24,7 +25,7 @@ from modelscope_cli.models.importspec import imported_architecture, user_code_fa
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
-from modelscope_cli.models.request import ModelRequest, check_request, is_import, is_onnx, parse_model_args
+from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
@@ -226,7 +227,7 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
     if weights is None or not is_quantized(weights) or request.checkpoint is not None:
         return resolve_device(request.device)
     if request.device.lower() == "auto":
-        return torch.device("cpu"), "device: cpu (auto; quantized weights run nowhere else)"
+        return torch.device("cpu"), "device: cpu (auto; quantized weights only run there)"
     device, _ = resolve_device(request.device)
     if device.type != "cpu" or request.dtype.lower() != "float32":
         message = f"quantized weights '{weights.name}' run on cpu in float32 only"

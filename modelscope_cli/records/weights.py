@@ -14,7 +14,6 @@ KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 RANKS = (KNOWN, UNKNOWN, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
-FAIL_ON = (CALL, DANGEROUS, UNKNOWN, "never")
 
 
 def worst(ranks: Iterable[str]) -> str:
@@ -118,7 +117,7 @@ class Safety:
         return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:
-        """Tell whether it is as bad as `fail_on`, one of `FAIL_ON`."""
+        """Tell whether it is as bad as `fail_on`, `call`, `dangerous`, `unknown` or `never`."""
         if fail_on == CALL:
             return self.rank == DANGEROUS or bool(self.calls)
         return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)

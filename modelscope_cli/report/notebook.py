@@ -1,4 +1,4 @@
-"""The display of records in a notebook and by `print`."""
+"""The display of records in Python: in a notebook, by `print`, as a figure or a page; see `records/display.py`."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest, one_of
-from modelscope_cli.report import views
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
+
+__all__ = ["graph_of", "plot", "sheet_of", "table_of", "to_html", "to_page", "to_text", "whole_sheet_of"]
 
 _MOST_ROWS = 40  # rows before a table is folded
 
@@ -105,7 +107,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    figures = getattr(views.figures_of(record.command), "FIGURES", None)
+    figures = getattr(figures_of(record.command), "FIGURES", None)
     if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
@@ -115,6 +117,16 @@ def _draw(record: Any, picture: str | None) -> Any:
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return figures[picture or next(iter(figures))](record)
+
+
+def to_page(record: Any, file: str | PathLike[str] | None) -> str:
+    """Return the page of a record, and save it if a `file` is given."""
+    from modelscope_cli.report.page import results
+
+    page = results.page_of(record)
+    if file is not None:
+        results.save_page(page, Path(file))
+    return page
 
 
 def _to_png(figure: Any) -> bytes:

@@ -49,7 +49,7 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
 _FACTS = (
     ("mean gap", "batch mean - running mean, in running standard deviations; root mean square over channels"),
     ("var ratio", "batch variance / running variance; geometric mean over channels, lowest and highest"),
-    ("moves", "how far one such batch moves the running values, at the layer's momentum, in the same units"),
+    ("moves", "change of the running values by one such batch, at the layer's momentum, in the same units"),
 )
 
 
@@ -76,7 +76,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
     notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
     if safety.calls:
         calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_UNKNOWN)
-        notices.append(Notice("foreign_call", f"a full load would call what is not known: {calls}"))
+        notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_UNKNOWN)
         notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
@@ -85,7 +85,7 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
     if safety.errors:
         errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"it could not be examined to the end: {errors}"))
+        notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
     return tuple(notices)
 
 

@@ -171,7 +171,8 @@ class CommandCall:
 
     def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
         """Return the request for a named model."""
-        from modelscope_cli.models.request import as_request, check_request
+        from modelscope_cli.models.check_request import check_request
+        from modelscope_cli.models.request import as_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
         fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")

@@ -80,20 +80,20 @@ def destination(
             every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
             hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             hint = (None if file.suffix else _as_folder()) or hint
-            raise UsageError(f"'--output {file}' does not say which format", hint)
+            raise UsageError(f"'--output {file}' has no suffix that names a format", hint)
     check_target(file)
     return Destination(format, file, view, page)
 
 
 def _as_folder() -> str | None:
     """Return the command line with a folder of figures instead of the file; None for a command without one."""
-    from modelscope_cli.shell.hints import options_of
+    from modelscope_cli.shell.declared import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):
         return None
     words = ("--out" if word in ("-o", "--output") else word.replace("--output=", "--out=") for word in argv)
-    return shlex.join(["modelscope", *words]) + "   a folder for what it draws"
+    return shlex.join(["modelscope", *words]) + "   a folder for the figures"
 
 
 def check_page(file: Path) -> None:

@@ -93,7 +93,7 @@ def _copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except Exception as error:
         reason = in_one_line(f"{type(error).__name__}: {error}", 300)
-        message = f"training uses a copy of your model, which cannot be made: {reason}"
+        message = f"your model cannot be copied for training: {reason}"
         raise CannotRunError(
             message, "give 'path/to/file.py:Class', which is built again each time"
         ) from error

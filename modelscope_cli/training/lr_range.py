@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.train import Restored, Suggestion
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
@@ -120,7 +121,8 @@ def find_lr(
     before = TrainingState(model, optimizer)
     callback = LrSweep(sweep)
     try:
-        Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward).fit(sys.maxsize)
+        runner = Runner(model, optimizer, batches, loss_function, [*callbacks, callback], forward)
+        runner.fit(sys.maxsize)
     finally:
         before.restore()
     after = hashes_of(model, optimizer)
@@ -131,7 +133,7 @@ def find_lr(
         loss=(*callback.losses[:n], *non_finite),
         smoothed=(*callback.smoothed, *non_finite),
         suggestion=suggest(*callback.judged()),
-        stopped=callback.stopped,
+        stopped=callback.stopped or f"Ctrl-C after {counted(runner.step, 'step')}",
         restored=Restored(*(before.hashes[part] == after[part] for part in PARTS)),
         hashes={part: (before.hashes[part], after[part]) for part in PARTS},
     )

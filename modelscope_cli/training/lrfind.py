@@ -44,7 +44,7 @@ def lrfind(
     progress: Progress | None = None,
     **keywords: Unpack[ClassifierKeywords],
 ) -> LrfindRecord:
-    """Sweep the learning rate while training, and return where to set it; a module of yours is left as it is.
+    """Sweep the learning rate while training, and return a suggestion; your module is restored.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
@@ -57,10 +57,10 @@ def lrfind(
         low: the first learning rate.
         high: the last learning rate.
         steps: how many steps to make.
-        linear: raise the learning rate by equal amounts, not by equal factors.
-        smoothing: how much the loss is smoothed, from 0 to below 1.
-        diverged: stop once the smoothed loss is X times its lowest.
-        batch: how many images each step takes. A loader has batches of its own.
+        linear: increase the rate linearly instead of exponentially.
+        smoothing: smoothing of the loss, from 0 to below 1.
+        diverged: stop when the smoothed loss is X times its lowest value.
+        batch: images per step. A loader has its own batches.
         out: folder for the report and the figure; `force`: it need not be empty.
 
     Raises:
@@ -144,5 +144,5 @@ def lrfind(
 def _check_sweep(low: float, high: float) -> None:
     if not (0 < low < high and math.isfinite(high)):
         raise UsageError(
-            f"'--from {low:g} --to {high:g}' is not a rising range above 0", "--from 1e-5 --to 10"
+            f"'--from {low:g} --to {high:g}' is not an increasing range above 0", "--from 1e-5 --to 10"
         )

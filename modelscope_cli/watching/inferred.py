@@ -20,7 +20,6 @@ from modelscope_cli.watching.owners import find_owners
 from modelscope_cli.watching.parameters import StepWatch, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import frame_of_caller, walk_named
 
-INFERRED = "inferred"
 _MOST_NODES = 4096  # of a graph whose leaves are looked for
 _DEPTH = 3  # of lists and objects in which their names are
 _ANOTHER = 0.5  # of its size; a leaf that changed by more is other data, not what a step made of the old one
@@ -32,9 +31,8 @@ class Tensors(nn.Module):
     def __init__(self, leaves: Sequence[Tensor], frame: FrameType | None) -> None:
         super().__init__()
         names: dict[int, str] = {}
-        with contextlib.suppress(
-            Exception
-        ):  # what variables hold may do anything when it is asked for its parts
+        # Any object may raise when its parts are read.
+        with contextlib.suppress(Exception):
             names = _names_in(frame, leaves)
         self.replace({names.get(id(leaf), f"tensor{i}"): leaf for i, leaf in enumerate(leaves)})
 

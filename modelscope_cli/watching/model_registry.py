@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
-from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
+from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
@@ -422,14 +422,19 @@ class ModelRegistry:
                 continue  # another model may have it; see `check_patterns`
         return frozenset(meant)
 
-    def check_patterns(self) -> None:
-        """Refuse `--layer` once there is a model to train and nothing in any model is meant."""
-        if not self._patterns or any(model.wanted for model in self.models):
-            return
+    def check_patterns(self) -> list[str]:
+        """Refuse `--layer` that matches no layer of any model; return notes on ambiguous words."""
+        if any(model.wanted for model in self.models):
+            roots = [root for model in self.models if (root := model.root()) is not None]
+            every = [layer for root in roots for layer, _ in written_layers(root)]
+            return list(filter(None, (explain(parse_pattern(one), every) for one in self._patterns)))
+        if not self._patterns:
+            return []
         for model in self.models:
             root = model.root()
             if root is not None:
                 match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
+        return []
 
     def parameter_names(self) -> dict[int, tuple[str, str]]:
         """Return `(model, qualified name)` of every parameter by its id."""

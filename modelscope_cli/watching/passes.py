@@ -207,7 +207,9 @@ class PassWatch:
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
         if is_compiled(module) or is_compiled(root):
-            message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
+            message = (
+                "the model is compiled: its layers run as one and are not visible, but its parameters are"
+            )
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:
             return None, False
@@ -293,9 +295,8 @@ class PassWatch:
         if not name and now.is_training:
             now.model.expect_gradient(output)
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
-            with contextlib.suppress(
-                TypeError, RuntimeError, NotImplementedError
-            ):  # nested, sparse or quantised
+            # Nested, sparse or quantised.
+            with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
                 see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)
@@ -320,7 +321,8 @@ class PassWatch:
             return
         if now.open[-1].functions[call.name] > MOST_CALLS:
             message = (
-                f"of more than {MOST_CALLS} {call.name} in one call of a module only the first are recorded"
+                f"a module calls {call.name} more than {MOST_CALLS} times in one pass; only the first are "
+                "recorded"
             )
             self._guard.tell_once("many-calls", message)
             return

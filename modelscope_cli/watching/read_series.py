@@ -179,8 +179,8 @@ def read_rank(path: Path) -> RankLog:
         try:
             log.take(kind, entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"entry {place} of '{path}', '{kind}', is not one that watch writes"
-            raise CannotRunError(what, "modelscope watch --out FOLDER SCRIPT   writes one anew") from error
+            what = f"entry {place} of '{path}', '{kind}', was not written by watch"
+            raise CannotRunError(what, "modelscope watch --out FOLDER SCRIPT   writes a new one") from error
     return log
 
 
@@ -189,7 +189,7 @@ def _check_version(begin: Entry, path: Path) -> None:
     if version != VERSION:
         message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
         is_older = type(version) is int and version < VERSION
-        again = "modelscope watch --out FOLDER SCRIPT   writes one anew"
+        again = "modelscope watch --out FOLDER SCRIPT   writes a new one"
         raise CannotRunError(message, again if is_older else "pip install --upgrade modelscope-cli")
 
 

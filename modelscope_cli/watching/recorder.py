@@ -48,7 +48,9 @@ from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes, before which the graph of a loss is searched
 _PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
-_SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
+_SPARSE = (
+    "recording a step takes long compared with the step itself, so fewer are recorded; --every 1 records all"
+)
 _watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
 
 
@@ -57,7 +59,7 @@ def alone() -> Iterator[None]:
     """Be the only one who looks on in this process."""
     process = os.getpid()
     if process in _watching:
-        message = "this process is already being watched: two watches could not be told apart"
+        message = "this process is already watched: two watches would mix up"
         raise UsageError(message, "end the first watch before the next, or give it several models")
     _watching.add(process)
     try:
@@ -296,7 +298,7 @@ class Recorder:
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
-            self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
+            self._listener.on_event(step, "loss", f"the loss was {loss} in a step that was skipped")
 
     def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
         """Return the models some of whose weights an optimizer holds, found anew before each recorded step."""
@@ -370,7 +372,8 @@ class Recorder:
         if not self._stepping and not self._only:
             if register_hidden(self.registry, self.bookkeeper.waiting(), n):
                 message = (
-                    "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
+                    "the trained model is compiled: its layers are not visible, but its loss and parameters "
+                    "are"
                 )
                 self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
@@ -392,7 +395,7 @@ class Recorder:
             model.has_been_trained = model.has_trained = True
             model.called, model.ran = place_of_caller(), {""}
             self.bookkeeper.look_at_start(model)
-            what = "what is trained are tensors of no module: their values, gradients and loss are judged"
+            what = "the trained tensors belong to no module: their values, gradients and loss are judged"
             self._guard.tell_once("tensors", f"{what}, and there are no layers to see")
         else:
             self._inferred.replaced = held.follow(leaves)

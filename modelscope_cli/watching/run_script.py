@@ -88,7 +88,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
     for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
-        progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
+        progress.warn(f"rank {rank} has not finished; the report has what it wrote so far")
 
 
 def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:

@@ -77,7 +77,7 @@ class Watcher:
         self._is_stopped_by_nan = request.abort_on == "nan"
         self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
         self._show = show
-        self._warn = request.progress.warn
+        self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
@@ -137,19 +137,20 @@ class Watcher:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
-            cause = self._cause("something is not finite")
+            cause = self._cause("a value is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
         if self._judge is not None and report.is_recorded and (found := self._judge.ask()):
             raise StopScript(1, f"stopped at step {report.step}: {found}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
-            raise StopScript(0, f"stopped after {self._steps} steps, as asked")
+            raise StopScript(0, f"stopped after {self._steps} steps, as requested")
 
     def _cause(self, otherwise: str) -> str:
         return otherwise if self._birth is None else self._birth.words
 
     def _check_layers(self) -> None:
         try:
-            self.recorder.registry.check_patterns()
+            for note in self.recorder.registry.check_patterns():
+                self._note(note)
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
 
@@ -311,11 +312,9 @@ def unwatched_ranks(script: str, n_watched: int) -> str | None:
         return None
     others = [str(rank) for rank in range(n) if rank != own]
     if n_watched > 1:
-        which = f"{n - n_watched} of {n} ranks are not watched, as the script started them itself"
+        which = f"{n - n_watched} of {n} ranks are not watched, because the script started them"
     elif len(others) == 1:
-        which = f"rank {others[0]} of {n} is not watched, as the script started it itself"
+        which = f"rank {others[0]} of {n} is not watched, because the script started it"
     else:
-        which = f"ranks {some(others)} of {n} are not watched, as the script started them itself"
-    return (
-        f"{which}; this watches all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"
-    )
+        which = f"ranks {some(others)} of {n} are not watched, because the script started them"
+    return f"{which}; to watch all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"

@@ -158,7 +158,7 @@ def test_overlapping_pieces_are_not_a_map():
     x, _ = numbered(4, 4)
     (exhibit,) = maps_of(Overlapping(), x, "look")
     assert exhibit.maps is None
-    assert exhibit.record.problem == "each place of the image is in it 1.5 times"
+    assert exhibit.record.problem == "each position of the image occurs 1.5 times"
 
 
 def test_windows_and_grids_of_maxvit_show_what_went_into_them():
@@ -276,7 +276,7 @@ def test_transposed_tokens_have_their_channels_first(n):
     model = Mixing(12, 16)  # as many as a grid of 4 x 4 would have
     wide, _, back = maps_of(model, x, "wide", "act", "back")
     assert wide.maps is None
-    assert wide.record.problem == "2 x 16 values that do not lie in places of the image"
+    assert wide.record.problem == "2 x 16 values without positions in the image"
     assert_close(back.maps, torch.stack([numbers[0], 2 * numbers[0]]))
 
 
@@ -310,7 +310,7 @@ def test_tokens_of_an_unknown_operator_go_by_their_number_and_say_so():
     assert exhibit.maps.shape == (2, 2, 2)
     (exhibit,) = maps_of(Two(2, lambda tokens: tokens[:, :11].sort(1).values), x, "look")
     assert exhibit.maps is None
-    assert exhibit.record.problem == "11 x 2 values that do not lie in places of the image"
+    assert exhibit.record.problem == "11 x 2 values without positions in the image"
 
 
 def test_tokens_of_a_video_show_the_frame_in_the_middle():

@@ -211,8 +211,8 @@ def test_a_name_that_is_wrong_or_missing_is_told_with_a_line_that_works(both):
     both.said()
     for typed, message in (
         (line, "has no argument 'pixel' (did you mean pixels); it has pixels, tokens"),
-        (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "was not given: tokens"),
-        (f"stats {STAR} -m towers.py:Towers --quiet", "was not given: pixels, tokens"),
+        (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "needs more arguments: tokens"),
+        (f"stats {STAR} -m towers.py:Towers --quiet", "needs more arguments: pixels, tokens"),
     ):
         error, hint = both.failed(typed, code=2)
         assert message in error

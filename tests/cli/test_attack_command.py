@@ -178,7 +178,7 @@ def test_the_table_says_what_came_of_it(run):
     )
     assert "yes: star is now circle, and so is the 8-bit file read back" in outcome.out
     assert "ifgsm (linf) towards circle, epsilon 8/255 = 0.0314" in outcome.out
-    assert "--size 224,224 takes the file as it is" in outcome.out
+    assert "--size 224,224 takes the file unchanged" in outcome.out
     rows = run("attack {star} {squeezenet} -e 8/255 --out again --columns label,before,after,saved").rows
     assert [row["label"] for row in rows][:2] == ["star", "triangle"]
     assert float(rows[0]["before"]) == pytest.approx(0.934, abs=0.001)

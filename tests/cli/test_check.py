@@ -233,7 +233,7 @@ def test_every_other_format_shows_the_finding(run, format):
 
 def test_a_baseline_lets_only_new_findings_fail(run, cwd):
     written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --update-baseline")
-    assert "wrote known.json: 1 finding is known from now on" in written.err
+    assert "wrote known.json: baseline of 1 finding" in written.err
     document = {
         "schema": "modelscope/baseline/2",
         "model": "TinyResNet",
@@ -269,7 +269,7 @@ def test_what_grew_worse_is_new(run, cwd):
         outcome = run(f"{line} --json", expect=code)
         (finding,) = outcome.json["findings"]
         assert finding["known"] is (code == 0)
-        assert ("worse than in the baseline, where it was 0.8" in finding["message"]) is (code == 1)
+        assert ("worse than in the baseline, which has 0.8" in finding["message"]) is (code == 1)
 
 
 def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
@@ -385,7 +385,7 @@ BAD = [
     ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
     ("--fail-on eror", 2, "'--fail-on eror' is not a severity: did you mean error", "--fail-on error"),
     ("--format junt", 2, "'junt' is not a format: did you mean junit", "did you mean junit"),
-    ("-o check.foo", 2, "'--output check.foo' does not say", "--format table"),
+    ("-o check.foo", 2, "'--output check.foo' has no suffix", "--format table"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
     ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
     (
@@ -404,10 +404,10 @@ BAD = [
     (
         "--baseline later.json",
         4,
-        "'later.json' is a baseline of schema 'modelscope/baseline/9'",
+        "'later.json' has the schema 'modelscope/baseline/9'",
         "--baseline later-known.json --update-baseline",
     ),
-    ("--update-baseline", 2, "'--update-baseline' needs to know which file", "--baseline known.json"),
+    ("--update-baseline", 2, "'--update-baseline' needs a file", "--baseline known.json"),
     (
         "--baseline nowhere/known.json --update-baseline",
         4,
@@ -495,7 +495,7 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
     assert (document["images"], document["dataset"]["against_images"]) == (18, 10)
     run(f"check {photos}/train --against {photos}/val --ignore MS801,MS804")
     out = run(f"check {photos}/val -f junit", expect=1).out
-    assert 'tests="10" failures="1"' in out
+    assert 'tests="11" failures="1"' in out
     assert "the model" not in out
     out = run(f"check {photos}/val -f github", expect=1).out
     assert out.startswith("::error title=MS801 unreadable-images::")
@@ -504,12 +504,12 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
 def test_options_about_models_are_refused_for_a_data_set(refused, photos):
     for option in ("--weights none", "-c last.pth", "--seed 1"):
         message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is about a model" in message
+        assert "is for models" in message
     for option in ("--size 32", "--mode train"):
         message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is about a model" in message
+        assert "is for models" in message
     message, _ = refused(f"check {photos}/train --select MS2", 2)
-    assert "names rules about a model" in message
+    assert "selects rules for a model" in message
     message, _ = refused(f"check resnet18 --against {photos}/val", 4)
     assert "'resnet18' does not exist" in message
 

@@ -175,7 +175,7 @@ def test_a_deep_network_gives_one_grid_a_stage_and_says_so(run, cwd):
     assert [row["call"] for row in rows] == [0, 1, 1, 1, 1]
     assert outcome.json["outputs"] > 40
     assert (
-        f"{outcome.json['outputs']} outputs: one per stage is taken, {len(rows)} in all; --layer"
+        f"{outcome.json['outputs']} outputs: one per stage is drawn, {len(rows)} in all; --layer"
         in outcome.err
     )
     asked = run("featuremaps {star} -m resnet18 -w none --size 64 -l conv --json").json

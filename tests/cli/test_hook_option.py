@@ -100,9 +100,9 @@ def test_facts_stand_under_every_table(run):
     hooks = "--hook add=1@head --hook 'print@type:ReLU' --hook save=x.safetensors@bn"
     for command in ("stats", "featuremaps", "grads"):
         out = run(f"{command} {{star}} {{healthy}} {hooks} -l bn --format table --force").out
-        assert "add=1@head: fired once at head, 100.0 % of the values changed, by at most 1.0000\n" in out
-        assert "print@type:ReLU: fired 7 times at 4 layers\n" in out
-        assert "save=x.safetensors@bn: fired once at bn, wrote x.safetensors\n" in out
+        assert "add=1@head: ran once at head, 100.0 % of the values changed, by at most 1.0000\n" in out
+        assert "print@type:ReLU: ran 7 times at 4 layers\n" in out
+        assert "save=x.safetensors@bn: ran once at bn, wrote x.safetensors\n" in out
 
 
 def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
@@ -159,7 +159,7 @@ def test_predictions_follow_also_where_they_are_streamed(run):
     outcome = run(f"{line} --format tsv --force")
     assert outcome.column("logit") == ["1.0", "1.0"]
     assert "wrote x.safetensors (2 tensors)\n" in outcome.err
-    assert "zero@head: fired 2 times at head" in run(f"{line} --format table --force").out
+    assert "zero@head: ran 2 times at head" in run(f"{line} --format table --force").out
 
 
 def test_a_function_speaks_on_stderr(run):
@@ -187,16 +187,16 @@ def test_a_function_speaks_on_stderr(run):
         ),
         (
             "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
-            "--hook 'param-grad:zero@conv' never fired at conv: no parameters, or no gradient for them",
+            "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
         ),
         (
             "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
-            "--hook 'full-backward:zero@block1.conv1' leaves some tensors alone, such as the gradient at the "
-            "input of block1.conv1: its inputs do not take gradients",
+            "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
+            "of block1.conv1: its inputs do not take gradients",
         ),
         (
             "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
-            "--hook 'zero@re:layer_0.*out_proj' never fired at "
+            "--hook 'zero@re:layer_0.*out_proj' never ran at "
             "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
         ),
     ],
@@ -222,7 +222,7 @@ WRONG = [
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
     ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
-    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
+    ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),

@@ -139,8 +139,8 @@ def test_a_table_names_each_image_once(run):
     assert text.count("star.png") == 1
     assert "softmax: one of 10 classes per image" in text
     text = run(f"{ALL} --format table --scores sigmoid --temperature 2 --columns label,on").out
-    assert "on from a score of 0.5" in text
-    assert "logits divided by 2" in text
+    assert "on at a score of 0.5 or more" in text
+    assert "logits are divided by 2" in text
 
 
 def test_csv_and_markdown_hold_the_same_rows(run, cwd):

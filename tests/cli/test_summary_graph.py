@@ -80,7 +80,7 @@ def test_same_bytes_each_time(run, cwd):
         ("--graph no/net.svg", 4, "there is no folder 'no'"),
         ("--graph folder.svg", 4, "it is a folder"),
         ("--graph one.html --html one.html", 2, "are one file"),
-        ("--weights auto", 2, "changes nothing where no column is measured"),
+        ("--weights auto", 2, "has no effect: no column"),
         ("--columns name,tim", 2, "did you mean time"),
     ],
 )
@@ -140,11 +140,11 @@ def test_what_is_kept_is_kept_for_a_graph_by_itself(run, cwd, tmp_path, monkeypa
     run("summary squeezenet1_1 --graph net.svg")
     first = (cwd / "net.svg").read_bytes()
     outcome = run("summary squeezenet1_1 --graph net.svg --force")
-    assert "kept by an earlier run" in outcome.err
+    assert "cached result" in outcome.err
     assert (cwd / "net.svg").read_bytes() == first
     for _ in range(2):
         measured = run("summary squeezenet1_1 --input-shape 1,3,32,32 --columns name,time")
-        assert "kept by" not in measured.err
+        assert "cached" not in measured.err
     kept = [json.loads(file.read_text()) for file in (tmp_path / "cache" / "summary").iterdir()]
     assert sorted(one["document"]["flow"] is None for one in kept) == [False, True]
 

@@ -11,7 +11,8 @@ from safetensors.torch import save_file
 
 import modelscope_cli as ms
 from modelscope_cli.models import checkpoint, model_of_checkpoint
-from modelscope_cli.models.request import ModelRequest, check_request
+from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.shell.app import run
 
 

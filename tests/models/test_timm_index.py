@@ -127,7 +127,7 @@ def test_a_checkpoint_does_not_say_how_its_images_were_prepared(timm: Any, tmp_p
     record = ms.doctor(tmp_path / "net.pth", image, device="cpu")
     assert record.stated_by is None
     assert record.assumed == "the model's pretrained_cfg, test_vit.r160_in1k"
-    assert record["as meant"].misfit is None
+    assert record["reference"].misfit is None
     assert ms.doctor(model, image).stated_by == record.assumed
     model.pretrained_cfg.update(crop_pct=0.9)
     timm.models.save_for_hf(model, tmp_path / "hub")
@@ -174,7 +174,7 @@ def test_what_a_checkpoint_says_of_itself_goes_before(timm: Any, tmp_path: Path)
     torch.save({"state_dict": state, "arch": "tf_efficientnet_b0"}, tmp_path / "net.pth")
     request, (note,) = recognise(ModelRequest(str(tmp_path / "net.pth")))
     assert request.model == "timm:tf_efficientnet_b0"
-    assert "says about itself" in note
+    assert "the metadata of" in note
 
 
 def of_test_vit() -> dict[str, torch.Tensor]:

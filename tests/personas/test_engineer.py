@@ -48,7 +48,7 @@ BUGS = {
         "SGD(net.parameters()", "SGD(net.head.parameters()", "MS712", "model.parameters()", "SGD("
     ),
     "a softmax before cross_entropy": (
-        "chosen]),", "chosen]).softmax(1),", "MS720", "leave out the softmax", "cross_entropy"
+        "chosen]),", "chosen]).softmax(1),", "MS720", "remove the softmax", "cross_entropy"
     ),
     "no step": ("    optimizer.step()\n", "", "MS711", "call optimizer.step() after loss.backward()", "SGD("),
     "cleared between backward and step": (

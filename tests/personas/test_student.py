@@ -121,7 +121,7 @@ def test_dead_units_and_which_channels(person, star, net):
     narrow = person.types(f"COLUMNS=80 {line} --format table").out
     assert "zero" in narrow
     assert "dead" in narrow
-    assert "this is one image" in narrow
+    assert "of one image only" in narrow
 
 
 def test_clipping_names_its_limit_and_keeps_it(person):

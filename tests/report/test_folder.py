@@ -133,7 +133,7 @@ def test_another_run_that_was_quicker_loses_nothing_and_costs_nothing(tmp_path):
             out.mkdir()
             (out / "one.png").write_text("theirs")
 
-    with pytest.raises(CannotRunError, match="another run has written to"):
+    with pytest.raises(CannotRunError, match="another run wrote to"):
         write()
     assert (out / "one.png").read_text() == "theirs"
     assert (tmp_path / "out-2" / "one.png").read_text() == "ours"

@@ -147,26 +147,27 @@ def check(
     progress: Progress | None = None,
     **keywords: Unpack[BlockKeywords],
 ) -> CheckRecord:
-    """Judge a model by rules; `.passed` and `.assert_passed()` say what came of it.
+    """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 
-    What `pyproject.toml` says is for the command alone: here only the keywords count.
+    Only the keywords count: `pyproject.toml` is read by the command only.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
             which less can be said.
-        select: judge only these rules: MS202, its name, or a beginning such as MS2 (repeatable).
+        select: judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).
         ignore: leave out these rules.
         set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
             `["MS202=0.5"]`.
         fail_on: the lowest severity that makes the exit code 1: error or warning.
         baseline: ignore the findings listed in this file, unless they got worse.
-        update_baseline: write today's findings to that file, and ignore all of them.
+        update_baseline: write the current findings to that file, and ignore them.
         max_params: at most this many parameters, such as 25M.
         max_macs: at most this many multiply-adds, such as 5G.
         max_memory: at most this much memory for weights, buffers and all layer outputs, such as 500MB.
         expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
-        allow: patterns of unknown names that a checkpoint may name: `timm.models.*`; dangerous ones never.
+        allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
+            allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
         out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
             not be empty.
@@ -360,6 +361,6 @@ def write_baseline(
 ) -> tuple[KnownFinding, ...]:
     """Write the baseline, and return its findings."""
     write_text(path, render_baseline(known, model))
-    n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
-    progress.note(f"wrote {path}: {n} known from now on")
+    n = "1 finding" if len(known) == 1 else f"{len(known)} findings"
+    progress.note(f"wrote {path}: baseline of {n}")
     return known

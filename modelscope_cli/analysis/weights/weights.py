@@ -43,7 +43,7 @@ def weights(
     allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> WeightsRecord:
-    """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
+    """Describe a checkpoint by its headers and name its architecture; no code in it runs, torch is not imported.
 
     Args:
         file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), a *.index.json of shards, or a folder of

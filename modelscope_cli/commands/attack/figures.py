@@ -60,7 +60,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     title = place(_MARGIN, 0, whole[0] - 2 * _MARGIN, _HEAD)
     said = f"{record.run.model.heading}, on {Path(record.image).name}"
     title.text(0, 0.72, said, fontsize=11, color=INK, va="center")
-    titles = ("before", f"the change, magnified {record.magnification} times", "after, as saved")
+    titles = ("before", f"the perturbation, magnified {record.magnification}x", "after, as saved")
     images = (before, magnified(record, before, after), after)
     lefts = [_MARGIN + i * (column + _GAP) for i in range(3)]
     for left, words, pixels in zip(lefts, titles, images, strict=True):

@@ -20,11 +20,12 @@ def check(call: CommandCall) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
-    source, and a hint. Give images if you can: without them, noise is used. A folder without a model is judged as a
-    data set: copies, broken, odd, dark, flat and blurred images, and images that also occur in another data set.
+    source, and a hint. Without images, noise is used, and fewer rules can be judged. A folder without a model is
+    checked as a data set: duplicates, unreadable, odd, dark, flat and blurred images, and images that are also in
+    another data set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
     thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
-    forward pass over images is shared out, and --out keeps its blocks; gradients are computed by every process.
+    processes share the forward passes, and --out keeps their blocks; each process computes the gradients.
 
     Examples:
 

@@ -147,23 +147,31 @@ def _counted(record: CheckRecord) -> str:
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
-        n = sum(finding.severity == severity for finding in new)
-        if n:
-            parts.append(counted(n, severity))
+        places = [_places(finding) for finding in new if finding.severity == severity]
+        if places:
+            n_shown = sum(n == 1 for n in places)
+            shown = f" ({n_shown} shown)" if sum(places) > n_shown else ""
+            parts.append(counted(sum(places), severity) + shown)
     return ", ".join(parts)
+
+
+def _places(finding: Finding) -> int:
+    """Return 1; for the finding after the last one that is shown, how many more there are."""
+    is_rest = finding.layer is None and finding.threshold is None and finding.value is not None
+    return int(finding.value or 1) if is_rest else 1
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Return the sizes of the images, and how many are broken or copies."""
     if report.width is not None and report.height is not None:
-        sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
+        sides = (("min", "{0.least}"), ("median", "{0.median}"), ("max", "{0.most}"))
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
         yield "width x height", ", ".join(words)
     broken = sum(kind.count for kind in report.broken)
     parts = [
         f"{broken:,} broken",
         counted(len(report.identical), "group") + " of identical images",
-        counted(len(report.alike), "group") + " that look alike",
+        counted(len(report.alike), "group") + " of similar images",
     ]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
@@ -180,7 +188,7 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("baseline", record.baseline))
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
-        facts.append(("gone", f"{words}; --update-baseline removes from the baseline what is fixed"))
+        facts.append(("gone", f"{words}; --update-baseline removes them from the baseline"))
     facts += certificate_facts(record.certificate)
     return tuple(facts)
 

@@ -7,7 +7,7 @@ from modelscope_cli.shell.call import CommandCall, command
 
 @command
 def help(call: CommandCall) -> None:
-    """Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.
+    """Explain what commands have in common: models, images, layer patterns, hooks, output.
 
     Examples:
 

@@ -7,9 +7,9 @@ from modelscope_cli.shell.output import emit
 
 @command
 def lrfind(call: CommandCall) -> None:
-    """Sweep the learning rate while training, suggest one, and put everything back.
+    """Sweep the learning rate while training, suggest one, and restore everything.
 
-    The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.
+    Weights, buffers, optimizer and random state are hashed before and after, to verify that they are restored.
 
     Examples:
 

@@ -25,10 +25,9 @@ class _WatchProgress:
 def watch(call: CommandCall) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
-    The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
-    verdict with the layer and the step at which it began, a table, and a folder with a page. They are also written
-    after an exception, Ctrl-C or SIGTERM; if the process was killed outright, --report makes them from the log,
-    and draws the figures of any run.
+    The script's output, exit code, traceback and weights stay exactly the same. At the end come a verdict that
+    names the cause, its layer and its first step, a table, and a folder with a page. They are also written after an
+    exception, Ctrl-C or SIGTERM; if the process was killed, --report makes them from the log.
 
     Examples:
 

@@ -170,15 +170,15 @@ def _agreement(ranks: RankFacts | None) -> str:
         return ""
     if ranks.is_averaged_rarely:
         when = "" if ranks.averaged_at is None else f", as before step {ranks.averaged_at}"
-        return f"; their weights differ from step to step and are averaged from time to time{when}"
+        return f"; their weights differ between steps and are averaged periodically{when}"
     words = []
     if ranks.compared and ranks.disagreement is None:
-        same = "are the same to the last bit" if ranks.differs_by is None else "are the same but for rounding"
+        same = "are bit-identical" if ranks.differs_by is None else "are equal up to rounding"
         words.append(f"{ranks.compared} parameters {same}")
     if ranks.sharded:
-        words.append(f"{ranks.sharded} not compared, as each rank holds a part")
+        words.append(f"{ranks.sharded} not compared: each rank holds a part")
     if ranks.apart:
-        words.append(f"{ranks.apart} not compared, as nothing shows that they are meant to be the same")
+        words.append(f"{ranks.apart} not compared: possibly different on purpose")
     return "; ".join(["", *words])
 
 

@@ -19,12 +19,13 @@ FOUND, UNREADABLE = 1, 4
 
 @command
 def weights(call: CommandCall) -> int:
-    """List what a checkpoint holds and name its architecture, without loading it.
+    """List the contents of a checkpoint and name its architecture, without loading it.
 
-    Names, shapes and dtypes come from headers; a pickle is read but never run, and what loading it in full would
-    run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a call of something
-    unknown; objects of unknown classes are only told. What the table tool.modelscope of the nearest pyproject.toml
-    allows (allow = ["timm.models.*"]) is not unknown. Only --stats and --convert read values.
+    Names, shapes and dtypes come from headers; a pickle is read but never run, and the code that a full load would
+    run is listed, dangerous names first. The exit code is 1 if something dangerous is found, or a call of an
+    unknown function; objects of unknown classes are only listed. Names that the table tool.modelscope of the
+    nearest pyproject.toml allows (allow = ["timm.models.*"]) count as known. Only --stats and --convert read
+    values.
 
     Examples:
 

@@ -77,7 +77,7 @@ def make_report(
     large: bool = False,
     progress: Progress | None = None,
 ) -> ReportRecord:
-    """Make one self-contained page of a result that was kept, or of two beside each other.
+    """Make one self-contained page of a saved result, or a comparison of two.
 
     Args:
         a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of
