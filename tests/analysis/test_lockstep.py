@@ -61,8 +61,7 @@ def twins(**changes):
 
 
 def compare(net, twin, tolerance=0.0, batches=BATCHES, **options):
-    rows = diff_activations(side("A", net), side("B", twin), batches, tolerance, **options).rows
-    return rows
+    return diff_activations(side("A", net), side("B", twin), batches, tolerance, **options).rows
 
 
 def outputs_of(net, batches=BATCHES):

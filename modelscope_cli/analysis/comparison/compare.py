@@ -258,11 +258,14 @@ class ModelComparison:
         """Return what runs B instead of layers; refuse what cannot be asked of it."""
         if self.own.quantize is not None:
             quantised(b, self.own.quantize)
-        compiled = torch.compile(b.module) if self.own.compile else self.compiled
-        program = program_of(b.module) if compiled is None else CompiledRun(compiled, b.module)
-        if program is not None:
+        is_compiled = self.own.compile or self.compiled is not None
+        program = program_of(b.module)
+        if is_compiled or program is not None:
             asked = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
             refuse_given(asked, f"needs layers, and B ('{b.info.name}') is run as a whole", "leave it out")
+        if is_compiled:
+            compiled = torch.compile(b.module) if self.own.compile else self.compiled
+            return CompiledRun(compiled, b.module)  # type: ignore[arg-type]
         return program
 
     def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
