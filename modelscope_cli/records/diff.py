@@ -231,10 +231,9 @@ class DiffRecord(Record):
         return is_same and (self.totals.same > 0 or not self.rows)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the JSON document, with what there is of `layers`, `tensors`, `figures` and the rest."""
+        """Return the JSON document, with `layers`, `tensors` or `figures`, and with `compared`."""
         document = Record.to_dict(self)
-        optional = ("layers", "tensors", "figures", "compared", "matched_by", "labels_changed", "ranking")
-        for key in optional:
+        for key in ("layers", "tensors", "figures", "compared"):
             if document[key] is None:
                 del document[key]
         return document

@@ -262,7 +262,7 @@ class ModelComparison:
         program = program_of(b.module)
         if is_compiled or program is not None:
             asked = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
-            refuse_given(asked, f"needs layers, and B ('{b.info.name}') is run as a whole", "leave it out")
+            refuse_given(asked, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
         if is_compiled:
             compiled = torch.compile(b.module) if self.own.compile else self.compiled
             return CompiledRun(compiled, b.module)  # type: ignore[arg-type]

@@ -192,7 +192,7 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BS
     if is_program(names.b.model or ""):
         typed = {**replace(own, mode=None, seed=None).typed(), **own.of_run}
         reason = f"does not apply to '{names.b.model}', which is run as it is"
-        refuse_given(typed, reason, "leave it out")
+        refuse_given(typed, reason, "")
         return ModelRequest(names.b.model or "", seed=a.seed, offline=a.offline)
     checkpoint = own.checkpoint or (named if not (own.weights and names.is_left_out) else None)
     assert names.b.model is not None
@@ -261,9 +261,9 @@ def choose_tolerance(
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first option that has a value."""
+    """Refuse the first option that has a value; without a hint, it is to be left out."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value
             text = option if value is True else f"{option} {first}"
-            raise UsageError(f"'{text}' {reason}", hint)
+            raise UsageError(f"'{text}' {reason}", hint or f"leave out {text}")

@@ -76,7 +76,7 @@ def sources_handed_over(
         loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
         if isinstance(side, str) and is_program(side):
             reason = f"does not apply to '{side}', which is run as it is"
-            refuse_given(loading, reason, "leave it out")
+            refuse_given(loading, reason, "")
             named_file = ModelRequest(side, seed=settings.seed)
             return named_file if side.lower().endswith(".pt2") else check_request(named_file)
         if _is_handed(side):
