@@ -1,6 +1,7 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
 import copy
+import logging
 import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -172,8 +173,12 @@ def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
     if find_spec("torchao") is None:
         message = f"to quantise by '{scheme}' takes torchao, which is not installed"
         raise UsageError(message, 'pip install "modelscope-cli[ao]"')
+    pytree_log = logging.getLogger("torch.utils._pytree")
+    level = pytree_log.level
+    pytree_log.setLevel(logging.ERROR)  # torchao registers an enum in a way that torch warns of
     from torchao import quantization
 
+    pytree_log.setLevel(level)
     config = getattr(quantization, SCHEMES[scheme])
     options = {"weight_dtype": getattr(torch, "int4", None)} if scheme == "int4wo" else {}
     before = [id(parameter) for parameter in loaded.module.parameters()]
