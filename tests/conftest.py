@@ -26,6 +26,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 os.environ.setdefault("MSCOPE_CACHE", "0")  # what a test finds is what it made
+os.environ.pop("CI", None)  # set by CI hosts and by pre-commit: tables would be printed in pipes
+os.environ.pop("PRE_COMMIT", None)
 live.Pace.FIRST_S = math.inf  # what is written depends on no clock
 
 # Each of many processes would compile all of the package again, and every run all of the tests.

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, invocation
-from modelscope_cli.report.folder import check_file
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks

@@ -15,10 +15,10 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.checkpoints.reading import INDEX, shards_of
+from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError, with_nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
-from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
 from modelscope_cli.models.fit import Misfit, nonfinite_weights
 from modelscope_cli.models.initialise import Filled, fill_without
 from modelscope_cli.models.pretrained import WeightsUnavailableError

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.tensors import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import Architecture, model_inside
-from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
 from modelscope_cli.models.pretrained import (
     WeightsUnavailableError,

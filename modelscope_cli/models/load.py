@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.checkpoint import file_sha256
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_libraries import (
     fill_from_hf,

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue, read_onnx
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.checkpoint import each_with_file, read_values
 from modelscope_cli.plain_text import in_one_line, plain
 from modelscope_cli.records.run import Shape
 

@@ -49,7 +49,9 @@ class Option:
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
 MODES = ("auto", "eval", "train")
-_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
+CI_FORMATS = ("github", "sarif", "gitlab")
+"""Formats of the commands that return findings."""
 _NAME = (
     "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
 )
@@ -83,6 +85,12 @@ def _option(words: Sequence[str]) -> Option:
 
 def _flag(text: str, short: str = "") -> Option:
     return Option(help=text, short=short, kind="flag", default=False)
+
+
+def _format(*more: str) -> Option:
+    text = f"auto (table on a terminal and in the log of CI, else tsv), {', '.join((*_FORMATS[1:], *more))}."
+    names = (*_FORMATS, *more)
+    return Option("FORMAT", "-f", kind="text", help=text, completes=names, default="auto")
 
 
 def _table(*choices: str, text: str = "Which table to print.") -> Option:
@@ -196,14 +204,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         ),
         "top": Option("N", help="Show only the first N rows. JSON has all.", kind="whole", least=1),
         "all": _flag("Show every row, even of a long table."),
-        "format": Option(
-            "FORMAT",
-            "-f",
-            kind="text",
-            help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown.",
-            completes=_FORMATS,
-            default="auto",
-        ),
+        "format": _format(),
         "json": _flag("Short for --format json."),
         "output": Option(
             "FILE",
@@ -319,6 +320,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),
         },
+        "Output": {"format": _format(*CI_FORMATS)},
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
@@ -420,14 +422,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {
             "out": _BLOCKS,
-            "format": Option(
-                "FORMAT",
-                "-f",
-                kind="text",
-                help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown, github, junit.",
-                completes=(*_FORMATS, "github", "junit"),
-                default="auto",
-            ),
+            "format": _format(*CI_FORMATS, "junit"),
         },
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
@@ -480,6 +475,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 default="call",
             ),
         },
+        "Output": {"format": _format(*CI_FORMATS)},
     },
     "models": {ARGUMENTS: _options("pattern PATTERN")},
     "schema": {
@@ -492,7 +488,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "what": Option(
                 "TOPIC|COMMAND",
                 kind="text",
-                help="model, input, output, layers or hooks; or a command, for its full help.",
+                help="model, input, output, layers or hooks; a command; or agents, what coding agents need.",
                 completes="topics",
             )
         }

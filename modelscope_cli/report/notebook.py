@@ -16,20 +16,31 @@ from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
 from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
-__all__ = ["graph_of", "plot", "sheet_of", "table_of", "to_html", "to_page", "to_text", "whole_sheet_of"]
+__all__ = [
+    "figures_of",
+    "graph_of",
+    "plot",
+    "sheet_of",
+    "table_of",
+    "to_html",
+    "to_page",
+    "to_text",
+    "whole_sheet_of",
+]
 
 _MOST_ROWS = 40  # rows before a table is folded
 
 
-def to_text(sheet: Sheet) -> str:
-    """Return the table as plain text of any width."""
+def to_text(sheet: Sheet, width: int | None = None) -> str:
+    """Return the table as plain text: whole, or folded to a width."""
     from rich.console import Console
 
     from modelscope_cli.report.table import render_table
 
-    console = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False, highlight=False)
+    console = Console(file=io.StringIO(), width=width or 10_000, markup=False, emoji=False, highlight=False)
+    sheet = _without_empty_columns(sheet)
     with console.capture() as capture:
-        console.print(render_table(_without_empty_columns(sheet), None))
+        console.print(render_table(sheet, width, fold(sheet) if width else None))
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 

@@ -9,9 +9,9 @@ from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
 from modelscope_cli.interrupts import INTERRUPTED, Terminated, is_cut_short
 from modelscope_cli.lean import lean_imports
+from modelscope_cli.output_files import release_claims
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
-from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell.overview import COMMANDS, HELP, HELP_ALL, overview
 

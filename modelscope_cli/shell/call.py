@@ -222,7 +222,7 @@ class CommandCall:
 
     def folder(self, model: str) -> Path:
         """Return the folder of --out, else a new default folder."""
-        from modelscope_cli.report.folder import OutputFolder, free_folder
+        from modelscope_cli.output_files import OutputFolder, free_folder
 
         folder: Path = self["out"] or free_folder(self.name, model)
         OutputFolder(folder, invocation().is_forced).check()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.display import renderer
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import figures_of
 from modelscope_cli.training.request import (
     as_tuple,
     check_init,
@@ -161,7 +161,7 @@ def train(
             near_zero=NEAR_ZERO,
         )
         if folder is not None:
-            report = figures_of("train")
+            report = renderer().figures_of("train")
             files = (*report.files_of(record), *(saving.files if saving else ()))
             record = replace(record, out_dir=str(folder.path), files=files)
             report.save_report(record, stage)
@@ -190,7 +190,7 @@ def _checkpoints(
         return None
     from modelscope_cli.training.callbacks import Checkpoints
 
-    save = figures_of("train").save_weights
+    save = renderer().figures_of("train").save_weights
     return Checkpoints(save_every, lambda net, path: save(net.state_dict(), path, classes), folder.begun())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from modelscope_cli.report.folder import write_bytes
+from modelscope_cli.output_files import write_bytes
 from modelscope_cli.watching.log import read_log
 
 FILE = "inputs.png"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, afterwards
+from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait_for_others

@@ -3,9 +3,11 @@
 import base64
 import contextlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +17,62 @@ from torch.optim import Optimizer
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.judge import Judge
-from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.read_series import RankLog
+from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
+
+_AT_LEAST_EVERY = (
+    256  # parts of a run: what is found is found within so small a part of the time it took to come
+)
+
+
+class Judge:
+    """Says what the rules find so far.
+
+    A judgement looks at everything since the beginning, so that in long runs not every record gets one.
+
+    Args:
+        folder: where the other ranks write their logs, which the first rank reads; None in a single process.
+    """
+
+    def __init__(self, log: RankLog, folder: Path | None = None, n_ranks: int = 1) -> None:
+        self._log = log
+        self._others = {log_file(folder, rank): RankLog() for rank in range(1, n_ranks)} if folder else {}
+        self._offsets = dict.fromkeys(self._others, 0)
+        self._n_asked = 0
+        self._due = 1
+
+    def ask(self) -> str | None:
+        """Return the first finding in words; to be asked after every recorded step."""
+        self._n_asked += 1
+        if self._n_asked < self._due:
+            return None
+        self._due = self._n_asked + max(self._n_asked // _AT_LEAST_EVERY, 1)
+        is_first = not self._log.begin.get("rank")
+        others = [log for path, log in self._others.items() if is_first and self._has_begun(path, log)]
+        series = merge_ranks([self._log, *others])
+        findings = judge_training(series, series.facts).findings
+        return f"{findings[0].code} {findings[0].message}" if findings else None
+
+    def _has_begun(self, path: Path, log: RankLog) -> bool:
+        """Read on in the log of another rank, as far as it has whole lines."""
+        if path.is_file():
+            with path.open("rb") as file:
+                file.seek(self._offsets[path])
+                whole, end, _ = file.read().rpartition(b"\n")
+            self._offsets[path] += len(whole) + len(end)
+            for line in whole.splitlines():
+                ((kind, entry),) = json.loads(line).items()
+                log.take(kind, entry)
+        return bool(log.begin)
+
 
 _NEXT_PHASE = 8  # steps of a further optimizer, before facts are written for it: some scripts make one a step
 

@@ -10,6 +10,7 @@ from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.maps import CapturedOutput, ChannelChoice, capture_maps
+from modelscope_cli.analysis.spatial.positions import Cells, joined, seeded
 from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.hooks.session import HookSession
@@ -398,3 +399,10 @@ def test_windows_of_transformers_are_put_together():
     base = "vision_encoder.layers.0"
     norm, qkv = maps_of(model, torch.randn(1, 3, 40, 40), f"{base}.layer_norm1", f"{base}.attn.qkv")
     assert_close(qkv.maps, norm.maps.repeat(3, 1, 1), A_NETWORK)
+
+
+def test_a_sum_of_two_orders_of_the_same_places_is_nowhere():
+    at = seeded((1, 1, 4, 4))
+    assert torch.equal(joined([at, at], (1, 1, 4, 4)).ids, at.ids)
+    assert not joined([at, at.moved(lambda ids: ids.mT)], (1, 1, 4, 4)).is_anywhere()
+    assert not joined([at, Cells(at.ids, (2, 8))], (1, 1, 4, 4)).is_anywhere()

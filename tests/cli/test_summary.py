@@ -103,12 +103,6 @@ def test_batch_scales_work_and_memory_and_nothing_else(document):
     assert three["layers"][1]["output_shapes"] == [[3, 64, 112, 112]]
 
 
-def test_input_shape(document):
-    found = document("resnet18 --input-shape 2,3,64,96")
-    assert found["input"] == {**found["input"], "source": "noise", "shape": [[2, 3, 64, 96]]}
-    assert found["layers"][1]["output_shapes"] == [[2, 64, 32, 48]]
-
-
 def test_depth_layer_and_exclude_choose_rows_and_leave_the_totals(document):
     whole = document("resnet18")
     for options, kept in [
@@ -143,17 +137,6 @@ def test_freeze(document):
         is_frozen = name in frozen or is_below(name, "layer1")
         assert name == "" or trainable[name] == (0 if is_frozen else n)
     assert found["totals"]["trainable_params"] == params[""] - params["conv1"] - params["layer1"]
-
-
-def test_columns_are_those_asked_for_in_that_order(run):
-    found = run("summary {TINY} --columns macs,name,trainable")
-    assert list(found.rows[0]) == ["macs", "name", "trainable"]
-    assert found.rows[1] == {"macs": "29503488", "name": "conv", "trainable": "2352"}
-
-
-def test_num_classes_and_model_arguments(run):
-    assert run("summary resnet18 --num-classes 7 -l fc").rows[0]["output"] == "1x7"
-    assert run("summary {TINY} --model-arg width=8 -l head").rows[0]["input"] == "1x32"
 
 
 def test_reused_and_uncalled_layers(run, cwd):

@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.forward_signature import arrange_named, check_call, needed_beside_an_image
+from modelscope_cli.inputs.forward_signature import (
+    arrange_named,
+    check_call,
+    needed_beside_an_image,
+    training_args,
+)
 from modelscope_cli.inputs.grammar import ShapeSpec, parse_named, shape_in
 
 
@@ -136,6 +141,14 @@ def test_what_a_hook_of_the_users_brings_is_not_missed():
     other = module(image_and_text)
     other.register_forward_pre_hook(lambda module, args: (*args, IMAGE))
     check_call(other, (IMAGE,))
+
+
+def test_a_detector_in_training_is_given_the_middle_half_of_each_image():
+    images = [torch.zeros(3, 16, 32), torch.zeros(3, 8, 12)]
+    _, targets = training_args(nn.Identity(), "detection", (images,), label=3)
+    assert [one["boxes"].tolist() for one in targets] == [[[8, 4, 24, 12]], [[3, 2, 9, 6]]]
+    assert [one["labels"].tolist() for one in targets] == [[3], [3]]
+    assert [int(one["masks"].sum()) for one in targets] == [16 * 8, 6 * 4]
 
 
 def test_what_an_image_alone_is_not_enough_for():

@@ -124,6 +124,14 @@ def test_weights_that_a_factory_loaded_are_not_called_random(tmp_path: Path) -> 
     assert "random" not in loaded.info.heading
 
 
+def test_a_fill_is_skipped_also_where_its_tensor_is_a_keyword(tmp_path: Path) -> None:
+    code = "from torch import nn\nclass Net(nn.Linear):\n    def reset_parameters(self):\n"
+    (tmp_path / "fills.py").write_text(f"{code}        nn.init.normal_(tensor=self.weight)\n")
+    spec = f"{tmp_path / 'fills.py'}:Net"
+    skeleton = load_skeleton(ModelRequest(model=spec, model_args=("in_features=2", "out_features=3")))
+    assert skeleton.module.weight.is_meta
+
+
 def test_relative_paths(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(file.parent)
     load("own_net.py:Net")

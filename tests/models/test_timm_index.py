@@ -11,10 +11,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import modelscope_cli as ms
+from modelscope_cli.checkpoints.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import model_of_checkpoint as recognising
-from modelscope_cli.models.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.request import ModelRequest
@@ -165,6 +165,15 @@ def test_where_several_fit_the_name_of_the_file_decides_or_the_plainest_is_taken
     found = ms.weights(tmp_path / "net.pth").architecture
     assert found.name is None
     assert found.candidates[:2] == ("timm:efficientnet_b0", "timm:tf_efficientnet_b0")
+
+
+def test_the_other_of_two_that_fit_is_named(timm: Any, tmp_path: Path) -> None:
+    module = timm.create_model("test_efficientnet_ln", num_classes=3)
+    torch.save(module.state_dict(), tmp_path / "net.pth")
+    request, (note,) = recognise(ModelRequest(str(tmp_path / "net.pth")))
+    names = {"timm:test_efficientnet_gn", "timm:test_efficientnet_ln"}
+    (other,) = names - {request.model}
+    assert f"they also fit {other}: --model NAME" in note
 
 
 def test_what_a_checkpoint_says_of_itself_goes_before(timm: Any, tmp_path: Path) -> None:

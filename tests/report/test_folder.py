@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.folder import (
+from modelscope_cli.output_files import (
     OutputFolder,
     free_folder,
     is_unfinished,
@@ -85,7 +85,7 @@ def test_default_folders_are_numbered(tmp_path, monkeypatch):
 
 CLAIM = """
 import sys
-from modelscope_cli.report.folder import free_folder
+from modelscope_cli.output_files import free_folder
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(20):

@@ -318,6 +318,9 @@ def test_a_healthy_training_has_no_findings() -> None:
 # What looks like a fault and is none, in a training that learns.
 HEALTHY: dict[str, WatchRecord] = {
     # What is certain, and is not so here.
+    "a weight that goes back and forth between two norms": with_weight(
+        False, weight_norm=(1.05, 1.06) * (N // 2)
+    ),
     "a weight that no step of a rate of zero changes": replace(
         with_weight(False, update_ratio=(0.0,) * N), lr=(loss((0.0,) * (N - 9) + (0.1,) * 9),)
     ),

@@ -15,12 +15,12 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
-from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_series import RankLog, Scalars, read_rank, read_series
 from modelscope_cli.watching.replicas import ReplicaWatch
+from modelscope_cli.watching.watcher import Judge
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -249,6 +249,21 @@ def test_gradients_that_are_the_same_where_losses_differ_are_averaged():
     found = compare_weights(logs(is_parallel=False, differs_from=0))
     assert found.compared == 3
     assert "broadcast the weights of rank 0" in found.disagreement.cure
+
+
+@pytest.mark.parametrize("n_differ", [2, 0])
+def test_weights_that_stay_the_same_behind_losses_that_differ_are_meant_to(n_differ):
+    ranks = logs(is_parallel=False, differs_from=4)
+    for rank in ranks:
+        for step in range(N):
+            is_other = rank is ranks[1] and step < n_differ
+            rank.steps["SGD", step] = Scalars(1.0 + is_other, [0.1], None, True)
+            for n, rows in enumerate(rank.parameters.values()):
+                rows[step][0] *= 1 + (rank is ranks[1]) * (n + 1) / 10
+    found = compare_weights(ranks)
+    assert (found.compared, found.apart, found.disagreement is None) == (
+        (3, 0, False) if n_differ else (0, 3, True)
+    )
 
 
 def test_a_parameter_that_an_average_by_hand_leaves_out_is_named():

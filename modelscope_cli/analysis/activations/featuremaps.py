@@ -28,13 +28,13 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report import gallery
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.image_tiles import make_palette
 from modelscope_cli.report.layer_axis import block_of
 from modelscope_cli.report.page.results import save_result

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
 from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
-from modelscope_cli.models.checkpoint import each_with_file, read_values
 from modelscope_cli.records.diff import Cause, LayerDifference
 from modelscope_cli.records.run import Arguments
 

@@ -26,6 +26,7 @@ from modelscope_cli.analysis.subject import describe_module, open_for
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
+from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.hooks.torch_private import is_compiled
@@ -33,7 +34,6 @@ from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.check_request import check_request
-from modelscope_cli.models.checkpoint import file_sha256, read_checkpoint
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model, resolve_device, resolve_dtype
 from modelscope_cli.models.request import ModelRequest, as_request

@@ -36,6 +36,7 @@ from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
     FULL,
@@ -49,7 +50,6 @@ from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spell
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 

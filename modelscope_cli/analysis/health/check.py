@@ -14,6 +14,8 @@ from torch import nn
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
+from modelscope_cli.output_files import check_file, write_text
+from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
@@ -25,10 +27,8 @@ from modelscope_cli.records.keywords import (
 )
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
-from modelscope_cli.records.weights import KNOWN, Safety
-from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.shared_tables import tell_allowed
 from modelscope_cli.rules.baseline import (
     CheckBaseline,
     check_model,
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-_FOREIGN = ("site-packages", "dist-packages")
-
-
 class Sources:
     """The source lines of a model's layers, in the current repository or below the current folder.
 
@@ -60,8 +57,6 @@ class Sources:
     def __init__(self, model: nn.Module, spec: str) -> None:
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._builder = spec
-        here = Path.cwd()
-        self._root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
     def find(self, layer: str | None) -> SourceLine | None:
         """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
@@ -80,7 +75,7 @@ class Sources:
 
     def _in_class(self, module: nn.Module | None, child: str) -> SourceLine | None:
         try:
-            file = self._in_repository(inspect.getsourcefile(type(module)))
+            file = in_repository(inspect.getsourcefile(type(module)))
             lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
         except (TypeError, OSError):  # a class defined in C, or interactively
             return None
@@ -95,17 +90,8 @@ class Sources:
         if not colon:
             return None
         path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
-        file = self._in_repository(path)
+        file = in_repository(path)
         return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
-
-    def _in_repository(self, path: str | None) -> str | None:
-        """Return a path relative to the root of the repository; None outside of it."""
-        if path is None:
-            return None
-        file = Path(path).resolve()
-        if not file.is_relative_to(self._root.resolve()) or any(part in _FOREIGN for part in file.parts):
-            return None
-        return file.relative_to(self._root.resolve()).as_posix()
 
 
 def _line_of(attribute: str, path: Path) -> int:

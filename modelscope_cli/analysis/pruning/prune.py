@@ -16,12 +16,12 @@ from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 

@@ -11,13 +11,13 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from modelscope_cli.commands.ablate.table import ablate_sheet, answer_of, picture_title, signed
+from modelscope_cli.output_files import write_with
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, image_tiles, numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
 from modelscope_cli.report.page import results

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from modelscope_cli.commands.attack.page import ADVERSARIAL, BEFORE, COMPARISON, FILES, LOSS, PERTURBATION
 from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_words, name
+from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
-from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT

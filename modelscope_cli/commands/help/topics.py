@@ -1,6 +1,7 @@
 """The pages of `modelscope help`: topics that many commands share."""
 
 from importlib import import_module
+from importlib.resources import files
 
 from modelscope_cli.shell.help import page, page_of_panel
 from modelscope_cli.shell.pages import rows_of
@@ -84,6 +85,14 @@ TOPICS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
         ("Parts", "", _CHANNELS),
     ],
 }
+
+
+AGENTS = "agents"
+
+
+def skill() -> str:
+    """Return the instructions for coding agents."""
+    return files("modelscope_cli").joinpath("SKILL.md").read_text(encoding="utf-8")
 
 
 def explain_command(name: str) -> str:

@@ -21,7 +21,7 @@ def lrfind(call: CommandCall) -> None:
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --linear --from 0.001 --to 0.5
     """
     from modelscope_cli.commands.lrfind.table import COLUMNS, lrfind_sheet
-    from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.output_files import free_folder
 
     where = call.begin()
     model, data = call.learner()

@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.summary.table import summary_sheet
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import counted, some
@@ -13,7 +14,6 @@ from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.report.formats import strict
 from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of

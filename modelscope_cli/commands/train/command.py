@@ -24,7 +24,7 @@ def train(call: CommandCall) -> int:
         one-cycle --steps 60
     """
     from modelscope_cli.commands.train.table import train_columns, train_sheet
-    from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.output_files import free_folder
 
     where = call.begin()
     model, data = call.learner()

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.output_files import write_text
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, SHARES, axes_at, new_figure, save_figure
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import (
