@@ -166,6 +166,11 @@ class OnnxNet(nn.Module):
         outputs = {one.name: values[one.name] for one in self.model.outputs}
         return next(iter(outputs.values())) if len(outputs) == 1 else outputs
 
+    def values_of(self, args: Any, names: Sequence[str]) -> dict[str, Tensor]:
+        """Run the graph and return the values of these names, outputs or not."""
+        feeds = self._feeds((), args) if isinstance(args, dict) else self._feeds(args, {})
+        return self._compute(feeds, names)
+
     def _make(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
         """Call a layer with the values it had in the run; refuse a hook that changed what it returns."""
         outputs = [values[name] for name in call.outputs if name in values]

@@ -18,7 +18,8 @@ class Difference:
 
     Attributes:
         status: `same` (within the tolerance), `changed`, `added` (only B has it), `removed` (only A has it),
-            `reshaped`; for tensors also `retyped`, and `renamed` (the same values under another name).
+            `reshaped`, `not tested` (B runs as a program, and has no value for it); for tensors also `retyped`,
+            and `renamed` (the same values under another name).
         max_abs, mean_abs: of a - b.
         rel_l2: |a - b| / |a|, infinite where A is all zeros and B is not.
         cosine: of the angle between a and b; None where just one of them is all zeros.
@@ -58,12 +59,16 @@ class TensorDifference(Difference):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerDifference(Difference):
-    """One output of one call of a layer, over all images; `order` is that in A, else in B."""
+    """One output of one call of a layer, over all images; `order` is that in A, else in B.
+
+    `matched` says how its value was found in a B that is a program, or why it was not; None for by name alone.
+    """
 
     type: str
     order: int
     call: int
     output: str
+    matched: str | None = None
 
     @property
     def label(self) -> str:
@@ -109,6 +114,56 @@ class Renaming:
 
 
 @dataclass(frozen=True, slots=True)
+class Cause:
+    """Why B gives other results, as a check has shown.
+
+    Attributes:
+        kind: a stable word: `training_mode`, `channel_order`, `epsilon`, ...
+        layer: where it acts; None for the inputs, the outputs or the whole model.
+        message: what it is and what showed it.
+        hint: what to do.
+    """
+
+    kind: str
+    layer: str | None
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRank:
+    """What one layer in low precision costs, and what the output gains when it alone stays as in A.
+
+    Attributes:
+        alone_db: signal to noise of the output where only this layer is as in B; None where nothing differs.
+        kept_db: the same where all layers but this one are as in B.
+        gain_db: `kept_db` less that of B.
+    """
+
+    name: str
+    alone_db: float | None
+    kept_db: float | None
+    gain_db: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRanking:
+    """The layers of a low precision, those first whose return to A's gains most.
+
+    Attributes:
+        sqnr_db: of the output of B; None where it does not differ.
+        keep: the names of the first layers, kept together; `keep_db` is the output's signal to noise then.
+        passes: forward passes of one model that this took.
+    """
+
+    sqnr_db: float | None
+    rows: tuple[LayerRank, ...]
+    keep: tuple[str, ...]
+    keep_db: float | None
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
 class DiffTotals:
     """How many rows there are of each status; `compared` have figures."""
 
@@ -120,6 +175,7 @@ class DiffTotals:
     reshaped: int
     retyped: int
     renamed: int
+    not_tested: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +204,10 @@ class DiffRecord(Record):
         figures: for two saved results, in A's order; else None.
         compared: for two results of `watch`, how the training B differs from A, causes first; else None.
         settings: for a fingerprint, what differs between the two runs apart from the outputs; weights first.
+        matched_by: for a B that is a program, by what layers were matched; else None.
+        causes: why B gives other results; also where they are within the tolerance. Empty where none was shown.
+        labels_changed: how many images have another highest output in B; None without images or classes.
+        ranking: which layers lose the accuracy; None unless asked for.
     """
 
     b: DiffSide
@@ -165,6 +225,10 @@ class DiffRecord(Record):
     figures: tuple[FigureDifference, ...] | None = None
     compared: Comparison | None = None
     settings: tuple[SettingDifference, ...] = ()
+    matched_by: str | None = None
+    causes: tuple[Cause, ...] = ()
+    labels_changed: int | None = None
+    ranking: LayerRanking | None = None
 
     @property
     def rows(self) -> tuple[Difference, ...]:
@@ -173,8 +237,10 @@ class DiffRecord(Record):
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs beyond the tolerance, the weights behind a fingerprint included."""
-        return self.totals.same == len(self.rows) and not any(one.name == "weights" for one in self.settings)
+        """Whether nothing differs beyond the tolerance, the weights of a fingerprint included."""
+        is_same = self.totals.same + self.totals.not_tested == len(self.rows)
+        has_weights = any(one.name == "weights" for one in self.settings)
+        return is_same and (self.totals.same > 0 or not self.rows) and not has_weights
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document, with `layers`, `tensors` or `figures`, `compared` and `settings`."""
@@ -190,11 +256,14 @@ class DiffRecord(Record):
 def count_up(rows: tuple[Difference, ...]) -> DiffTotals:
     """Count the rows of each status."""
     statuses = [row.status for row in rows]
-    names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed")
+    names = ("same", "changed", "added", "removed", "reshaped", "retyped", "renamed", "not tested")
     return DiffTotals(sum(row.rel_l2 is not None for row in rows), *map(statuses.count, names))
+
+
+_OF_ONE_SIDE = ("same", "renamed", "added", "removed", "not tested")
 
 
 def first_divergence(rows: tuple[Difference, ...]) -> str | None:
     """Return the label of the first row that both sides have and that is not the same."""
-    divergent = (row.label for row in rows if row.status not in ("same", "renamed", "added", "removed"))
+    divergent = (row.label for row in rows if row.status not in _OF_ONE_SIDE)
     return next(divergent, None)

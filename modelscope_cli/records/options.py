@@ -444,14 +444,14 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 shown="0 for tensors; for activations assert_close's tolerance for the less precise dtype: "
                 "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
-            **_options("plot FILE"),
+            **_options("plot FILE, rank_layers"),
         },
         "Model": _options("model MODEL -m"),
         "B, where it differs from A": {
             **_options("b_weights WEIGHTS, b_checkpoint FILE, b_key NAME, b_device DEVICE, b_dtype DTYPE"),
             "b_mode": Option(choices=MODES),
             "b_seed": Option("N", least=0, most=LAST_SEED),
-            **_options("b_hook HOOK"),
+            **_options("b_hook HOOK, b_compile, b_quantize SCHEME int8wo|int8dq|int4wo|float8wo"),
         },
         "Output": {"all": _flag("Show every row, including equal ones.")},
     },

@@ -61,8 +61,7 @@ def twins(**changes):
 
 
 def compare(net, twin, tolerance=0.0, batches=BATCHES, **options):
-    rows, _ = diff_activations(side("A", net), side("B", twin), batches, tolerance, **options)
-    return rows
+    return diff_activations(side("A", net), side("B", twin), batches, tolerance, **options).rows
 
 
 def outputs_of(net, batches=BATCHES):
@@ -113,7 +112,7 @@ def test_one_weight_is_found_where_it_is(name):
 
 def test_bfloat16_is_near_and_measured_in_float64():
     net, twin = twins()
-    rows, _ = diff_activations(side("A", net), side("B", twin, torch.bfloat16), BATCHES, 1.6e-2)
+    rows = diff_activations(side("A", net), side("B", twin, torch.bfloat16), BATCHES, 1.6e-2).rows
     assert {row.status for row in rows} == {"same"}
     assert {(row.dtype, row.b_dtype) for row in rows} == {("float32", "bfloat16")}
     assert all(1e-4 < row.rel_l2 < 1.6e-2 for row in rows)
@@ -121,7 +120,8 @@ def test_bfloat16_is_near_and_measured_in_float64():
 
 def test_another_order_of_calls_is_paired_and_told():
     net, twin = twins(order=("b", "a"))
-    rows, (notice,) = diff_activations(side("A", net), side("B", twin), BATCHES, 0.0)
+    found = diff_activations(side("A", net), side("B", twin), BATCHES, 0.0)
+    rows, (notice,) = found.rows, found.warnings
     assert {row.status for row in rows} == {"same"}
     assert {row.label for row in rows} == {"conv", "bn", "relu", "a", "b", "relu#1", "drop", "Net"}
     assert notice.code == "other_order"
@@ -178,7 +178,7 @@ def test_dropout_drops_alike_where_seeds_are(seeds):
         side(label, module, is_training=True, seed=seed)
         for label, module, seed in zip("AB", (net, twin), seeds, strict=True)
     ]
-    rows, _ = diff_activations(*sides, BATCHES, 0.0)
+    rows = diff_activations(*sides, BATCHES, 0.0).rows
     drop = next(row for row in rows if row.label == "drop")
     assert drop.status == ("same" if seeds[0] == seeds[1] else "changed")
     assert next(row for row in rows if row.label == "bn").status == "same"
@@ -186,7 +186,7 @@ def test_dropout_drops_alike_where_seeds_are(seeds):
 
 def test_train_mode_of_one_side_only():
     net, twin = twins()
-    rows, _ = diff_activations(side("A", net), side("B", twin, is_training=True), BATCHES, 1e-5)
+    rows = diff_activations(side("A", net), side("B", twin, is_training=True), BATCHES, 1e-5).rows
     assert next(row.label for row in rows if row.status != "same") == "bn"
 
 
@@ -197,7 +197,7 @@ class Double(Intervention):
 
 def test_an_intervention_on_one_side():
     net, twin = twins()
-    rows, _ = diff_activations(side("A", net), side("B", twin, interventions=(Double(),)), BATCHES, 1e-5)
+    rows = diff_activations(side("A", net), side("B", twin, interventions=(Double(),)), BATCHES, 1e-5).rows
     first = next(row for row in rows if row.status != "same")
     assert (first.label, first.rel_l2, first.cosine) == ("a", close(1), close(1))
 

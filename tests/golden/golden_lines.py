@@ -167,6 +167,7 @@ LINES = {
     "diff_seed": "diff resnet18 -w none --b-weights none --b-seed 1 --input-shape 1,3,64,64 --b-device cpu",
     "diff_models": f"diff resnet18 resnet34 -w none {STAR} --size 32 -l layer1 #jt",
     "diff_results": f"stats {TINY} {STAR} --out a && stats {SICK} {STAR} --out b && diff a b",
+    "diff_rank": f"diff {TINY} {STAR} --b-compile --b-hook zero@bn && diff {TINY} {STAR} --b-quantize int8wo --rank-layers #jt",
     # verify, report
     "verify": f"stats {TINY} demo/shapes/star --batch 1 --out kept && verify kept --sample 2 --seed 1",
     "report_two": "watch --out fine short.py && watch --out run short.py sick && report run fine --html page.html",

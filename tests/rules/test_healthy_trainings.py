@@ -42,7 +42,7 @@ from modelscope_cli.records.watch import (
     DROPPED,
     WatchRecord,
 )
-from modelscope_cli.rules.training.case import LASTING
+from modelscope_cli.rules.training.rule_types import LASTING
 
 # What looks like a fault and is none, in a training that learns.
 HEALTHY: dict[str, WatchRecord] = {

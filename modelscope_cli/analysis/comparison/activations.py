@@ -4,11 +4,12 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
+from modelscope_cli.analysis.comparison.programs import Matching, OnnxProgram, Program, check_inputs, match
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -83,6 +84,7 @@ class Side:
         label: `A` or `B`, for messages.
         seed: the seed of random numbers in the passes (dropout).
         interventions: the hooks of this side.
+        program: of B, what runs in the place of layers; None for a model with layers.
     """
 
     label: str
@@ -90,6 +92,7 @@ class Side:
     is_training: bool = False
     seed: int = 0
     interventions: tuple[Intervention, ...] = ()
+    program: Program | None = None
 
     def place(self, args: Arguments) -> Arguments:
         """Move the arguments of a forward to this side's device and dtype."""
@@ -123,6 +126,36 @@ class _OutputSums:
         return dataclasses.replace(self.difference, status=status, **dataclasses.asdict(distance))
 
 
+@dataclass(slots=True)
+class Labels:
+    """Counts images whose highest output is another class in B; None of them for outputs without classes."""
+
+    images: int = 0
+    changed: int = 0
+
+    def add(self, a: Tensor, b: Tensor) -> None:
+        if a.ndim == 2 and a.shape == b.shape and a.shape[1] > 1 and a.is_floating_point():
+            self.images += len(a)
+            self.changed += int((a.argmax(1).cpu() != b.argmax(1).cpu()).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Activations:
+    """What `diff_activations` finds.
+
+    Attributes:
+        rows: in execution order.
+        warnings: such as that outputs were stored.
+        labels: of the model's output.
+        matching: of a B that is a program, which value is which layer's; else None.
+    """
+
+    rows: tuple[LayerDifference, ...]
+    warnings: tuple[Notice, ...] = ()
+    labels: Labels = field(default_factory=Labels)
+    matching: Matching | None = None
+
+
 def diff_activations(
     a: Side,
     b: Side,
@@ -133,7 +166,7 @@ def diff_activations(
     exclude: tuple[str, ...] = (),
     hooked: Set[str] = frozenset(),
     track: Callable[[Iterable[Batch]], Iterator[Batch]] = iter,
-) -> tuple[tuple[LayerDifference, ...], tuple[Notice, ...]]:
+) -> Activations:
     """Run both models over every batch and compare the outputs of each call of each layer.
 
     The models wait for each other at every output, so only one activation of each is in memory. Where their calls
@@ -145,19 +178,26 @@ def diff_activations(
         tolerance: on the relative L2 over all batches.
         layers, exclude: patterns; without any, the innermost layers, the models themselves and the `hooked` layers.
 
-    Returns:
-        the rows, in execution order; and a warning if outputs were stored.
+    A B that is a program is first run once beside A, to find the value of every output.
     """
     wanted = _wanted(a, b, layers, exclude)
-    _check_common(a, b)
+    if b.program is None:
+        _check_common(a, b)
     rows: dict[tuple[str, int, str], _OutputSums] = {}
     pairing = Pairing(_names(a), _names(b))
+    labels, matching = Labels(), None
     with ExitStack() as stack:
-        passes = [_open(side, wanted, hooked, stack) for side in (a, b)]
+        run_a = _open(a, wanted, hooked, stack)
+        run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
         for batch in track(batches):
-            with closing(passes[0](batch.args)) as ours, closing(passes[1](batch.args)) as theirs:
+            if b.program is not None and matching is None:
+                matching = _matched(run_a, b, batch.args)
+                pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
+            with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
-                    _add(rows, x, y)
+                    _add(rows, x, y, matching)
+                    if x is not None and y is not None and not x.call.name:
+                        labels.add(x.tensor, y.tensor)
                     del x, y
             for row in rows.values():
                 row.settle()
@@ -167,7 +207,28 @@ def diff_activations(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
-    return tuple(row.finish(tolerance) for row in rows.values()), _kept(pairing)
+    kept = () if matching is not None else _kept(pairing)
+    return Activations(tuple(row.finish(tolerance) for row in rows.values()), kept, labels, matching)
+
+
+def _matched(run_a: Callable[[Arguments], Generator[StreamedOutput]], b: Side, args: Arguments) -> Matching:
+    assert b.program is not None
+    if isinstance(b.program, OnnxProgram):
+        check_inputs(b.program.net, args)
+    with closing(run_a(args)) as ours:
+        return match(ours, b.program, b.place(args))
+
+
+def _pass(
+    run_b: Callable[[Arguments], Generator[StreamedOutput]] | None,
+    b: Side,
+    matching: Matching | None,
+    args: Arguments,
+) -> Generator[StreamedOutput]:
+    if run_b is not None:
+        yield from run_b(args)
+    elif b.program is not None and matching is not None:
+        yield from matching.stream(b.program, b.place(args))
 
 
 def _open(
@@ -198,9 +259,16 @@ def _open(
 
 
 def _add(
-    rows: dict[tuple[str, int, str], _OutputSums], x: StreamedOutput | None, y: StreamedOutput | None
+    rows: dict[tuple[str, int, str], _OutputSums],
+    x: StreamedOutput | None,
+    y: StreamedOutput | None,
+    matching: Matching | None,
 ) -> None:
     found = _to_difference(x, y)
+    if matching is not None:
+        status = "not tested" if found.status == "removed" else found.status
+        remark = matching.remarks.get((found.name, found.call, found.output))
+        found = dataclasses.replace(found, status=status, matched=remark)
     row = rows.setdefault((found.name, found.call, found.output), _OutputSums(found))
     if found.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {found.status} in another")
@@ -237,7 +305,7 @@ def _wanted(a: Side, b: Side, layers: Sequence[str], exclude: Sequence[str]) -> 
 
 
 def _layers(side: Side) -> list[Layer]:
-    return [layer for layer, _ in list_layers(side.loaded.module)]
+    return [] if side.program is not None else [layer for layer, _ in list_layers(side.loaded.module)]
 
 
 def _names(side: Side) -> frozenset[str]:

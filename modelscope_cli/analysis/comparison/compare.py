@@ -5,20 +5,33 @@ import hashlib
 import shlex
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.comparison.activations import Side, diff_activations
+from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
+from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.request import Patterns, choose_tolerance
-from modelscope_cli.analysis.comparison.sides import Source, describe, load_both, open_shared, open_weights
+from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
+from modelscope_cli.analysis.comparison.ranking import rank_layers
+from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
+from modelscope_cli.analysis.comparison.sides import (
+    Source,
+    describe,
+    is_quantised,
+    load_both,
+    open_shared,
+    open_weights,
+    quantised,
+)
 from modelscope_cli.analysis.interventions import ReadHook, bind, conclude, read_hooks
 from modelscope_cli.analysis.subject import as_patterns, by_image, first_of, tell_of_images
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.python_inputs import PythonInputs
+from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
     DiffRecord,
@@ -119,6 +132,9 @@ class ModelComparison:
     tolerance: float | None
     progress: Progress
     invoked: Invocation
+    own: BSettings = field(default_factory=BSettings)
+    compiled: Any | None = None
+    ranks_layers: bool = False
 
     def of_weights(self) -> DiffRecord:
         """Compare two state dicts, each of a checkpoint or a model."""
@@ -162,10 +178,13 @@ class ModelComparison:
         hooks = _read_hooks(as_patterns(hook), as_patterns(b_hook))
         modes = ("train" if modes[0] == "train" else "eval", "train" if modes[1] == "train" else "eval")
         loaded = load_both(*self.sources, self.progress)
-        inputs = open_shared(python_inputs, loaded[0], self.progress)
+        program = self._program(loaded[1], modes[1], b_hook)
+        inputs = open_shared(_as_b_takes(python_inputs, loaded[1]), loaded[0], self.progress)
         sides = [
-            Side(label, model, is_training=mode == "train", seed=seed)
-            for label, model, mode, seed in zip("AB", loaded, modes, self.seeds, strict=True)
+            Side(label, model, is_training=mode == "train", seed=seed, program=program)
+            for label, model, mode, seed, program in zip(
+                "AB", loaded, modes, self.seeds, (None, program), strict=True
+            )
         ]
         first = first_of(inputs, loaded[0]).args
         bound = [
@@ -173,12 +192,17 @@ class ModelComparison:
             for side, read in zip(sides, hooks, strict=True)
         ]
         a, b = (describe(side.loaded, side.seed, mode) for side, mode in zip(sides, modes, strict=True))
-        tolerance, reason = choose_tolerance(self.tolerance, [a.dtype, b.dtype])
+        tolerance, reason = choose_tolerance(
+            self.tolerance,
+            [a.dtype, b.dtype],
+            has_other_kernels=program is not None,
+            is_quantised=is_quantised(loaded[1].module),
+        )
         hooked_a, hooked_b = (
             replace(side, interventions=tuple(binding.interventions))
             for side, binding in zip(sides, bound, strict=True)
         )
-        rows, notices = diff_activations(
+        found = diff_activations(
             hooked_a,
             hooked_b,
             inputs,
@@ -188,14 +212,25 @@ class ModelComparison:
             hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
-        for warning in notices:
+        for warning in found.warnings:
             self.progress.warn(warning.message)
+        ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
+        is_meant = program is None and (  # whoever asks for another precision or mode knows the cause
+            (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
+        )
+        causes = (
+            ()
+            if is_meant
+            else find_causes(
+                hooked_a, hooked_b, found.rows, found.matching, first, tolerance, inputs.preprocessing
+            )
+        )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)
         warnings = (
             *(warning for model in loaded for warning in model.warnings),
             *inputs.warnings,
             *tell_of_images(inputs, self.progress),
-            *notices,
+            *found.warnings,
             *a_notices,
             *b_notices,
         )
@@ -205,13 +240,33 @@ class ModelComparison:
             mode=a.mode,
             tolerance=tolerance,
             tolerance_reason=reason,
-            first_divergence=first_divergence(rows),
-            totals=count_up(rows),
+            first_divergence=first_divergence(found.rows),
+            totals=count_up(found.rows),
             images=inputs.n_images,
-            layers=rows,
+            layers=found.rows,
+            causes=causes,
+            ranking=ranking,
             hooks=a_hooks,
             b_hooks=b_hooks,
+            matched_by=None if program is None else _matched_by(found, program),
+            labels_changed=found.labels.changed
+            if inputs.info.source == "image" and found.labels.images
+            else None,
         )
+
+    def _program(self, b: LoadedModel, mode: str, b_hook: Patterns) -> Program | None:
+        """Return what runs B instead of layers; refuse what cannot be asked of it."""
+        if self.own.quantize is not None:
+            quantised(b, self.own.quantize)
+        is_compiled = self.own.compile or self.compiled is not None
+        program = program_of(b.module)
+        if is_compiled or program is not None:
+            asked = {"--b-hook": b_hook, "--b-mode": mode if mode == "train" else None}
+            refuse_given(asked, f"needs layers, and B ('{b.info.name}') is run as a whole", "")
+        if is_compiled:
+            compiled = torch.compile(b.module) if self.own.compile else self.compiled
+            return CompiledRun(compiled, b.module)  # type: ignore[arg-type]
+        return program
 
     def _header(self, a: DiffSide, input_info: InputInfo | None, warnings: tuple[Notice, ...]) -> Run:
         """Return the header, which describes A."""
@@ -225,6 +280,25 @@ class ModelComparison:
             warnings=dict.fromkeys(warnings),
             invoked=self.invoked,
         )
+
+
+def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:
+    """Return noise in the shape that an ONNX file states, where none was asked for."""
+    shape, request = getattr(b.module, "input_shape", None), python_inputs.request
+    is_set = not python_inputs.is_noise or python_inputs.named is not None or bool(request.shapes)
+    if is_set or shape is None or not isinstance(b.module, OnnxNet):
+        return python_inputs
+    batch = (b.module.model.inputs[0].shape or (None,))[0]
+    sizes = (batch if isinstance(batch, int) else request.batch or 1, *shape)
+    typed = ",".join(map(str, sizes))
+    return replace(python_inputs, request=replace(request, shapes=(typed,)))
+
+
+def _matched_by(found: Activations, program: Program) -> str:
+    n_by_value = found.matching.by_value if found.matching is not None else 0
+    if not n_by_value:
+        return program.rule
+    return f"shape and value, in execution order: B names no module ({n_by_value} layers)"
 
 
 def _read_hooks(ours: Sequence[str], theirs: Sequence[str]) -> tuple[list[ReadHook], list[ReadHook]]:

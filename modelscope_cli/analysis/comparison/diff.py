@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.comparison.request import (
     BSettings,
+    holds_weights,
     is_input,
     read_names,
     refuse_run_options,
@@ -57,6 +58,9 @@ def diff(
     b_mode: str | None = None,
     b_seed: int | None = None,
     b_hook: str | Sequence[str] = (),
+    b_compile: bool = False,
+    b_quantize: str | None = None,
+    rank_layers: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
@@ -64,11 +68,13 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours; or a fingerprint that `stats` wrote, which is compared with b, a
-            model, another fingerprint or a .npz of a runtime's tensors; or two saved results (pages, documents, or
-            folders of commands), which are compared number by number; without b, a again under the settings of
-            b_... . A module and itself is compared with a copy, as it cannot be in two states at once; two modules
-            may not share layers in a run. A checkpoint beside a module is run in a copy of it.
+        a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or as a a fingerprint that
+            `stats` wrote, which is compared with b, a model, another fingerprint or a .npz of a runtime's tensors;
+            or two saved results (pages, documents, or folders of commands), which are compared number by number;
+            without b, a again under the settings of b_... . A module and itself is compared with a copy, as it
+            cannot be in two states at once; two modules may not share layers in a run. A checkpoint beside a module
+            is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal.
         layer, exclude: layer patterns.
@@ -83,6 +89,10 @@ def diff(
         b_mode: the mode of B.
         b_seed: the seed of B's random weights and of its dropout.
         b_hook: change values inside B (repeatable).
+        b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
+        b_quantize: quantise the linear layers of B by torchao.
+        rank_layers: also say which layers lose the accuracy: each alone as in B, and each alone as in A. Takes two
+            forward passes for each layer and batch.
 
     Raises:
         UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
@@ -91,7 +101,9 @@ def diff(
     invoked = invocation()
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks)
+    own = BSettings(
+        b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks, b_compile, b_quantize
+    )
     if plot is not None:
         check_figure(Path(plot), force)
     if is_fingerprint(_text(a)):
@@ -139,7 +151,7 @@ def diff(
         files, b = (b, *files), None
     inputs = _with_files(inputs, files)
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
-    is_run = files is None or bool(files) or bool(shapes)
+    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, own)
     if not is_run:
         input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
         refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
@@ -150,6 +162,9 @@ def diff(
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
+        own=own,
+        compiled=_compiled(b),
+        ranks_layers=rank_layers,
         sources=sources,
         seeds=(settings.seed, settings.seed if b_seed is None else b_seed),
         tolerance=tolerance,
@@ -167,6 +182,21 @@ def diff(
         save_figure(figures_of("diff").draw_divergence(record), Path(plot))
         comparison.progress.note(f"wrote {plot}")
     return record
+
+
+def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
+    """Tell whether B can only be compared by running it: on noise, where no input is given."""
+    is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
+    files = [side for side in (a, b) if isinstance(side, str)]
+    is_onnx = any(side.lower().endswith(".onnx") for side in files)
+    is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)
+    return is_model and (is_object or is_onnx or own.compile or own.quantize is not None)
+
+
+def _compiled(b: Any) -> Any | None:
+    """Return B if it is a module under torch.compile."""
+    is_one = type(b).__name__ == "OptimizedModule" or getattr(b, "_compiled_call_impl", None) is not None
+    return b if is_one else None
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:

@@ -1,5 +1,6 @@
 """The sides and options of `diff`, read before anything heavy is imported."""
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -17,6 +18,17 @@ Patterns = str | Sequence[str]
 
 # The default `rtol` of torch.testing.assert_close.
 ROUNDING = {"float64": 1e-7, "float32": 1.3e-6, "float16": 1e-3, "bfloat16": 1.6e-2}
+# What other kernels may do to a whole model; 20 dB of signal to noise for integers.
+OTHER_KERNELS = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+QUANTISED = 0.1
+# torchao's configurations by the short names it gave them.
+SCHEMES = {
+    "int8wo": "Int8WeightOnlyConfig",
+    "int8dq": "Int8DynamicActivationInt8WeightConfig",
+    "int4wo": "IntxWeightOnlyConfig",
+    "float8wo": "Float8WeightOnlyConfig",
+}
+PROGRAMS = (".onnx", ".pt2")
 _INPUT_SUFFIXES = IMAGE_SUFFIXES | {".npy"}
 
 
@@ -40,10 +52,17 @@ class BSettings:
     mode: str | None = None
     seed: int | None = None
     hook: Patterns = ()
+    compile: bool = False
+    quantize: str | None = None
 
     def typed(self) -> dict[str, object]:
         """Return the settings by option."""
         return {f"--b-{field.name}": getattr(self, field.name) for field in fields(self)}
+
+    @property
+    def of_run(self) -> dict[str, object]:
+        """The settings that need a run, by option."""
+        return {"--b-compile": self.compile, "--b-quantize": self.quantize}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +93,21 @@ def read_names(a: str, b: str | None, model: str | None, *, is_run: bool) -> Dif
     as; without an input (not `is_run`) its tensors are compared without a model.
     """
     texts = (a, b or a)
-    models = [text for text in texts if not holds_weights(text)] if is_run else []
+    models = [text for text in texts if not (holds_weights(text) or is_program(text))] if is_run else []
     runs_in = model or next(iter(models), None)
 
     def named(text: str) -> Named:
+        if is_run and is_program(text):
+            return Named(text)
         is_recognised = is_run and runs_in is None  # loading it names its architecture
         return Named(runs_in, Path(text)) if holds_weights(text) and not is_recognised else Named(text)
 
     return DiffRequest(named(texts[0]), named(texts[1]), b is None)
+
+
+def is_program(text: str) -> bool:
+    """Check that a text names a file that runs by itself: ONNX, or a program of torch.export."""
+    return not is_import(text) and Path(text).suffix.lower() in PROGRAMS
 
 
 def holds_weights(text: str) -> bool:
@@ -113,6 +139,12 @@ def requests_of(
         settings: the settings of both sides; `own`: those of B alone.
     """
     _refuse_settings(settings, names, own)
+    if names.a.model is not None and is_program(names.a.model):
+        message = (
+            f"'{names.a.model}' is run as it is, so it is B, and A is the PyTorch model it was made from"
+        )
+        other = names.b.model if names.b.model and not is_program(names.b.model) else "NAME"
+        raise UsageError(message, f"modelscope diff {shlex.quote(other)} {shlex.quote(names.a.model)}")
     base = names.a if names.a.model else names.b
     if base.model is None:
         return _file(names.a, settings.key), _file(names.b, own.key or settings.key)
@@ -129,7 +161,7 @@ def requests_of(
     if names.b.model is None:
         return a, _file(names.b, own.key or settings.key)
     b = _with_key(_request_b(a, names, settings.checkpoint, own), own.key or settings.key)
-    b = check_request(b)
+    b = b if Path(b.model).suffix.lower() == ".pt2" else check_request(b)
     return (a if names.a.model is not None else _file(names.a, settings.key)), b
 
 
@@ -157,6 +189,11 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BS
         raise UsageError(message, f"leave out --b-checkpoint {own.checkpoint}")
     # `--b-weights` replaces a checkpoint that B only inherits from A.
     inherited = None if own.weights else option
+    if is_program(names.b.model or ""):
+        typed = {**replace(own, mode=None, seed=None).typed(), **own.of_run}
+        reason = f"does not apply to '{names.b.model}', which is run as it is"
+        refuse_given(typed, reason, "")
+        return ModelRequest(names.b.model or "", seed=a.seed, offline=a.offline)
     checkpoint = own.checkpoint or (named if not (own.weights and names.is_left_out) else None)
     assert names.b.model is not None
     return replace(
@@ -191,18 +228,32 @@ def refuse_run_options(
         **{"--hook": hook, "--b-hook": own.hook, "--layer": layer, "--exclude": exclude},
         **{"--size": inputs.size, "--mean": inputs.mean, "--std": inputs.std, "--batch": inputs.batch},
         "--no-normalize": not inputs.normalize,
+        **own.of_run,
     }
     refuse_given(running, "needs a run, and there is no input to run on", "--input-shape 1,3,224,224")
 
 
-def choose_tolerance(tolerance: float | None, dtypes: Sequence[str] | None) -> tuple[float, str]:
+def choose_tolerance(
+    tolerance: float | None,
+    dtypes: Sequence[str] | None,
+    *,
+    has_other_kernels: bool = False,
+    is_quantised: bool = False,
+) -> tuple[float, str]:
     """Return the tolerance on the relative L2, and its origin in words.
 
     Args:
         dtypes: the dtypes in which the models run; None to compare stored tensors, which are exact.
+        has_other_kernels: whether B is run by another runtime or compiled.
+        is_quantised: whether B computes with integers.
     """
     if tolerance is not None:
         return tolerance, "asked for"
+    if is_quantised:
+        return QUANTISED, "20 dB of signal to noise, for integers"
+    if has_other_kernels and dtypes is not None:
+        coarsest = max(dtypes, key=lambda dtype: OTHER_KERNELS.get(dtype, 0.0))
+        return OTHER_KERNELS.get(coarsest, 0.0), f"for {coarsest} by other kernels"
     if dtypes is None:
         return 0.0, "exact"
     coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
@@ -210,9 +261,9 @@ def choose_tolerance(tolerance: float | None, dtypes: Sequence[str] | None) -> t
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:
-    """Refuse the first option that has a value."""
+    """Refuse the first option that has a value; without a hint, it is to be left out."""
     for option, value in options.items():
         if value not in (None, False, (), []):
             first = value[0] if isinstance(value, list | tuple) else value
             text = option if value is True else f"{option} {first}"
-            raise UsageError(f"'{text}' {reason}", hint)
+            raise UsageError(f"'{text}' {reason}", hint or f"leave out {text}")

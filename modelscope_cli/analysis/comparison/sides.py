@@ -1,20 +1,35 @@
 """The two sides of `diff`: loaded, passed from Python or copied."""
 
 import copy
+import logging
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from os import fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.request import BSettings, WeightsFile, holds_weights, refuse_given
+from modelscope_cli.analysis.comparison.programs import program_of
+from modelscope_cli.analysis.comparison.request import (
+    SCHEMES,
+    BSettings,
+    WeightsFile,
+    holds_weights,
+    is_program,
+    refuse_given,
+)
 from modelscope_cli.analysis.subject import describe_module, open_for
-from modelscope_cli.checkpoints.entries import in_order
-from modelscope_cli.checkpoints.tensors import read_checkpoint
+from modelscope_cli.checkpoints.entries import TORCH_EXPORT, in_order
+from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.safety.scan import scan_file
+from modelscope_cli.checkpoints.tensors import file_sha256, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
+from modelscope_cli.hooks.torch_private import is_compiled
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
@@ -27,6 +42,7 @@ from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
+from modelscope_cli.records.weights import KNOWN
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -44,9 +60,12 @@ def sources_handed_over(
     tensors are compared. If B is None or the same module, it is a copy of A with B's settings, because one module
     cannot be in two states at once.
     """
+    a, b = _as_module(a), _as_module(b)
     for side in (a, b):
         if side is not None and not isinstance(side, str) and not _is_handed(side):
             as_request(side, {})  # raises for anything but a model
+    if _is_handed(a) and isinstance(b, nn.Module) and is_compiled(b) and _shares(a, b):
+        a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
         refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
@@ -56,6 +75,11 @@ def sources_handed_over(
 
     def source(side: Any, side_settings: BSettings) -> Source:
         loading = replace(side_settings, mode=None, seed=None, hook=()).typed()
+        if isinstance(side, str) and is_program(side):
+            reason = f"does not apply to '{side}', which is run as it is"
+            refuse_given(loading, reason, "")
+            named_file = ModelRequest(side, seed=settings.seed)
+            return named_file if side.lower().endswith(".pt2") else check_request(named_file)
         if _is_handed(side):
             reason = "needs a model that is named; B was passed as a module"
             refuse_given(loading, reason, "change the module yourself")
@@ -92,6 +116,89 @@ def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> t
         )
     refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
     return ours, _varied(ours, own.checkpoint, own, settings)
+
+
+def _as_module(side: Any) -> Any:
+    """Turn a program of torch.export or a session of onnxruntime into a model; return anything else unchanged."""
+    kind, library = type(side).__name__, type(side).__module__.partition(".")[0]
+    if kind == "ExportedProgram" and library == "torch":
+        return _program(side, ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over")))
+    if kind == "InferenceSession" and library == "onnxruntime":
+        path = getattr(side, "_model_path", None)
+        if not path:
+            message = "a session that was made of bytes has no file, whose values could be looked at"
+            raise UsageError(message, "give the path of the .onnx file")
+        return load_model(ModelRequest(fspath(path)))
+    return side
+
+
+def _program(program: Any, info: ModelInfo) -> LoadedModel:
+    module = program.module()
+    tensor = next((t for t in module.state_dict().values() if t.is_floating_point()), torch.empty(0))
+    dtype = tensor.dtype
+    return LoadedModel(module, info, tensor.device, dtype, "custom", transforms=None, categories=None)
+
+
+def load_program(path: Path) -> LoadedModel:
+    """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
+    contents = read_contents(path)
+    judged = scan_file(path)
+    if judged.rank != KNOWN:
+        call = f"torch.export.load({str(path)!r})"
+        message = f"'{path}' holds what may run code when it is loaded ({judged.rank}), so it is not loaded"
+        trusted = f"only if you trust it: FILE.py:NAME as B, a function there that returns {call}"
+        raise CannotRunError(
+            message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
+        )
+    if contents.format != TORCH_EXPORT:
+        message = f"'{path}' is not a program of torch.export but {contents.format}"
+        raise CannotRunError(message, f"modelscope weights {shlex.quote(str(path))}")
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # of another version of torch, damaged, with operators that are not registered
+        reason = in_one_line(error, 200)
+        message = f"torch {torch.__version__} cannot load '{path}': {type(error).__name__}: {reason}"
+        raise CannotRunError(message, "export it again with this version of torch") from error
+    weights = WeightsInfo(str(path), path.name, "file", file_sha256(path))
+    return _program(program, ModelInfo("pt2", str(path), "ExportedProgram", weights))
+
+
+def _shares(a: Any, b: nn.Module) -> bool:
+    parts = {id(part) for part in _described(a).module.modules()}
+    return any(id(part) in parts for part in b.modules())
+
+
+def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
+    """Quantise a model in its place by torchao's `quantize_`."""
+    if find_spec("torchao") is None:
+        message = f"to quantise by '{scheme}' takes torchao, which is not installed"
+        raise UsageError(message, 'pip install "modelscope-cli[ao]"')
+    pytree_log = logging.getLogger("torch.utils._pytree")
+    level = pytree_log.level
+    pytree_log.setLevel(logging.ERROR)  # torchao registers an enum in a way that torch warns of
+    from torchao import quantization
+
+    pytree_log.setLevel(level)
+    config = getattr(quantization, SCHEMES[scheme])
+    options = {"weight_dtype": getattr(torch, "int4", None)} if scheme == "int4wo" else {}
+    before = [id(parameter) for parameter in loaded.module.parameters()]
+    try:
+        quantization.quantize_(loaded.module, config(**options))
+    except Exception as error:  # a kernel that this machine lacks, a shape that the scheme does not take
+        reason = f"{type(error).__name__}: {in_one_line(error, 200)}"
+        message = f"torchao cannot quantise '{loaded.info.name}' by '{scheme}' here: {reason}"
+        raise CannotRunError(message, "--b-quantize int8wo") from error
+    if before == [id(parameter) for parameter in loaded.module.parameters()]:
+        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises linear layers"
+        raise CannotRunError(message, "--b-dtype bfloat16")
+    return loaded
+
+
+def is_quantised(module: nn.Module) -> bool:
+    """Tell whether a model computes with weights that torchao or an exporter made integers of."""
+    model = getattr(module, "model", None)
+    is_onnx = type(module).__name__ == "OnnxNet" and model is not None and model.is_quantised
+    return is_onnx or any(type(one).__module__.startswith("torchao.") for one in module.parameters())
 
 
 def _is_handed(side: Any) -> bool:
@@ -144,6 +251,8 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
     _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
+    if program_of(theirs.module) is not None:
+        return ours, theirs  # which takes no hooks, so that shared parameters do not matter
     shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
     if any(id(part) in shared for part in (*theirs.module.modules(), *theirs.module.parameters())):
         if isinstance(a, LoadedModel) and isinstance(b, LoadedModel):
@@ -158,6 +267,8 @@ def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, Lo
 
 def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
+    if isinstance(side, ModelRequest) and side.model.lower().endswith(".pt2"):
+        return load_program(Path(side.model))
     return side if isinstance(side, LoadedModel) else load_model(side)
 
 

@@ -10,6 +10,7 @@ from modelscope_cli.records.diff import (
     DiffSide,
     FigureDifference,
     LayerDifference,
+    LayerRanking,
     TensorDifference,
 )
 from modelscope_cli.records.naming import counted
@@ -26,7 +27,7 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     return Sheet(
         title=_title(record),
         columns=diff_columns(record),
-        rows=tuple(row for row in record.rows if show_all or row.status != "same" or row.differing),
+        rows=tuple(row for row in record.rows if show_all or _is_shown(row)),
         facts=_facts(record),
         is_dim=lambda row: row.status == "same",
         is_by_layer=True,
@@ -34,10 +35,15 @@ def diff_sheet(record: DiffRecord, *, show_all: bool = False) -> Sheet:
     )
 
 
+def _is_shown(row: Difference) -> bool:
+    return bool(row.differing) if row.status == "same" else row.status != "not tested"
+
+
 def verdict(record: DiffRecord, most: int = 10) -> str:
     """Return lines with the totals, the first difference, and the first rows that differ."""
-    differences = [row for row in record.rows if row.status != "same"]
+    differences = [row for row in record.rows if row.status not in ("same", "not tested")]
     lines = [f"{_title(record)}: {_totals(record)}"]
+    lines += [f"{cause.kind.replace('_', ' ')}: {cause.message}" for cause in record.causes]
     lines += [f"{label}: {text}" for label, text in _worst(record)]
     lines += [f"  {row.label}: {_distance(row)}" for row in differences[:most]]
     if len(differences) > most:
@@ -75,6 +81,7 @@ def diff_columns(record: DiffRecord | None = None) -> tuple[Column, ...]:
         *field_columns(Difference, "sqnr_db", text=_decibels),
         *field_columns(Difference, "differing", text=_values),
         *field_columns(Difference, "nonfinite", is_shown=has_non_finite),
+        Column("matched", "matched", _matched, is_number=False, rank=5, is_shown=any(map(_matched, rows))),
         Column("order", "order", _order, is_shown=False),
     )
 
@@ -112,6 +119,10 @@ def _b_name(row: Difference) -> str | None:
 
 def _type(row: Difference) -> str | None:
     return row.type if isinstance(row, LayerDifference) else None
+
+
+def _matched(row: Difference) -> str | None:
+    return row.matched if isinstance(row, LayerDifference) else None
 
 
 def _order(row: Difference) -> int | None:
@@ -164,8 +175,20 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     facts = [
         (label, _side(side, side.model.source != "file")) for label, side in (("A", ours), ("B", record.b))
     ]
+    facts += [(cause.kind.replace("_", " "), f"{cause.message}: {cause.hint}") for cause in record.causes]
     facts.append(("totals", _totals(record)))
+    if record.matched_by is not None:
+        facts.append(("layers by", record.matched_by))
     facts += _worst(record)
+    if record.matched_by is not None and record.first_divergence is not None and not record.causes:
+        facts.append(
+            (
+                "cause",
+                "not found by the checks of training mode, inputs, order, precision, arguments and weights",
+            )
+        )
+    if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
+        facts.append(("labels", f"{record.labels_changed} of {counted(record.images or 0, 'image')} change"))
     facts.append(("tolerance", _tolerance(record)))
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
@@ -173,6 +196,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
+    facts += _ranking(record.ranking)
     for side, hooks in (("A", record.hooks), ("B", record.b_hooks)):
         facts += [(f"{label} in {side}", text) for label, text in hook_facts(hooks)]
     for renaming in record.renamings:
@@ -181,9 +205,29 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *comparison(record.compared))
 
 
+def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
+    """Return what the output gains where one layer of a low precision stays as in A, the most first."""
+    if ranking is None:
+        return []
+    whole, kept = (_in_db(value) for value in (ranking.sqnr_db, ranking.keep_db))
+    gains = [
+        f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
+        for row in ranking.rows[:10]
+    ]
+    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else "no layer raises it"
+    return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
+
+
+def _in_db(value: float | None) -> str:
+    return "no difference" if value is None else f"{value:.1f} dB"
+
+
 def _totals(record: DiffRecord) -> str:
     totals = record.totals
-    counts = [f"{getattr(totals, field.name)} {field.name}" for field in dataclasses.fields(totals)[1:]]
+    counts = [
+        f"{getattr(totals, field.name)} {field.name.replace('_', ' ')}"
+        for field in dataclasses.fields(totals)[1:]
+    ]
     return ", ".join(text for text in counts if not text.startswith("0 ")) or "nothing"
 
 

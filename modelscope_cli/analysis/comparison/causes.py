@@ -1,0 +1,422 @@
+"""Why B gives other results: the usual causes, each named only when a check shows it.
+
+At the first layer that diverges, what enters it on both sides is compared first. Then the layer of A is computed
+again with one thing changed, such as another epsilon: what makes it give B's values is the cause.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.comparison.activations import Side
+from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import HookSession
+from modelscope_cli.inputs.preprocess import Preprocessing
+from modelscope_cli.records.diff import Cause, LayerDifference
+from modelscope_cli.records.run import Arguments
+
+_ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
+_ROUNDING, _JUMP = 1e-5, 30  # relative L2 that float32 stays below, and how much more than the layers before
+
+
+def find_causes(
+    a: Side,
+    b: Side,
+    rows: Sequence[LayerDifference],
+    matching: Matching | None,
+    args: Arguments,
+    tolerance: float,
+    preprocessing: Preprocessing | None,
+) -> tuple[Cause, ...]:
+    """Return the causes that a check shows, the first first; empty if none does."""
+    tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
+    first = next((row for row in tested if row.status not in ("same", "not tested")), None)
+    if first is None and b.program is not None:
+        first = _jump(tested)
+    if first is None:
+        return (
+            tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
+        )
+    untested = frozenset(row.label for row in rows if row.status == "not tested")
+    untested = frozenset(row.label for row in rows if row.status == "not tested")
+    if b.program is not None and b.program.values and matching is not None:
+        n_layers = len({key[0] for key in matching.calls if key[0]})
+        if n_layers and not any(key[0] for key in matching.values):
+            message = f"none of the {n_layers} layers of A is in B, by name, shape or value"
+            return (Cause("other_model", None, message, "give the file that was exported from A"),)
+    evidence = replace(gathered(a, b, first, tested, matching, args), untested=untested)
+    checks: tuple[Callable[[], Iterator[Cause]], ...] = (
+        lambda: _training(b),
+        lambda: _entering(a, evidence, tolerance, preprocessing),
+        lambda: _order(evidence, tolerance),
+        lambda: _cast(evidence, tolerance),
+        lambda: _variants(evidence, tolerance),
+        lambda: _weights(a, b, evidence),
+    )
+    for check in checks:
+        with torch.no_grad():
+            if causes := tuple(check()):
+                return causes
+    is_named = matching is None or len(matching.values) > matching.by_value + 1
+    if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
+        return ()
+    message = "no layer of A is in B by name, and none has its values there"
+    return (Cause("other_model", None, message, "give the file that was exported from A"),)
+
+
+def _jump(rows: Sequence[LayerDifference]) -> LayerDifference | None:
+    """Return the first row that is within the tolerance, and yet far beyond the rounding of those before it."""
+    largest = 0.0
+    for row in rows:
+        found = row.rel_l2 or 0.0
+        if row.name and found > max(_ROUNDING, _JUMP * largest):
+            return row
+        largest = max(largest, found)
+    return None
+
+
+def _explains(found: Tensor, evidence: Evidence, tolerance: float) -> bool:
+    """Tell whether a changed layer gives B's values, and much better than the unchanged one."""
+    if evidence.b_out is None or evidence.a_out is None:
+        return False
+    distance = apart(found, evidence.b_out)
+    return distance <= max(tolerance, 1e-6) and distance < 0.1 * apart(evidence.a_out, evidence.b_out)
+
+
+# Training mode
+
+
+def _training(b: Side) -> Iterator[Cause]:
+    """A file whose norms use the batch, or whose dropout is active."""
+    message, layer = None, None
+    if isinstance(b.program, OnnxProgram):
+        for node in b.program.net.model.nodes:
+            is_norm = node.op_type == "BatchNormalization" and node.attributes.get("training_mode") == 1
+            if is_norm or (node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2]):
+                message, layer = f"node '{node.name}' ({node.op_type}) of B is in training mode", node.module
+                break
+    elif isinstance(b.program, ExportedProgramRun):
+        for node in b.program.module.graph.nodes:
+            text = str(node.target)
+            is_norm = "batch_norm" in text and len(node.args) > 5 and node.args[5] is True
+            if is_norm or ("dropout" in text and len(node.args) > 2 and node.args[2] is True):
+                message, layer = f"'{node.name}' of B is in training mode", None
+                break
+    if message is not None:
+        hint = "call model.eval() before the export"
+        yield Cause("training_mode", layer or None, f"B was exported in training mode: {message}", hint)
+
+
+# What enters
+
+
+def _entering(
+    a: Side, evidence: Evidence, tolerance: float, preprocessing: Preprocessing | None
+) -> Iterator[Cause]:
+    """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
+    ours = evidence.a_in if evidence.name else evidence.a_out
+    theirs = evidence.b_in if evidence.name else tuple(one for one in (evidence.b_out,) if one is not None)
+    if ours is None or not theirs or min(apart(ours, one) for one in theirs) <= tolerance:
+        return
+    if evidence.is_first and evidence.name:
+        alike = [other for other in theirs if other.numel() == ours.numel()] or theirs
+        cause = _of_input(ours, min(alike, key=lambda other: apart(other, ours)), preprocessing)
+        if cause is not None:
+            yield cause
+            return
+    where = evidence.name or "the output"
+    for n, (label, _, tensor) in reversed(list(enumerate(evidence.before))):
+        if any(apart(tensor, one) <= tolerance for one in theirs):
+            skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
+            missing = ", ".join(skipped) or f"an operation after {label}"
+            message = f"{missing} is missing in B: what leaves {label} enters {where} there"
+            layer = evidence.before[n + 1][0] if skipped else evidence.name or None
+            yield Cause("missing_node", layer, message, f"look at the nodes before {where} in B")
+            return
+    for label, kind, _ in reversed(evidence.before):
+        found = under(a, evidence, skipped=label) if label in evidence.untested else None
+        if found is not None and min(apart(found, one) for one in theirs) <= tolerance:
+            message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
+            yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
+            return
+    start = evidence.before[-1][0] if evidence.before else ""
+    for changed, kind in changes():
+        found = under(a, evidence, changed, start=start)
+        is_same = found is not None and min(apart(found, one) for one in theirs) <= tolerance
+        if is_same:
+            message = f"between {start or 'the input'} and {where}, {_told(changed)}"
+            hint = f"export {changed.function} with {changed.argument}={changed.seen[0]!r}"
+            yield Cause(kind, evidence.name or None, message, hint)
+            return
+
+
+def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause | None:
+    """Explain what enters B by what enters A: axes, channels, range, mean and standard deviation, precision."""
+    if a.ndim == 4 and b.shape == a.permute(0, 2, 3, 1).shape != a.shape:
+        if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
+            message = "the inputs already differ: B takes them with the channels last"
+            return Cause(
+                "axis_order", None, message, "give B images of N, H, W, C, or export with channels second"
+            )
+        b = b.permute(0, 3, 1, 2)
+    if a.shape != b.shape or a.ndim < 3:
+        return None
+    n = a.shape[1]
+    orders = (
+        list(itertools.permutations(range(n))) if n <= 4 else [tuple(range(n)), tuple(reversed(range(n)))]
+    )
+    fits = [(order, *_fitted(a[:, list(order)], b)) for order in orders]
+    order, scale, shift, residual = min(fits, key=lambda fit: fit[3])
+    if residual > _ALIKE:
+        return None
+    if order != tuple(range(n)):
+        named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
+        message = f"the inputs already differ: B takes the channels in the order {named}"
+        return Cause("channel_order", None, message, "give A and B the channels in one order")
+    if _rounds(b) and not _rounds(a):
+        kind = "float16" if _is_of(b, torch.float16) else "bfloat16"
+        return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
+    if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
+        message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
+        return Cause("input_range", None, message, "give both the range that A is trained on")
+    text = f"B's are {_listed(scale)} times A's plus {_listed(shift)}, by channel"
+    if preprocessing is not None and len(preprocessing.mean) == n:
+        mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)
+        b_std, b_mean = std / scale, mean - shift * std / scale
+        text = f"B's mean is {_listed(b_mean)} and its std {_listed(b_std)}, A's {_listed(mean)} and {_listed(std)}"
+    message = f"the inputs already differ: another normalisation; {text}"
+    return Cause("preprocessing", None, message, "normalise once, with the mean and std of A")
+
+
+def _fitted(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
+    """Fit b = scale * a + shift for every channel; the residual is relative to the spread of b."""
+    x = a.detach().cpu().double().transpose(0, 1).flatten(1)
+    y = b.detach().cpu().double().transpose(0, 1).flatten(1)
+    dx, dy = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
+    scale = (dx * dy).sum(1) / dx.square().sum(1).clamp_min(1e-30)
+    shift = y.mean(1) - scale * x.mean(1)
+    left = (scale[:, None] * x + shift[:, None] - y).norm().item()
+    return scale.float(), shift.float(), left / max(dy.norm().item(), 1e-30)
+
+
+def _listed(values: Tensor) -> str:
+    return " ".join(f"{value:.3g}" for value in values.tolist()[:4]) + (" ..." if len(values) > 4 else "")
+
+
+# What leaves
+
+
+def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+    """Classes in another order, or a first layer that takes channels in another order."""
+    a, b = evidence.a_out, evidence.b_out
+    if a is None or b is None or a.shape != b.shape:
+        return
+    if a.ndim == 2 and evidence.is_last and apart(a.sort(1).values, b.sort(1).values) <= tolerance:
+        moved = (a - b).abs().amax(0) > tolerance * a.abs().max()
+        message = f"B has the classes in another order: the same values at {int(moved.sum())} other places"
+        yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
+        return
+    given = evidence.a_in
+    if (
+        evidence.is_first
+        and evidence.modules
+        and given is not None
+        and given.ndim == 4
+        and given.shape[1] == 3
+    ):
+        for order in itertools.permutations(range(3)):
+            if order != (0, 1, 2) and _explains(
+                _forward(evidence, given[:, list(order)]), evidence, tolerance
+            ):
+                named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
+                message = f"the inputs already differ: B takes the channels in the order {named}"
+                yield Cause("channel_order", evidence.name, message, "give B its channels in that order")
+                return
+
+
+def _forward(evidence: Evidence, given: Tensor) -> Tensor:
+    """Run the layer alone, in the mode of the comparison; it is left as it was."""
+    value: Any = given
+    with HookSession(evidence.a.loaded.module, is_training=evidence.a.is_training):
+        for _, module in evidence.modules:
+            value = module(value)
+    tensors = [tensor for _, tensor in tensors_in(value)]
+    return tensors[0] if tensors else torch.empty(0)
+
+
+def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+    """Values that a coarser type can hold exactly, although those of A do not fit in it."""
+    a, b = evidence.a_out, evidence.b_out
+    if a is None or b is None or a.dtype != torch.float32:
+        return
+    kind = next(
+        (name for name in (torch.float16, torch.bfloat16) if _is_of(b, name) and not _is_of(a, name)), None
+    )
+    where = "its output is"
+    if kind is None and evidence.a_in is not None and not _rounds(evidence.a_in):
+        rounded = [
+            one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point() and _rounds(one)
+        ]
+        kinds = [torch.float16 if _is_of(one, torch.float16) else torch.bfloat16 for one in rounded]
+        kind, where = next(iter(kinds), None), "what enters it is"
+    if kind is not None and apart(a, b) < 0.05:
+        text = str(kind).removeprefix("torch.")
+        message = f"B computes {evidence.name or 'its output'} in {text}: {where} rounded to it"
+        yield Cause(
+            "cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export"
+        )
+
+
+def _rounds(tensor: Tensor) -> bool:
+    return _is_of(tensor, torch.float16) or _is_of(tensor, torch.bfloat16)
+
+
+def _is_of(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Tell whether all values are exact in a coarser type, and not just few or round ones."""
+    if tensor.dtype == dtype:
+        return True
+    values = tensor.detach().cpu().float()
+    is_exact = bool((values.to(dtype).float() == values).all())
+    return is_exact and values.unique().numel() > 16 and not bool((values == values.round()).all())
+
+
+def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+    """Compute the layer again with one argument changed; what gives B's values is the cause."""
+    if evidence.a_in is None or not evidence.modules:
+        return
+    for changed, kind in changes():
+        try:
+            with changed:
+                found = _forward(evidence, evidence.a_in)
+        except (RuntimeError, TypeError, ValueError, NotImplementedError):  # a value it does not take
+            continue
+        if changed.seen and _explains(found, evidence, tolerance):
+            hint = f"export {evidence.name} with {changed.argument}={changed.seen[0]!r}"
+            yield Cause(kind, evidence.name, f"{evidence.name}: {_told(changed)}", hint)
+            return
+
+
+def _told(changed: Changed) -> str:
+    values = f"{changed.value!r} in B and {changed.seen[0]!r} in A"
+    return f"{changed.argument} of {changed.function} is {values}: with B's, A gives B's values"
+
+
+# Weights
+
+
+def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
+    """Parameters of the layer that are not those of A."""
+    stored = _stored(b)
+    if len(evidence.modules) == 2:
+        yield from _folded_weights(*evidence.modules, stored)
+        return
+    if not evidence.modules:
+        return
+    name, module = evidence.modules[0]
+    for own, tensor in itertools.chain(module.named_parameters(), module.named_buffers()):
+        other = _counterpart(f"{name}.{own}", tensor, stored)
+        if other is not None and (cause := _differing(name, f"{name}.{own}", tensor, other)) is not None:
+            yield cause
+
+
+def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
+    """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
+    stored = _stored(b)
+    folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
+    layers = dict(a.loaded.module.named_modules())
+    for name, module in layers.items():
+        norm = folded.get(name, "")
+        if norm in layers and folded.get(norm) != norm and "folded" not in norm and norm:
+            yield from _folded_weights((name, module), (norm, layers[norm]), stored)
+            continue
+        for own, tensor in module.named_parameters(recurse=False):
+            full = f"{name}.{own}" if name else own
+            other = stored.get(full)
+            if other is not None and (cause := _differing(name, full, tensor, other, 1e-6)) is not None:
+                yield cause
+
+
+def _stored(b: Side) -> dict[str, Tensor]:
+    if not isinstance(b.program, OnnxProgram):
+        return {key: one for key, one in b.loaded.module.state_dict().items() if isinstance(one, Tensor)}
+    entries = [one for one in b.program.net.model.initialisers if one.special is None]
+    return {entry.name: read_values(entry, file) for entry, file in each_with_file(entries)}
+
+
+def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor | None:
+    """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
+
+    def fitted(other: Tensor) -> Tensor | None:
+        is_turned = other.ndim == 2 and other.T.shape == tensor.shape and other.shape != tensor.shape
+        return other if other.shape == tensor.shape else other.T if is_turned else None
+
+    if name in stored and (found := fitted(stored[name])) is not None:
+        return found
+    alike = [one for other in stored.values() if (one := fitted(other)) is not None]
+    nearest = min(alike, key=lambda one: apart(one, tensor), default=None)
+    return nearest if nearest is not None and apart(nearest, tensor) < 0.5 else None
+
+
+def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 0.0) -> Cause | None:
+    if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
+        return None
+    gaps = (ours.detach().cpu().double() - theirs.detach().cpu().double()).abs()
+    is_other = gaps > slack * ours.detach().abs().max().double()
+    count = int(is_other.sum())
+    if not count:
+        return None
+    if _rounds(theirs) and not _rounds(ours.detach()):
+        kind = "float16" if _is_of(theirs, torch.float16) else "bfloat16"
+        return Cause(
+            "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
+        )
+    at = ", ".join(str(int(i)) for i in torch.unravel_index(gaps.argmax(), gaps.shape))
+    message = f"{name} differs in {count} of {ours.numel()} values, most at [{at}], by {gaps.max():.3g}"
+    return Cause("weights", layer, message, "export again from the weights of A")
+
+
+def _folded_weights(
+    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: dict[str, Tensor]
+) -> Iterator[Cause]:
+    """Compare a convolution with its norm folded in; which of both differs is told by how its values are spread."""
+    weight, layer = getattr(conv[1], "weight", None), norm[1]
+    variance = getattr(layer, "running_var", None)
+    if not isinstance(weight, Tensor) or variance is None:
+        return
+    gain = getattr(layer, "weight", None)
+    scale = (torch.ones_like(variance) if gain is None else gain) / (variance + layer.eps).sqrt()
+    is_turned = type(conv[1]).__name__.startswith("ConvTranspose")
+    sides = (1, -1) if is_turned else (-1, 1)
+    folded = weight * scale.reshape(*sides, *([1] * (weight.ndim - 2)))
+    other = _counterpart(f"{conv[0]}.weight", folded, stored)
+    if other is None:
+        return
+    is_other = (folded.detach().cpu() - other).abs() > 1e-5 * folded.detach().abs().max().cpu()
+    channels = is_other.transpose(0, 1) if is_turned else is_other
+    rows = channels.flatten(1)
+    is_whole = bool(rows[rows.any(1)].float().mean() > 0.5) if rows.any() else False
+    culprit = norm[0] if is_whole or not rows.any() else conv[0]
+    cause = _differing(culprit, f"{culprit}.weight (folded with its norm)", folded, other, slack=1e-5)
+    if cause is not None:
+        yield cause
+        return
+    shift = _of(layer, "bias", scale) - _of(layer, "running_mean", scale) * scale
+    bias = getattr(conv[1], "bias", None)
+    shift = shift if bias is None else shift + bias * scale
+    candidates = [one for one in stored.values() if one.shape == shift.shape]
+    nearest = min(candidates, key=lambda one: apart(one, shift), default=None)
+    cause = None if nearest is None else _differing(norm[0], f"{norm[0]}.bias (folded)", shift, nearest, 1e-5)
+    if cause is not None:
+        yield cause
+
+
+def _of(module: nn.Module, name: str, like: Tensor) -> Tensor:
+    value = getattr(module, name, None)
+    return value if isinstance(value, Tensor) else torch.zeros_like(like)

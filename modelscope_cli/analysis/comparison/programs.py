@@ -1,0 +1,400 @@
+"""Models that run as a graph of values: ONNX files, programs of torch.export, compiled models; and which value is
+the output of which layer."""
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, fx, nn
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.forward_passes import StreamedOutput
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.session import Call
+from modelscope_cli.inputs.batch import shapes_of
+from modelscope_cli.models.onnx_net import OnnxNet
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.run import Arguments
+
+Key = tuple[str, int, str]  # of an output of A: layer, call, path
+
+_MOST_BYTES = 256 << 20  # of the values of one run of an ONNX file that are kept at once
+_N_SAMPLES = 512  # values by which two tensors are recognised as the same
+_ALIKE = 1e-3  # relative distance of samples below which values count as the same
+_FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value of a graph; `modules` are those it was made in, outermost first, empty if unknown."""
+
+    name: str
+    operator: str
+    modules: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+class Program(Protocol):
+    """What runs instead of layers; `values` are in execution order, `outputs` names of values."""
+
+    values: tuple[Value, ...]
+    outputs: tuple[str, ...]
+    rule: str  # how layers are matched, for the record
+
+    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        """Run once; yield the values with these names."""
+        ...
+
+
+class OnnxProgram:
+    """The graph of an ONNX file, run by onnxruntime."""
+
+    def __init__(self, net: OnnxNet) -> None:
+        self.net = net
+        nodes = [node for node in net.model.nodes if node.op_type != "Constant"]
+        self.values = tuple(
+            Value(
+                name,
+                node.op_type,
+                tuple(scope for scope in node.scopes[:-1] if scope),
+                (*node.inputs, *node.captured),
+            )
+            for node in nodes
+            for name in node.outputs
+            if name
+        )
+        self.outputs = tuple(one.name for one in net.model.outputs)
+        self.rule = "the scopes in the file" if net.model.has_scopes else "the names of its nodes"
+        self._nbytes: dict[str, int] = {}
+
+    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        for group in self._groups(names, sum(tensor.nbytes for _, tensor in tensors_in(args))):
+            computed = self.net.values_of(args, group)
+            for name in group:
+                if name in computed:
+                    self._nbytes[name] = computed[name].nbytes
+                    yield name, computed.pop(name)
+
+    def _groups(self, names: Sequence[str], input_bytes: int) -> Iterator[list[str]]:
+        """Split values so that those of one run fit in memory; before the first run by a guess."""
+        group: list[str] = []
+        nbytes = 0
+        for name in names:
+            size = self._nbytes.get(name, 4 * input_bytes)
+            if group and nbytes + size > _MOST_BYTES:
+                yield group
+                group, nbytes = [], 0
+            group.append(name)
+            nbytes += size
+        if group:
+            yield group
+
+
+class ExportedProgramRun:
+    """The graph of a program of torch.export, run node by node."""
+
+    rule = "the modules that torch.export noted"
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        self.module = module
+        self.values = tuple(
+            Value(
+                node.name, _operator(node), _modules_of(node), tuple(one.name for one in node.all_input_nodes)
+            )
+            for node in module.graph.nodes
+            if node.op == "call_function"
+        )
+        last = next(node for node in module.graph.nodes if node.op == "output")
+        self.outputs = tuple(node.name for node in last.all_input_nodes)
+
+    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        wanted = set(names)
+        runner = fx.Interpreter(self.module, garbage_collect_values=True)
+        given = ((), args) if isinstance(args, dict) else (args, {})
+        flat = self.module.graph.process_inputs(*given[0], **given[1])
+        runner.env, runner.args_iter = {}, iter(flat)
+        for node in self.module.graph.nodes:
+            with torch.no_grad():
+                made = runner.run_node(node)
+            runner.env[node] = made
+            if node.name in wanted and isinstance(made, Tensor):
+                yield node.name, made
+            for dead in runner.user_to_last_uses.get(node, ()):
+                del runner.env[dead]
+
+
+class CompiledRun:
+    """A model under torch.compile: its outputs are seen, and no layers."""
+
+    rule = "its outputs"
+    values: tuple[Value, ...] = ()
+
+    def __init__(self, module: Callable[..., Any], inside: nn.Module) -> None:
+        self._module, self._inside = module, inside
+        self.outputs: tuple[str, ...] = ()
+
+    def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
+        was_training = self._inside.training
+        self._inside.eval()
+        try:
+            with torch.no_grad(), torch.compiler.set_stance("default"):
+                made = self._module(**args) if isinstance(args, dict) else self._module(*args)
+        except Exception as error:  # of the compiler or of the model
+            reason = in_one_line(error, 300)
+            message = f"B: torch.compile failed: {type(error).__name__}: {reason}"
+            raise CannotRunError(message, "leave out --b-compile") from error
+        finally:
+            self._inside.train(was_training)
+        tensors = tensors_in(made)
+        self.outputs = tuple(str(n) for n, _ in enumerate(tensors))
+        yield from ((str(n), tensor) for n, (_, tensor) in enumerate(tensors))
+
+
+def program_of(module: nn.Module) -> Program | None:
+    """Return a module as a graph of values; None for one with layers."""
+    if isinstance(module, OnnxNet):
+        return OnnxProgram(module)
+    is_exported = isinstance(module, fx.GraphModule) and any(
+        "nn_module_stack" in node.meta for node in module.graph.nodes
+    )
+    return ExportedProgramRun(module) if is_exported else None  # type: ignore[arg-type]
+
+
+def _operator(node: fx.Node) -> str:
+    return str(getattr(node.target, "__name__", node.target)).partition(".")[0]
+
+
+def _modules_of(node: fx.Node) -> tuple[str, ...]:
+    stack = node.meta.get("nn_module_stack") or {}
+    paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
+    return tuple(path for path in paths if path)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One tensor of the first batch: its shape, and values spread over it."""
+
+    shape: tuple[int, ...]
+    sample: Tensor
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "Seen":
+        flat = tensor.detach().reshape(-1)
+        step = max(1, flat.numel() // _N_SAMPLES)
+        return cls(tuple(tensor.shape), flat[::step][:_N_SAMPLES].cpu().to(torch.float64, copy=True))
+
+    def distance(self, other: "Seen") -> float:
+        """Return |a - b| / |a| of the samples; infinite for another shape."""
+        if self.shape != other.shape:
+            return float("inf")
+        size = self.sample.nan_to_num().norm().item()
+        apart = (self.sample - other.sample).nan_to_num().norm().item()
+        return apart / size if size else (0.0 if not apart else 1e9)
+
+
+@dataclass(slots=True)
+class Matching:
+    """Which value of B is compared with which output of A.
+
+    Attributes:
+        calls: the outputs of A, in execution order.
+        values: name of the value of B by output of A.
+        remarks: how an output was matched, or why it was not, where that is not by name alone.
+        by_value: how many layers were matched by shape and value.
+    """
+
+    calls: dict[Key, Call]
+    values: dict[Key, str] = field(default_factory=dict)
+    remarks: dict[Key, str] = field(default_factory=dict)
+    by_value: int = 0
+
+    def stream(self, program: Program, args: Arguments) -> Iterator[StreamedOutput]:
+        """Run B and yield its values under the names of A."""
+        keys: dict[str, list[Key]] = defaultdict(list)
+        for key in self.calls:
+            if key in self.values:
+                keys[self.values[key]].append(key)
+        for name, tensor in program.run(args, list(keys)):
+            for key in keys[name]:
+                yield StreamedOutput(self.calls[key], key[2], tensor)
+
+
+def match(outputs: Iterable[StreamedOutput], program: Program, args: Arguments) -> Matching:
+    """Run both sides once and find the value of B for every output of A.
+
+    By the modules that nodes were exported from; of several values that leave one call of a module, the one of
+    A's shape that is nearest. Where nodes name no module, by shape and value in execution order.
+    """
+    seen: dict[Key, Seen] = {}
+    matching = Matching({})
+    for output in outputs:
+        matching.calls[output.key], seen[output.key] = output.call, Seen.of(output.tensor)
+        del output
+    names = dict.fromkeys((*(value.name for value in program.values), *program.outputs))
+    values = {name: Seen.of(tensor) for name, tensor in program.run(args, list(names))}
+    _match_outputs(matching, seen, program, values)
+    layers = {key: one for key, one in seen.items() if key[0]}
+    has_scopes = any(
+        value.modules and value.modules[-1] == key[0] for key in layers for value in program.values
+    )
+    if not program.values:
+        matching.remarks.update(dict.fromkeys(layers, "not seen in B"))
+    elif has_scopes:
+        _match_scopes(matching, layers, program, values)
+    else:
+        _match_in_order(matching, layers, program, values)
+    if not matching.values:
+        message = "A and B have no layer and no output in common, by name, shape or value"
+        raise CannotRunError(message, "give a file that was exported from A")
+    _note_folding(matching, seen, program, values)
+    return matching
+
+
+def _match_outputs(
+    matching: Matching, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
+) -> None:
+    ours = [key for key in seen if not key[0]]
+    theirs = [name for name in program.outputs if name in values]
+    for n, key in enumerate(ours):
+        alike = [name for name in theirs if values[name].shape == seen[key].shape]
+        if len(ours) == len(theirs):
+            matching.values[key] = theirs[n]
+        elif alike:
+            matching.values[key] = min(alike, key=lambda name: seen[key].distance(values[name]))
+            matching.remarks[key] = f"by shape and value: output '{matching.values[key]}'"
+        else:
+            matching.remarks[key] = f"B has {len(theirs)} outputs, none of this shape"
+
+
+def _match_scopes(
+    matching: Matching, layers: dict[Key, Seen], program: Program, values: dict[str, Seen]
+) -> None:
+    users: dict[str, set[int]] = defaultdict(set)
+    runs: dict[str, list[list[int]]] = defaultdict(list)
+    before: set[str] = set()
+    names = {name for name, _, _ in layers}
+    for n, value in enumerate(program.values):
+        for source in value.inputs:
+            users[source].add(n)
+        modules = {_base(module, names) for module in value.modules}
+        for module in modules:
+            if module not in before:
+                runs[module].append([])
+            runs[module][-1].append(n)
+        before = modules or before
+    n_calls = defaultdict[str, set[int]](set)
+    for name, index, _ in layers:
+        n_calls[name].add(index)
+
+    def leaving(members: Sequence[int]) -> list[str]:
+        inside = set(members)
+        made = [program.values[n].name for n in members]
+        return [name for name in made if name in program.outputs or users[name] - inside]
+
+    for key, one in layers.items():
+        groups = runs.get(key[0], [])
+        if len(groups) == len(n_calls[key[0]]):
+            groups = [groups[sorted(n_calls[key[0]]).index(key[1])]]
+        alike = [
+            name
+            for group in groups
+            for name in leaving(group)
+            if name in values and values[name].shape == one.shape
+        ]
+        if alike:
+            matching.values[key] = min(reversed(alike), key=lambda name: one.distance(values[name]))
+        else:
+            matching.remarks[key] = "not in B by name" if not groups else "no value like it in B"
+
+
+def _base(module: str, names: set[str]) -> str:
+    """Return the layer that an older exporter numbered by its calls: `relu_1` is `relu` called again."""
+    base, _, number = module.rpartition("_")
+    return base if number.isdecimal() and module not in names and base in names else module
+
+
+def _match_in_order(
+    matching: Matching, layers: dict[Key, Seen], program: Program, values: dict[str, Seen]
+) -> None:
+    """Align both sequences so that most is alike: values first, then the kind of operation, then the shape."""
+    ours = list(layers.items())
+    theirs = [value for value in program.values if value.name in values]
+    best = torch.zeros(len(ours) + 1, len(theirs) + 1, dtype=torch.float64)
+    gains = torch.zeros(len(ours), len(theirs), dtype=torch.float64)
+    for i, (key, one) in enumerate(ours):
+        kind = matching.calls[key].type.lower()
+        for j, value in enumerate(theirs):
+            if values[value.name].shape == one.shape:
+                is_kind = value.operator.lower() in kind or kind.startswith(value.operator.lower())
+                gains[i, j] = 1 + 10 * (one.distance(values[value.name]) < _ALIKE) + 0.5 * is_kind
+    gain_rows = gains.tolist()
+    rows = best.tolist()
+    for i, gained in enumerate(gain_rows):
+        row, above = rows[i + 1], rows[i]
+        for j, gain in enumerate(gained):
+            row[j + 1] = max(above[j + 1], row[j], above[j] + gain if gain else 0.0)
+    i, j = len(ours), len(theirs)
+    while i and j:
+        if gain_rows[i - 1][j - 1] and rows[i][j] == rows[i - 1][j - 1] + gain_rows[i - 1][j - 1]:
+            matching.values[ours[i - 1][0]] = theirs[j - 1].name
+            matching.remarks[ours[i - 1][0]] = f"by shape and value: '{theirs[j - 1].name}'"
+            matching.by_value += 1
+            i, j = i - 1, j - 1
+        elif rows[i][j] == rows[i][j - 1]:
+            j -= 1
+        else:
+            i -= 1
+    for key in layers:
+        if key not in matching.values:
+            matching.remarks[key] = "no value of its shape in its place in B"
+
+
+def _note_folding(
+    matching: Matching, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
+) -> None:
+    """Compare after the norm where an exporter folded the norm into the layer before it, and say so."""
+    operators = {value.name: value.operator for value in program.values}
+    keys = [key for key in matching.calls if key[0]]
+    for key, norm in itertools.pairwise(keys):
+        kinds = matching.calls[key].type, matching.calls[norm].type
+        names = matching.values.get(key), matching.values.get(norm)
+        is_pair = kinds[0].startswith(("Conv", "Linear")) and "BatchNorm" in kinds[1]
+        name = names[0] or names[1]
+        if not is_pair or name is None or all(names) or operators.get(name) not in _FOLDING:
+            continue
+        distances = seen[key].distance(values[name]), seen[norm].distance(values[name])
+        if names[0] and distances[0] < min(distances[1], _ALIKE):
+            continue  # the norm is missing
+        matching.values[norm] = name
+        matching.values.pop(key, None)
+        by_value = matching.remarks.get(key if names[0] else norm)
+        matching.remarks[key] = f"folded into {norm[0]}"
+        folded = f"with {key[0]} folded in"
+        is_by_value = by_value is not None and by_value.startswith("by shape")
+        matching.remarks[norm] = f"{by_value}, {folded}" if is_by_value else folded
+
+
+def check_inputs(net: OnnxNet, args: Arguments) -> None:
+    """Refuse arguments of a shape that an ONNX file does not take, before the runtime does."""
+    stated = {one.name: one.shape for one in net.model.inputs}
+    shapes = shapes_of(args)
+    if len(shapes) != len(stated):
+        listed = ", ".join(stated) or "none"
+        message = f"'{net.model.path}' takes {len(stated)} inputs ({listed}), and A is given {len(shapes)}"
+        raise CannotRunError(message, "give a file that was exported from A")
+    for (name, wanted), shape in zip(stated.items(), shapes, strict=True):
+        pairs = list(zip(wanted or shape, shape, strict=False))[1:]
+        is_other = len(wanted or shape) != len(shape) or any(
+            isinstance(size, int) and size != side for size, side in pairs
+        )
+        if is_other:
+            typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted or ())
+            given = "x".join(map(str, shape))
+            message = (
+                f"'{net.model.path}' takes {typed.replace(',', 'x')} as '{name}', and A is given {given}"
+            )
+            size = ",".join(typed.split(",")[-2:])
+            raise CannotRunError(message, f"--input-shape {typed}   or for images --size {size}")

@@ -1,0 +1,416 @@
+"""`diff` of a model and what becomes of it: ONNX files, programs of torch.export, compiled, quantised. Held against
+onnxruntime run by hand, `verify_onnx_program`, torchao's own SQNR and brute force."""
+
+import copy
+import io
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import modelscope_cli as ms
+from modelscope_cli.errors import CannotRunError, UsageError
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+
+
+class Net(nn.Module):
+    """A convolution with a norm to fold, a layer called twice, a resize between layers, and a norm of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.act = nn.GELU()
+        self.conv2, self.bn2 = nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8)
+        self.conv3 = nn.Conv2d(8, 12, 1)
+        self.norm, self.fc = nn.LayerNorm(12), nn.Linear(12, 10)
+
+    def forward(self, x):
+        x = self.act(self.bn1(self.conv1(x)))
+        x = self.act(self.bn2(self.conv2(x)))
+        x = self.conv3(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False))
+        return self.fc(self.norm(x.mean((2, 3))))
+
+
+def made():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = Net().eval()
+        for module in net.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.2)
+                module.running_var.uniform_(0.3, 2)
+    return net
+
+
+NET = made()
+X = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+
+
+def export(model, x, file, **options):
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(model, (x,), file, verbose=False, **options)
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("onnx") / "net.onnx"
+    export(NET, X, None, dynamo=True).save(path)
+    return path
+
+
+@pytest.fixture
+def planted(file):
+    """Return a function that changes the file and gives the record of its diff."""
+
+    def plant(change):
+        model = onnx.load(file)
+        change(model)
+        changed = file.parent / "changed.onnx"
+        onnx.save(model, changed)
+        return ms.diff(NET, changed, X)
+
+    return plant
+
+
+def statuses(record):
+    return {row.label: row.status for row in record.layers}
+
+
+def test_an_export_is_the_same_layer_by_layer(file):
+    record = ms.diff(NET, file, X)
+    assert record.is_same
+    assert record.first_divergence is None
+    assert record.matched_by == "the scopes in the file"
+    found = statuses(record)
+    assert found.pop("conv2") == "not tested"  # folded into its norm
+    assert set(found.values()) <= {"same", "not tested"}
+    folded = next(row for row in record.layers if row.name == "bn2")
+    assert folded.matched == "with conv2 folded in"
+    assert record.totals.same + record.totals.not_tested == len(record.layers)
+
+
+def test_the_distance_is_that_of_onnxruntime_run_by_hand(file):
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    (by_hand,) = session.run(None, {session.get_inputs()[0].name: X.numpy()})
+    with torch.no_grad():
+        ours = NET(X).double()
+    apart = (ours - torch.from_numpy(by_hand)).norm() / ours.norm()
+    row = ms.diff(NET, file, X).layers[-1]
+    assert row.name == ""
+    assert row.rel_l2 < 1e-5
+    assert apart.item() < 1e-5
+
+
+def test_the_largest_difference_is_that_of_torchs_own_verification(tmp_path):
+    from torch.onnx.verification import verify_onnx_program
+
+    worse, path = copy.deepcopy(NET), tmp_path / "net.onnx"
+    program = export(worse, X, None, dynamo=True)
+    program.save(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        (checked,) = verify_onnx_program(program, (X,))
+    record = ms.diff(worse, path, X)
+    assert checked.max_abs_diff < 1e-5
+    assert record.layers[-1].max_abs < 1e-5
+    with torch.no_grad():
+        worse.fc.bias[3] += 0.25
+    record = ms.diff(worse, path, X)
+    assert record.layers[-1].max_abs == pytest.approx(0.25, abs=1e-4)
+    assert record.first_divergence == "fc"
+
+
+def test_an_older_exporter_is_matched_by_the_names_of_nodes_and_without_these_by_value(tmp_path):
+    path = tmp_path / "old.onnx"
+    export(NET, X, path, dynamo=False)
+    record = ms.diff(NET, path, X)
+    assert record.is_same
+    assert record.matched_by == "the names of its nodes"
+    model = onnx.load(path)
+    for n, node in enumerate(model.graph.node):
+        node.name = f"n{n}"
+    onnx.save(model, path)
+    record = ms.diff(NET, path, X)
+    assert record.is_same
+    assert record.matched_by.startswith("shape and value, in execution order")
+    assert record.totals.same >= 6
+    assert any(row.matched and row.matched.startswith("by shape and value") for row in record.layers)
+
+
+def stored(model, name):
+    return next(one for one in model.graph.initializer if one.name == name)
+
+
+def put(model, name, values):
+    stored(model, name).CopyFrom(onnx.numpy_helper.from_array(np.ascontiguousarray(values), name))
+
+
+def values(model, name):
+    return onnx.numpy_helper.to_array(stored(model, name)).copy()
+
+
+def node(model, operator):
+    return next(one for one in model.graph.node if one.op_type == operator)
+
+
+def attribute(of, name):
+    return next(one for one in of.attribute if one.name == name)
+
+
+def before_first(model, *nodes):
+    """Put nodes behind the input `x`; the last makes `new`."""
+    name = model.graph.input[0].name
+    for one in model.graph.node:
+        for at, given in enumerate(one.input):
+            if given == name:
+                one.input[at] = "new"
+    for one in reversed(nodes):
+        model.graph.node.insert(0, one)
+
+
+def one_weight(model):
+    changed = values(model, "conv3.weight")
+    changed[5, 3] += 0.5
+    put(model, "conv3.weight", changed)
+
+
+def one_folded_weight(model):
+    changed = values(model, "conv2.weight")
+    changed[2, 1, 1, 1] += 0.5
+    put(model, "conv2.weight", changed)
+
+
+def half_weights(model):
+    put(model, "conv3.weight", values(model, "conv3.weight").astype(np.float16).astype(np.float32))
+
+
+def epsilon(model):
+    attribute(node(model, "LayerNormalization"), "epsilon").f = 1e-2
+
+
+def nearest(model):
+    attribute(node(model, "Resize"), "mode").s = b"nearest"
+    attribute(node(model, "Resize"), "coordinate_transformation_mode").s = b"asymmetric"
+    attribute(node(model, "Resize"), "nearest_mode").s = b"floor"
+
+
+def corners(model):
+    attribute(node(model, "Resize"), "coordinate_transformation_mode").s = b"align_corners"
+
+
+def half(model):
+    conv = next(one for one in model.graph.node if "conv3.weight" in one.input)
+    name = conv.input[0]
+    conv.input[0] = "back"
+    at = list(model.graph.node).index(conv)
+    model.graph.node.insert(at, onnx.helper.make_node("Cast", ["half"], ["back"], to=1))
+    model.graph.node.insert(at, onnx.helper.make_node("Cast", [name], ["half"], to=10))
+
+
+def swapped_classes(model):
+    order = np.arange(10)
+    order[[2, 7]] = [7, 2]
+    for name, axis in (("fc.weight", 0), ("fc.bias", 0)):
+        put(model, name, np.take(values(model, name), order, axis))
+
+
+def swapped_channels(model):
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([2, 1, 0]), "order"))
+    gather = onnx.helper.make_node("Gather", [model.graph.input[0].name, "order"], ["new"], axis=1)
+    before_first(model, gather)
+
+
+def other_mean(model):
+    for name, numbers in (("b_mean", [0.1, 0.2, -0.1]), ("b_std", [1.1, 0.9, 1.2])):
+        array = np.array(numbers, np.float32).reshape(1, 3, 1, 1)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array, name))
+    less = onnx.helper.make_node("Sub", [model.graph.input[0].name, "b_mean"], ["less"])
+    before_first(model, less, onnx.helper.make_node("Div", ["less", "b_std"], ["new"]))
+
+
+def other_range(model):
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array(1 / 255, np.float32), "by"))
+    before_first(model, onnx.helper.make_node("Mul", [model.graph.input[0].name, "by"], ["new"]))
+
+
+def no_activation(model):
+    gone = [one for one in model.graph.node if one.op_type == "Gelu"][-1]
+    for one in model.graph.node:
+        for at, name in enumerate(one.input):
+            if name == gone.output[0]:
+                one.input[at] = gone.input[0]
+    model.graph.node.remove(gone)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "layer"),
+    [
+        (one_weight, "weights", "conv3"),
+        (one_folded_weight, "weights", "conv2"),
+        (half_weights, "cast", "conv3"),
+        (half, "cast", "conv3"),
+        (epsilon, "epsilon", "norm"),
+        (nearest, "resize_mode", "conv3"),
+        (corners, "resize_mode", "conv3"),
+        (no_activation, "missing_node", "act#1"),
+        (swapped_classes, "class_order", "fc"),
+        (swapped_channels, "channel_order", None),
+        (other_mean, "preprocessing", None),
+        (other_range, "input_range", None),
+    ],
+)
+def test_a_planted_fault_is_named_with_its_layer(planted, fault, kind, layer):
+    before = copy.deepcopy(NET.state_dict())
+    record = planted(fault)
+    assert [(cause.kind, cause.layer) for cause in record.causes][:1] == [(kind, layer)]
+    assert all(torch.equal(value, before[name]) for name, value in NET.state_dict().items())
+
+
+def test_a_weight_is_named_even_where_no_output_shows_it(planted):
+    def change(model):
+        changed = values(model, "fc.weight")
+        changed[0, 0] *= 1 + 2e-5
+        put(model, "fc.weight", changed)
+
+    record = planted(change)
+    assert record.first_divergence is None
+    assert [(cause.kind, cause.layer) for cause in record.causes] == [("weights", "fc")]
+    assert record.is_same  # within the tolerance, and told all the same
+
+
+def test_objects_of_python(file, tmp_path):
+    program = torch.export.export(NET, (X,))
+    record = ms.diff(NET, program, X)
+    assert record.is_same
+    assert record.totals.same == len(record.layers)
+    path = tmp_path / "net.pt2"
+    torch.export.save(program, path)
+    assert ms.diff(NET, path, X).totals == record.totals
+    assert ms.diff(NET, onnxruntime.InferenceSession(str(file)), X).is_same
+    other = made()
+    with torch.no_grad():
+        other.conv3.weight[1, 2] += 0.5
+    found = ms.diff(other, program, X)
+    assert (found.first_divergence, found.causes[0].kind) == ("conv3", "weights")
+
+
+def test_a_compiled_model_is_compared_by_its_output():
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(graph)
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    record = ms.diff(model, torch.compile(model, backend=backend), torch.randn(2, 4))
+    assert calls, "it ran uncompiled"
+    assert record.is_same
+    assert (record.totals.same, record.totals.not_tested) == (1, 2)
+    assert not any(module._forward_hooks for module in model.modules())
+
+    def wrong(graph, inputs):
+        return lambda *args: tuple(1.01 * value for value in graph.forward(*args))
+
+    assert (
+        ms.diff(model, torch.compile(model, backend=wrong), torch.randn(2, 4)).first_divergence
+        == "Sequential"
+    )
+
+
+class Mlp(nn.Module):
+    def __init__(self, wide=16):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(12, wide), nn.Linear(wide, wide), nn.Linear(wide, 5)
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x).relu()).relu())
+
+
+def quantised(model):
+    quantization = pytest.importorskip("torchao.quantization")
+    twin = copy.deepcopy(model)
+    quantization.quantize_(twin, quantization.Int8WeightOnlyConfig())
+    return twin
+
+
+def test_the_sqnr_of_a_quantised_model_is_torchaos():
+    utils = pytest.importorskip("torchao.quantization.utils")
+    torch.manual_seed(0)
+    model, x = Mlp().eval(), torch.randn(6, 12)
+    record = ms.diff(model, None, x, b_quantize="int8wo")
+    with torch.no_grad():
+        theirs = utils.compute_error(model(x), quantised(model)(x)).item()
+    assert record.layers[-1].sqnr_db == pytest.approx(theirs, abs=1e-3)
+    assert ms.diff(model, quantised(model), x).layers[-1].sqnr_db == pytest.approx(theirs, abs=1e-3)
+    assert record.tolerance == 0.1
+    with pytest.raises(CannotRunError, match="changes nothing"):
+        ms.diff(nn.Sequential(nn.Conv2d(3, 4, 3)), None, X, b_quantize="int8wo")
+    with pytest.raises(UsageError):
+        ms.diff(model, None, x, b_quantize="int3")
+
+
+@pytest.mark.parametrize("scheme", ["int8wo", "bfloat16"])
+@pytest.mark.parametrize("wide", [16, 24])
+def test_the_ranking_of_layers_is_that_of_brute_force(scheme, wide):
+    torch.manual_seed(wide)
+    model, x = Mlp(wide).eval(), torch.randn(6, 12)
+    setting = {"b_quantize": scheme} if scheme == "int8wo" else {"b_dtype": scheme}
+    found = ms.diff(model, None, x, rank_layers=True, **setting).ranking
+    low = quantised(model) if scheme == "int8wo" else copy.deepcopy(model).bfloat16()
+    kind = torch.float32 if scheme == "int8wo" else torch.bfloat16
+
+    class Cast(nn.Module):
+        def __init__(self, inside, into, out):
+            super().__init__()
+            self.inside, self.into, self.out = inside, into, out
+
+        def forward(self, given):
+            return self.inside(given.to(self.into)).to(self.out)
+
+    def decibels(of, given):
+        with torch.no_grad():
+            reference = model(x)
+            return (20 * (reference.norm() / (reference - of(given).float()).norm()).log10()).item()
+
+    for row in found.rows:
+        alone, kept = copy.deepcopy(model), copy.deepcopy(low)
+        alone.set_submodule(row.name, Cast(low.get_submodule(row.name), kind, torch.float32))
+        kept.set_submodule(row.name, Cast(model.get_submodule(row.name), torch.float32, kind))
+        assert row.alone_db == pytest.approx(decibels(alone, x), abs=1e-3)
+        assert row.kept_db == pytest.approx(decibels(kept, x.to(kind)), abs=1e-3)
+    assert found.sqnr_db == pytest.approx(decibels(low, x.to(kind)), abs=1e-3)
+    assert [row.kept_db for row in found.rows] == sorted((row.kept_db for row in found.rows), reverse=True)
+    assert found.keep == tuple(row.name for row in found.rows if row.gain_db > 0)
+
+
+@pytest.mark.parametrize(
+    ("b", "keywords", "words"),
+    [
+        ("nowhere.onnx", {}, "no ONNX file"),
+        ("net.onnx", {"b_dtype": "bfloat16"}, "run as it is"),
+        ("net.onnx", {"b_mode": "train"}, "run as a whole"),
+        ("net.onnx", {"rank_layers": True}, "lower precision"),
+        ("cut.onnx", {}, "damaged or cut short"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(file, b, keywords, words):
+    (file.parent / "cut.onnx").write_bytes(file.read_bytes()[:2000])
+    with pytest.raises((CannotRunError, UsageError), match=words):
+        ms.diff(NET, file.parent / b, X, **keywords)
+
+
+def test_inputs_of_another_shape_and_other_models_are_said(file):
+    with pytest.raises(CannotRunError, match="takes 1x3x16x16"):
+        ms.diff(NET, file, torch.randn(1, 3, 24, 24))
+    assert ms.diff(NET, file, torch.randn(3, 3, 16, 16)).is_same  # piece by piece
+    other = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10)).eval()
+    assert ms.diff(other, file, X).causes[0].kind == "other_model"
+    assert ms.diff(NET, file).run.input.shape == ((1, 3, 16, 16),)  # noise, of the size that it states
