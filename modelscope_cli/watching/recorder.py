@@ -37,7 +37,7 @@ from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.owners import find_optimizers, find_owners, register_hidden
-from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
+from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
@@ -309,6 +309,10 @@ class Recorder:
                 for model in self.registry.models
                 if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
             ]
+            for model in found:
+                model.is_stepped |= isinstance(optimizer, Optimizer)
+            if not found and not self.registry.is_closed and has_no_gradients(optimizer):
+                found = self.registry.held_by_none(self.bookkeeper.held())  # it holds what was replaced
             known = self._trained[id(optimizer)] = weakref.ref(optimizer), size, found
         return known[2]
 
@@ -473,7 +477,6 @@ class Recorder:
             model.begin_step(
                 clock.step, is_next, is_next or self._budget.allows(clock.step, is_recorded=False)
             )
-            model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             figures = watch.finish(has_closure)
             if isinstance(optimizer, Optimizer):  # what is inferred is seen once they may be cleared
