@@ -154,7 +154,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
-        if not one.is_training or (one.classes or 0) < 2 or len(series.step) < 8:
+        is_short = case.course.steps < _ENOUGH or len(series.step) < 8
+        if not one.is_training or (one.classes or 0) < 2 or is_short:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
@@ -164,13 +165,17 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels that are not of the commonest class
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
-        if most > _IMBALANCED and case.progress.learns is True:
+        if most > _IMBALANCED and (case.progress.learns is True or _is_on_its_way(case)):
             continue  # as in detection, where nearly everything is background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
             words = f"{guessed:.1%} of the predictions are the same class, and {most:.1%} of the labels of a batch"
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
+
+
+def _is_on_its_way(case: Case) -> bool:
+    return case.progress.main is not None and case.progress.main.is_falling
 
 
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -223,6 +228,8 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         third = len(shares) // 3
         if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
             continue
+        if (one.commonest_label or 0.0) > _IMBALANCED and _is_on_its_way(case):
+            continue  # how rare each label is comes first
         highest = [
             statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)
             for part in (shares[third : 2 * third], shares[-third:])

@@ -13,7 +13,8 @@ from itertools import pairwise
 from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer tell nothing about a loss
-_PATIENCE = 40  # steps, before a loss that is neither lower nor higher is held against a run
+FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
+_PATIENCE = 50  # steps, before a loss that is neither lower nor higher is held against a run
 _MOST_WINDOW = 50  # steps at either end
 _SURE = 3.0  # standard errors
 _CORRELATED = (
@@ -24,9 +25,11 @@ _FLAT = 0.1  # share of the loss at first that a fall may have at most, for the 
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
 _AT_CHANCE = 0.97  # share of what guessing costs; a loss above it has learnt nothing yet
 _LONG = 150  # steps, after which a loss at what guessing costs, and flat since halfway, has learnt nothing
+_GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
+_IMBALANCED = 0.8  # share of the commonest label: to guess it is right so often that accuracy tells little
 _LOW = 0.5  # share of what guessing costs; a loss that stays below it needs not fall
 
 
@@ -68,6 +71,12 @@ class LossCourse:
         if fall > _SURE * self.error and fall > _FALL * scale:
             return True
         return False if fall + 2 * self.error < _FLAT * scale else None
+
+    @property
+    def is_falling(self) -> bool:
+        """Whether the second half took off a good part of the fall: where it ends is not yet known."""
+        fall = self.middle - self.end
+        return self.has_fallen is True and fall > 2 * self.error and fall > _GOES_ON * (self.start - self.end)
 
     @property
     def has_risen(self) -> bool:
@@ -174,12 +183,15 @@ def _learns(
             return True
         if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
             is_below = bool(chance and course.has_fallen and course.end + course.error < _AT_CHANCE * chance)
-            return False if course.end > _LOW * (chance or 0.0) and not is_below else None
+            is_open = is_below or (
+                course.is_falling and course.end > (chance or 0.0) and guessed > _IMBALANCED
+            )
+            return False if course.end > _LOW * (chance or 0.0) and not is_open else None
     if chance is not None and course.end > 0:
         if course.end < _LOW * chance:
             return True
         if course.end - course.error > chance:
-            return False
+            return None if course.is_falling else False
         if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
             return True
         is_flat = course.n >= _LONG and abs(course.middle - course.end) < 2 * course.error
@@ -249,6 +261,12 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     peak = max(rate for _, rate in known)
     first = next(step for step, rate in known if rate >= _WARM * peak)
     return first if first < series.step[-1] / 3 else 0
+
+
+def labels_seen(facts: TrainingFacts, n: int) -> float:
+    """Return about how many rows the criteria of a training were given in `n` steps; infinite where none was seen."""
+    rows = [one.series.rows for one in facts.criteria if one.is_training and one.series.rows]
+    return max((n * statistics.fmean(one) for one in rows), default=math.inf)
 
 
 def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:
