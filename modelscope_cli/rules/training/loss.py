@@ -13,6 +13,7 @@ from modelscope_cli.rules.training.progress import (
     LossCourse,
     accuracy_of,
     has_moving_targets,
+    is_on_its_way,
     may_wander,
 )
 from modelscope_cli.rules.training.updates import SMALL, small_updates
@@ -165,7 +166,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels that are not of the commonest class
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
-        if most > _IMBALANCED and (case.progress.learns is True or _is_on_its_way(case)):
+        if most > _IMBALANCED and (case.progress.learns is True or _is_on_its_way(case, one)):
             continue  # as in detection, where nearly everything is background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
@@ -174,8 +175,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             return
 
 
-def _is_on_its_way(case: Case) -> bool:
-    return case.progress.main is not None and case.progress.main.is_falling
+def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
+    return case.progress.main is not None and is_on_its_way(one, case.progress.main)
 
 
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -228,8 +229,8 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         third = len(shares) // 3
         if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
             continue
-        if (one.commonest_label or 0.0) > _IMBALANCED and _is_on_its_way(case):
-            continue  # how rare each label is comes first
+        if _is_on_its_way(case, one):
+            continue
         highest = [
             statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)
             for part in (shares[third : 2 * third], shares[-third:])

@@ -134,11 +134,21 @@ def follow(
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
+    if learns is False and main is not None and is_on_its_way(main, courses[0]):
+        learns = None
     if learns is False and not is_adversarial:
         (course,) = courses
         is_free = may_wander(facts) or has_moving_targets(facts)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
     return CourseOfTraining(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+
+
+def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
+    """Tell whether many labels a sample, most of them absent, are being learnt: how rare they are comes first."""
+    is_sparse = (criterion.commonest_label or 0.0) > _IMBALANCED and any(
+        one is not None for one in criterion.series.shared
+    )
+    return is_sparse and course.is_falling
 
 
 def _is_too_soon(course: LossCourse) -> bool:
@@ -191,7 +201,7 @@ def _learns(
         if course.end < _LOW * chance:
             return True
         if course.end - course.error > chance:
-            return None if course.is_falling else False
+            return False
         if course.has_fallen and course.end + course.error < _AT_CHANCE * chance:
             return True
         is_flat = course.n >= _LONG and abs(course.middle - course.end) < 2 * course.error
@@ -264,7 +274,7 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
 
 
 def labels_seen(facts: TrainingFacts, n: int) -> float:
-    """Return about how many rows the criteria of a training were given in `n` steps; infinite where none was seen."""
+    """Return about how many rows a criterion was given in `n` steps; infinite where none was seen."""
     rows = [one.series.rows for one in facts.criteria if one.is_training and one.series.rows]
     return max((n * statistics.fmean(one) for one in rows), default=math.inf)
 
