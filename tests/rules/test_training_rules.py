@@ -559,6 +559,14 @@ def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn(
     assert codes(training(loss=(loss(tuple(0.01 * value for value in FALLING)),))) == []
 
 
+@pytest.mark.parametrize("shrunk", [16, 0])
+def test_gradients_that_are_clipped_before_they_are_unscaled(shrunk: int) -> None:
+    facts = TrainingFacts(optimizers=(stepping(cycles=16, shrunk=shrunk),))
+    found = judge_training(clipped(False, 1e-3), facts).findings
+    assert [one.code for one in found] == (["MS741"] if shrunk else [])
+    assert all("before the gradient scaler unscales them" in one.message for one in found)
+
+
 def test_targets_that_are_all_the_same_number() -> None:
     found = judged(training(criteria=(numbers(target_variance=(0.0,) * N),))).findings[0]
     assert (found.code, "targets of mse_loss" in found.message) == ("MS725", True)
