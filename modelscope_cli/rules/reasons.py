@@ -97,7 +97,7 @@ WHY = {
     "MS749": "the weight stays at its first values, whatever the loss of the rest does",
     "MS755": "nothing can be learnt from an input that has no way to the output",
     "MS756": "it has learnt the mean of the targets at most, and nothing about the single sample",
-    "MS757": "the loss is at its lowest when all samples are the same point, and such embeddings tell nothing apart",
+    "MS757": "the loss is at its lowest when all samples are the same point, and these tell nothing apart",
     "MS758": "the run ends at another learning rate than the one it was planned for",
     "MS761": "momentum and Adam's averages smooth nothing, and Adam's steps are those of a sign",
     "MS762": "the steps do not follow the data: what is learnt is one batch, or nothing",

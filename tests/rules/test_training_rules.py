@@ -561,7 +561,7 @@ def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn(
 
 @pytest.mark.parametrize("shrunk", [16, 0])
 def test_gradients_that_are_clipped_before_they_are_unscaled(shrunk: int) -> None:
-    facts = TrainingFacts(optimizers=(stepping(cycles=16, shrunk=shrunk),))
+    facts = replace(training().facts, optimizers=(stepping(cycles=16, shrunk=shrunk),))
     found = judge_training(clipped(False, 1e-3), facts).findings
     assert [one.code for one in found] == (["MS741"] if shrunk else [])
     assert all("before the gradient scaler unscales them" in one.message for one in found)

@@ -180,8 +180,7 @@ RULES = (
         code="MS741",
         name="clipped-to-nothing",
         severity=WARNING,
-        sentence="gradients are clipped so far that no step changes a weight noticeably, or are clipped while they are "
-        "scaled",
+        sentence="gradients are clipped so far that no step changes a weight noticeably, or while they are scaled",
         threshold=0.01,
         measure="by how much the norm of all gradients together differs between the steps",
         source="derived: norms of gradients vary from batch to batch, those that are always clipped do not",
