@@ -92,7 +92,8 @@ WHY = {
     "MS738": "such a loss falls without limit while the predictions do not improve",
     "MS739": "activations saturate or explode, and the first steps are spent undoing the initialisation",
     "MS740": "the gradient is almost zero when it reaches the first layers",
-    "MS741": "the steps have the right direction but almost no length: the run ends where it began",
+    "MS741": "each step has the size of the clip and not that of its gradient: where it is next to nothing the run "
+    "ends where it began, and gradients clipped while they are scaled shrink further as the scale grows",
     "MS742": "the model has to work on images it was not trained on, and there it does not",
     "MS743": (
         "dropout makes the result noisy, and the validation images change the running statistics of batch "
@@ -109,7 +110,7 @@ WHY = {
     "MS749": "the weight keeps its initial values, even if the loss falls",
     "MS755": "the model cannot learn from an input that does not affect the output",
     "MS756": "the model has at best learnt the mean of the targets, and nothing about a single sample",
-    "MS757": "a loss of zero is reached by telling nothing apart, and what was to be embedded is lost",
+    "MS757": "the loss is at its lowest when all samples are the same point, and these tell nothing apart",
     "MS758": "the learning rate never gets where the schedule should take it",
     "MS761": (
         "momentum and Adam's averages have no effect, and Adam's steps only depend on the sign of the "
@@ -117,7 +118,7 @@ WHY = {
     ),
     "MS762": "the steps do not depend on the data: the model learns one batch, or nothing",
     "MS763": "the model that is validated and saved is the untrained one",
-    "MS759": "the loss is low for the wrong reason: in use, the other samples or the future are not available",
+    "MS759": "the model reads what it is to predict, or other samples: in use neither is there, and it fails",
     "MS760": "the validation does not measure the model in use, and the best checkpoint is chosen by it",
     "MS764": "hardly any of a sample reaches the layers after it, and the rest is scaled up by 1 / (1 - p)",
 }

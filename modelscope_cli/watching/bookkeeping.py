@@ -404,7 +404,9 @@ class Bookkeeper:
         """Count the parameters of an optimizer without a gradient that belong to no model that ran."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
         held = [p for group in groups for p in group["params"]]
-        bare = [p for p in held if id(p) not in named and p.requires_grad and p.grad is None]
+        bare = [p for p in held if id(p) not in named and p.grad is None]
+        if len(bare) < len(held):
+            bare = [p for p in bare if p.requires_grad]
         return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in bare)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:

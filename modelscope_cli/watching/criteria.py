@@ -131,8 +131,8 @@ class CriterionSums:
                 right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
                 known = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
-            if has_no_labels:
-                variance = nothing + math.nan
+            if has_no_labels or target.numel() < 2:
+                variance = nothing + math.nan  # one number has none
             figures = [
                 value * rows,
                 rows,

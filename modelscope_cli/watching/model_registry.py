@@ -1,7 +1,7 @@
 """The models of a process and their layers. A model is registered when it first runs."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -432,6 +432,16 @@ class ModelRegistry:
             if root is not None:
                 match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
         return []
+
+    def held_by_none(self, held: Iterable[Tensor]) -> list[WatchedModel]:
+        """Return the models that ran with gradients and of which no optimizer holds a parameter."""
+        taken = set(map(id, held))
+        return [
+            model
+            for model in self.models
+            if model.has_been_trained and (root := model.root()) is not None
+            if not any(id(p) in taken for p in root.parameters())
+        ]
 
     def parameter_names(self) -> dict[int, tuple[str, str]]:
         """Return `(model, qualified name)` of every parameter by its id."""

@@ -116,6 +116,10 @@ def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
     return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in held]
 
 
+def has_no_gradients(optimizer: Stepper) -> bool:
+    return all(p.grad is None for group in optimizer.param_groups for p in group["params"])
+
+
 def has_finite_gradients(optimizer: Stepper) -> bool:
     """Tell whether the norms of all gradients that an optimizer applies are finite."""
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]

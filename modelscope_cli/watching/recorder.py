@@ -39,7 +39,7 @@ from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_hooks import PassWatch
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.non_finite_origin import find_birth, look_back
-from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
+from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, is_recorded
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
@@ -312,6 +312,10 @@ class Recorder:
                 for model in self.registry.models
                 if (root := model.root()) is not None and any(id(p) in owned for p in root.parameters())
             ]
+            for model in found:
+                model.is_stepped |= isinstance(optimizer, Optimizer)
+            if not found and not self.registry.is_closed and has_no_gradients(optimizer):
+                found = self.registry.held_by_none(self.bookkeeper.held())  # it holds what was replaced
             known = self._trained[id(optimizer)] = weakref.ref(optimizer), size, found
         return known[2]
 
@@ -477,7 +481,6 @@ class Recorder:
             model.begin_step(
                 clock.step, is_next, is_next or self._budget.allows(clock.step, is_recorded=False)
             )
-            model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             figures = watch.finish(has_closure)
             if isinstance(optimizer, Optimizer):  # inferred steps are seen after gradients may be cleared

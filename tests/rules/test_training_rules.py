@@ -59,7 +59,7 @@ from modelscope_cli.records.watch import (
     WRONG_SIGN,
     WatchRecord,
 )
-from modelscope_cli.rules.training import RULES
+from modelscope_cli.rules.training import RULES, judge_training
 
 # code: a training with this fault, since when it is said to be, where
 SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
@@ -288,6 +288,14 @@ def test_a_loss_that_was_divided_once_too_often_is_told_while_it_does_not_learn(
     assert found[0].code == "MS723"
     assert "divided twice" in found[0].message
     assert codes(training(loss=(loss(tuple(0.01 * value for value in FALLING)),))) == []
+
+
+@pytest.mark.parametrize("shrunk", [16, 0])
+def test_gradients_that_are_clipped_before_they_are_unscaled(shrunk: int) -> None:
+    facts = replace(training().facts, optimizers=(stepping(cycles=16, shrunk=shrunk),))
+    found = judge_training(clipped(False, 1e-3), facts).findings
+    assert [one.code for one in found] == (["MS741"] if shrunk else [])
+    assert all("before the gradient scaler unscales them" in one.message for one in found)
 
 
 def test_targets_that_are_all_the_same_number() -> None:

@@ -143,7 +143,7 @@ def criterion(name: str = "cross_entropy", is_training: bool = True, **changes: 
     usual = {
         "step": tuple(range(N)),
         "value": FALLING,
-        "rows": (32,) * N,
+        "rows": (128,) * N,
         "accuracy": tuple(min(0.1 + i / N, 1.0) for i in range(N)),
         "commonest_label": of_batches,
         "commonest_prediction": (0.3,) * N,

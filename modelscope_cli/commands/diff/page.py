@@ -48,13 +48,7 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
     first = next((n for n, row in enumerate(rows) if row.label == record.first_divergence), None)
     marks = [] if first is None else [ChartMark(first, rows[first].label, places[id(rows[first])])]
     title = "How far B is from A, relative to A"
-<<<<<<< HEAD
-    words = "From the first row of the table to the last; what is equal to the last bit stands on the lower edge. "
-    words += "Named is the first row beyond the tolerance."
-    chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
-=======
     words = "From the first row of the table to the last; bit-identical layers are on the lower edge. "
     words += "The label marks the first row out of tolerance."
-    chart = line_chart(title, lines, marks, last=len(rows) - 1, unit="row")
->>>>>>> w28-ready
+    chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
     return [Section("depth", "Along the depth", joined([element("p", words, class_="quiet"), chart]))]

@@ -336,11 +336,7 @@ def depth_section(
         charts.append(line_chart(one.title, lines, marks, height=110, last=len(labels) - 1, labels=labels))
     if not charts:
         return []
-<<<<<<< HEAD
     words = "From the first row of the table to the last. The label marks the largest difference."
-=======
-    words = "From the first row of the table to the last; the label marks the largest gap."
->>>>>>> w28-ready
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
     return [Section("depth", "Along the depth", body)]
 

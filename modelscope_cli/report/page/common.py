@@ -161,7 +161,6 @@ def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
     """Return links to the marked rows of a table; None without any."""
     labels = sheet.columns[0].cells(sheet.rows)
     marked = [(row, label) for row, label in zip(sheet.rows, labels, strict=True) if sheet.is_bad(row)]
-<<<<<<< HEAD
     if not marked:
         return None
     links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
@@ -194,16 +193,6 @@ def anchors(sheet: Sheet, prefix: str = "row") -> Callable[[Any], str]:
     """Return a function from a row to its anchor."""
     places = {id(row): f"{prefix}-{n}" for n, row in enumerate(sheet.rows)}
     return lambda row: places[id(row)]
-=======
-    lines: list[tuple[str, str | Html]] = [*sheet.facts]
-    if marked:
-        links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
-        more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-        named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-        lines.insert(0, ("flagged", joined([f"{len(marked)} of {len(sheet.rows)} rows: ", named, more])))
-    overview = facts(lines) if lines else element("p", "Nothing to add.")
-    return Section("verdict", "At a glance", joined([badge(verdict) if verdict else None, overview]))
->>>>>>> w28-ready
 
 
 def environment(record: Any) -> Section:
@@ -245,28 +234,17 @@ def _name(key: str) -> str:
 
 _SHOWN = {
     "ablation": "What the target loses without each of them",
-<<<<<<< HEAD
-    "classes": "Where the evidence for each class lies",
-    "comparison": "The variants over one another",
-    "distributions": "The values of every layer's output",
-    "contact_sheet": "Those that matter most, and what the prediction becomes without them",
-=======
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
+    "distributions": "The values of every layer's output",
     "contact_sheet": "The most important ones, and the prediction without them",
->>>>>>> w28-ready
     "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
     "drift": "Drift of the predictions by the pruned share",
     "explanation": "Evidence by position",
     "gradient_flow": "The gradients of the layers and of their parameters",
     "lr": "The loss over the learning rate",
-<<<<<<< HEAD
-    "reliability": "How often the model is right, by how sure it is",
-    "worst": "The wrong predictions with the highest scores",
-=======
     "reliability": "Accuracy by confidence",
-    "worst": "The images with the largest losses",
->>>>>>> w28-ready
+    "worst": "The wrong predictions with the highest scores",
 }
 
 

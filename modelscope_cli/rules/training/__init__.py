@@ -16,9 +16,16 @@ from modelscope_cli.rules.training import (
     wiring,
 )
 from modelscope_cli.rules.training.cause_order import tell
-from modelscope_cli.rules.training.progress import MIN_STEPS, follow, has_moving_targets
+from modelscope_cli.rules.training.progress import (
+    FEW_LABELS,
+    MIN_STEPS,
+    follow,
+    has_moving_targets,
+    labels_seen,
+)
 from modelscope_cli.rules.training.rule_types import Case, Course, TrainingRule
 
+NOT_FALLEN = "MS735"
 RULES: tuple[TrainingRule, ...] = tuple(
     sorted(
         (
@@ -50,6 +57,8 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts))
     found = [(rule, seen) for rule in RULES for seen in rule.judge(case, rule.threshold)]
+    if _may_have_begun(case) and {rule.code for rule, _ in found} == {NOT_FALLEN}:
+        found = []  # one that learns may be there too after so few labels
     label = case.naming()
     told = tell(case, found)
     worst = {code for (rule, seen), code in told if (seen.severity or rule.severity) == ERROR}
@@ -74,6 +83,14 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
         return Judgement(findings, FAULT, None)
     reason = _why_unknown(case)
     return Judgement((), UNKNOWN, reason) if reason else Judgement((), SOUND, _what_is_missing(case))
+
+
+def _may_have_begun(case: Case) -> bool:
+    """Tell whether a training that has learnt nothing has seen few labels, and is none the worse for it."""
+    main = case.progress.main
+    if not case.fails or main is None or main.has_risen or not main.n:
+        return False
+    return labels_seen(case.facts, main.n) < FEW_LABELS
 
 
 def _what_is_missing(case: Case) -> str | None:
@@ -114,4 +131,9 @@ def _why_unknown(case: Case) -> str | None:
     chance = case.progress.chance
     if chance is not None and main.n:
         what += f"; the chance-level loss is {chance:.3g}"
+    if _may_have_begun(case):
+        n = labels_seen(case.facts, main.n)
+        return f"{what}, after at most about {n:,.0f} labels: it may only have begun to learn"
+    if main.is_falling:
+        return f"{what}, and still falls"
     return f"{what}, a difference within the noise" if main.n else what

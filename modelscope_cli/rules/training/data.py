@@ -3,6 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator
+from itertools import pairwise
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.training_facts import INPUT
@@ -36,7 +37,7 @@ def _first_layer(case: Case, model: str) -> WatchedInput | None:
 
 
 def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Input in the range of bytes; or any input as large, in a training that fails."""
+    """Bytes of an image without a norm after the first layer; or any input as large, in a training that fails."""
     for model in dict.fromkeys(one.model for one in _entering(case)):
         first = _first_layer(case, model)
         if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
@@ -48,15 +49,23 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         size = max(abs(sum(means) / len(means)), sum(stds) / len(stds))
         is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
         is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
-        if is_bytes or (case.fails and size > threshold):
+        is_certain = is_bytes and not _is_normalised(case, first)
+        if is_certain or (case.fails and size > threshold):
             what = "these look like bytes, 0 to 255" if is_bytes else "the standard deviation is far from 1"
             mean, std = sum(means) / len(means), sum(stds) / len(stds)
             words = (
                 f"the first layer, {first.name or first.type}, receives values from {low:.3g} to {high:.3g} "
                 f"with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
             )
-            link = None if is_bytes else Link.INITIALISATION  # likely, but not certain
+            link = None if is_certain else Link.INITIALISATION  # likely, but not certain
             yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
+
+
+def _is_normalised(case: Case, first: WatchedInput) -> bool:
+    """Tell whether a norm of the batch comes right behind the first layer: it takes any scale out again."""
+    kinds = [one for one in case.course.layers if one.model == first.model]
+    behind = [after.type for one, after in pairwise(kinds) if one.name == first.name]
+    return bool(behind) and behind[0].startswith("BatchNorm")
 
 
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:

@@ -12,6 +12,7 @@ from modelscope_cli.rules.training.progress import (
     LossCourse,
     accuracy_of,
     has_moving_targets,
+    is_on_its_way,
     may_wander,
 )
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
@@ -154,7 +155,8 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
-        if not one.is_training or (one.classes or 0) < 2 or len(series.step) < 8:
+        is_short = case.course.steps < _ENOUGH or len(series.step) < 8
+        if not one.is_training or (one.classes or 0) < 2 or is_short:
             continue
         guesses = [share for share in series.commonest_prediction[-n:] if share is not None]
         labels = [share for share in series.commonest_label[-n:] if share is not None]
@@ -164,7 +166,7 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         most, guessed = sum(labels) / len(labels), sum(guesses) / len(guesses)
         n_others = (1 - most) * rows  # labels of the other classes
         is_no_better = right < most + _BETTER * (1 - most) + 1 / rows**0.5
-        if most > _IMBALANCED and case.progress.learns is True:
+        if most > _IMBALANCED and (case.progress.learns is True or _is_on_its_way(case, one)):
             continue  # as in detection, with mostly background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
@@ -174,6 +176,10 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             )
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
+
+
+def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
+    return case.progress.main is not None and is_on_its_way(one, case.progress.main)
 
 
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -222,6 +228,8 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
         third = len(shares) // 3
         if not one.is_training or third < _RECORDS or case.course.steps < 3 * _ENOUGH:
+            continue
+        if _is_on_its_way(case, one):
             continue
         highest = [
             statistics.fmean(part) + 2 * statistics.stdev(part) / math.sqrt(third)

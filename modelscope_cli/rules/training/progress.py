@@ -13,7 +13,8 @@ from itertools import pairwise
 from modelscope_cli.records.watch import ScalarSeries, TrainingFacts, WatchedCriterion
 
 MIN_STEPS = 20  # fewer cannot show a trend of the loss
-_PATIENCE = 40  # steps before an unchanged loss counts against a run
+FEW_LABELS = 4000  # a run that is no better than guessing after fewer may only have begun
+_PATIENCE = 50  # steps before an unchanged loss counts against a run
 _MOST_WINDOW = 50  # steps at either end
 _SURE = 3.0  # standard errors
 _CORRELATED = 1.5  # factor of the standard error, as successive losses are correlated
@@ -22,9 +23,11 @@ _FLAT = 0.1  # largest fall of a flat loss, as a share of the loss at first
 _WARM = 0.1  # share of the highest learning rate; steps before it are warm-up
 _AT_CHANCE = 0.97  # share of the cost of guessing; above it nothing has been learnt yet
 _LONG = 150  # steps after which a flat loss at the cost of guessing shows that nothing is learnt
+_GOES_ON = 0.1  # share of the whole fall
 _RISEN = 1.5  # times the very first loss
 _FEW, _STEADY = 3, 0.2  # records; share of a ratio by which its quarters may differ
 _MARGIN = 0.05  # of accuracy, above guessing the commonest label
+_IMBALANCED = 0.8  # share of the commonest label: guessing it is right so often that accuracy says little
 _LOW = 0.5  # share of the cost of guessing; a loss that stays below it need not fall
 
 
@@ -66,6 +69,12 @@ class LossCourse:
         if fall > _SURE * self.error and fall > _FALL * scale:
             return True
         return False if fall + 2 * self.error < _FLAT * scale else None
+
+    @property
+    def is_falling(self) -> bool:
+        """Whether the second half took off a good part of the fall: where it ends is not yet known."""
+        fall = self.middle - self.end
+        return self.has_fallen is True and fall > 2 * self.error and fall > _GOES_ON * (self.start - self.end)
 
     @property
     def has_risen(self) -> bool:
@@ -123,11 +132,21 @@ def follow(
     chance = _chance(facts.criteria, loss)
     is_adversarial = len(courses) > 1
     learns = None if is_adversarial else _learns(courses, chance, accuracy, guessed, rows)
+    if learns is False and main is not None and is_on_its_way(main, courses[0]):
+        learns = None
     if learns is False and not is_adversarial:
         (course,) = courses
         is_free = may_wander(facts) or has_moving_targets(facts)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
     return CourseOfTraining(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+
+
+def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
+    """Tell whether many labels a sample, most of them absent, are being learnt: how rare they are comes first."""
+    is_sparse = (criterion.commonest_label or 0.0) > _IMBALANCED and any(
+        one is not None for one in criterion.series.shared
+    )
+    return is_sparse and course.is_falling
 
 
 def _is_too_soon(course: LossCourse) -> bool:
@@ -172,7 +191,10 @@ def _learns(
             return True
         if accuracy + 2 * error < guessed + 2 * _MARGIN and guessed < 1 - 2 * _MARGIN:
             is_below = bool(chance and course.has_fallen and course.end + course.error < _AT_CHANCE * chance)
-            return False if course.end > _LOW * (chance or 0.0) and not is_below else None
+            is_open = is_below or (
+                course.is_falling and course.end > (chance or 0.0) and guessed > _IMBALANCED
+            )
+            return False if course.end > _LOW * (chance or 0.0) and not is_open else None
     if chance is not None and course.end > 0:
         if course.end < _LOW * chance:
             return True
@@ -247,6 +269,12 @@ def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     peak = max(rate for _, rate in known)
     first = next(step for step, rate in known if rate >= _WARM * peak)
     return first if first < series.step[-1] / 3 else 0
+
+
+def labels_seen(facts: TrainingFacts, n: int) -> float:
+    """Return about how many rows a criterion was given in `n` steps; infinite where none was seen."""
+    rows = [one.series.rows for one in facts.criteria if one.is_training and one.series.rows]
+    return max((n * statistics.fmean(one) for one in rows), default=math.inf)
 
 
 def accuracy_of(criterion: WatchedCriterion) -> tuple[float | None, float | None, int]:

@@ -14,9 +14,14 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import label, some
 from modelscope_cli.records.training_facts import Comparison, Deviation
 from modelscope_cli.records.watch import (
+    ACTIVE,
+    BROADCAST,
+    LEAKS,
+    REPEATS,
+    WRONG_SIGN,
     LayerSeries,
     Series,
     WatchedCriterion,
@@ -29,6 +34,14 @@ from modelscope_cli.records.watch import (
 _LINKS = (
     "arguments", "model", "mode", "optimizer", "criterion", "input", "parameter", "loss", "update", "layer",
 )  # fmt: skip
+_OUTCOMES = ("loss", "update", "layer")
+_EVENTS = {  # what is certain once it was seen, and its link
+    REPEATS: ("input", "random numbers of the workers", "repeat"),
+    ACTIVE: ("mode", "validation", "dropout by function is active"),
+    LEAKS: ("model", "outputs", "depend on what they must not"),
+    BROADCAST: ("criterion", "shapes", "broadcast by hand"),
+    WRONG_SIGN: ("criterion", "sign", "turned round"),
+}
 _EQUAL = 1e-6  # relative: precision of a float32 loss
 _BEGIN = 1e-4  # the same for statistics of the first step
 _SIGMAS = 6.0
@@ -58,13 +71,18 @@ def compare_with(run: WatchRecord, good: WatchRecord, name: str) -> Comparison:
         if key in curves and (differs := curve.leaves(curves[key])) is not None:
             step, here, there = differs
             found.append(Deviation(*key, step, here, there))
-    found.sort(key=lambda one: (_LINKS.index(one.kind), -1 if one.step is None else one.step))
-    return Comparison(name, _equal_steps(run, good), tuple(_shortened(found)))
+    return Comparison(name, _equal_steps(run, good), tuple(_shortened(sorted(found, key=_place_of))))
+
+
+def _place_of(one: Deviation) -> tuple[int, float, int]:
+    """Return the place in the list: what was given or stated by its link, what came of it by its step."""
+    link, step = _LINKS.index(one.kind), -1 if one.step is None else one.step
+    return (_LINKS.index("loss"), step, link) if one.kind in _OUTCOMES else (link, step, link)
 
 
 def _shortened(found: Sequence[Deviation]) -> Iterator[Deviation]:
     """Yield the first few of each link, and one that counts the others."""
-    for link in _LINKS:
+    for link in dict.fromkeys(one.kind for one in found):
         own = [one for one in found if one.kind == link]
         rest = own[_MOST:] if len(own) > _MOST + 1 else []
         yield from own[: len(own) - len(rest)]
@@ -119,8 +137,7 @@ def _own_arguments(record: WatchRecord) -> list[str]:
 
 
 def _calls(record: WatchRecord) -> list[str]:
-    name_of = labelling(record.layers, record.parameters)
-    return [f"{name_of(one)} ({one.type})" for one in record.layers]
+    return [f"{label(one.name or one.model, one.call)} ({one.type})" for one in record.layers]
 
 
 class _Beginning:
@@ -194,6 +211,9 @@ def _stated(record: WatchRecord) -> dict[Key, str]:
     }
     if record.steps:
         found["optimizer", "backward passes a step"] = f"{round(2 * facts.backwards / record.steps) / 2:g}"
+    kinds = {event.kind for event in record.events}
+    for kind, (link, where, what) in _EVENTS.items():
+        found[link, where] = what if kind in kinds else "as usual"
     for model in facts.models:
         found["mode", model.model] = "trained in evaluation mode" if model.steps_in_evaluation else "as usual"
         if sum(model.evaluated):
@@ -221,6 +241,9 @@ def _stated(record: WatchRecord) -> dict[Key, str]:
         name = f"input of {given.name}" if given.type else given.name
         found["input", f"{name}, shape"] = "x".join(map(str, given.shape))
         found["input", f"{name}, dtype"] = given.dtype
+        if given.series.is_alike:
+            are_alike = all(given.series.is_alike)
+            found["input", f"{name}, samples of a batch"] = "all the same" if are_alike else "differ"
     for parameter in record.parameters:
         found["model", f"shape of {parameter.name}"] = "x".join(map(str, parameter.shape))
         found["parameter", parameter.name] = _state_of(parameter)
@@ -333,6 +356,9 @@ def _curves(record: WatchRecord, is_alike: bool) -> Mapping[Key, _Curve]:
     for loss in record.loss:
         found["loss", loss.optimizer if len(record.loss) > 1 else ""] = _Curve(loss.step, loss.value)
     for parameter in record.parameters:
+        if parameter.facts is not None and len(parameter.shape) > 1:
+            size = parameter.facts.start_rms
+            found["parameter", f"{parameter.name}, size at the start"] = _Curve((0,), (size,), is_factor=True)
         if len(parameter.shape) > 1:
             for field, what in (("grad_norm", "gradient"), ("update_ratio", "size of the steps")):
                 curve = _Curve(parameter.series.step, getattr(parameter.series, field), is_factor=True)

@@ -191,6 +191,7 @@ def _call(pipe: Connection, tool: str, command: list[str], ranks: int) -> None:
     for stream in (1, 2):
         os.dup2(silent, stream)
     warnings.simplefilter("ignore")
+    sys.path.insert(0, str(Path(command[0]).parent))  # as Python does for a script
     try:
         said = load_adapter(tool).judge(command, ranks)
     except (Exception, SystemExit) as error:  # an answer too: the rest of the bench goes on
