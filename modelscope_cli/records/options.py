@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
+from modelscope_cli.records.summary import AMP, OPTIMIZERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +240,12 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 completes=("macs", "flops", "params", "memory", "time", "zero", "gradient"),
             ),
         },
+        "Training step": {
+            "train": Option(),
+            "optimizer": Option("NAME", completes=tuple(OPTIMIZERS), shown="adamw"),
+            "amp": Option("DTYPE", choices=AMP),
+            "fit": Option("BYTES"),
+        },
         "Model": {"model": _SAME},
     },
     "stats": {
@@ -400,7 +407,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("set CODE=THRESHOLD, fail_on SEVERITY, baseline FILE, update_baseline"),
         },
         "Budgets, for one image": {
-            **_options("max_params N, max_macs N, max_memory BYTES, expect_output SHAPE")
+            **_options(
+                "max_params N, max_macs N, max_memory BYTES, max_train_memory BYTES, expect_output SHAPE"
+            )
         },
         "Data set": {
             "against": Option(

@@ -26,6 +26,7 @@ WHY = {
     "MS501": "it is your limit: a model that outgrows it no longer fits where it is meant to run",
     "MS502": "it is your limit: a model that outgrows it is too slow where it is meant to run",
     "MS503": "it is your limit: a model that outgrows it runs out of memory where it is meant to run",
+    "MS505": "it is your limit: a step that outgrows it runs out of memory where the model is to be trained",
     "MS504": "what reads the output expects this shape, and fails or silently means something else",
     "MS601": "a model that predicts the same for everything has not learnt, or is given inputs unlike its "
     "training data",
