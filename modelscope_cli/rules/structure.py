@@ -133,7 +133,7 @@ def _budget(
     *,
     needs: str = "structure",
 ) -> Rule:
-    name = f"max-{what}"
+    name, summary = f"max-{what}", "modelscope summary MODEL" + " --train" * (needs == "training_bytes")
     example = {"count": "25M", "bytes": "500MB"}[kind]
     return Rule(
         code=code,
@@ -143,7 +143,7 @@ def _budget(
         threshold=None,
         measure=measure,
         source=_SUMMARY,
-        hint=f"modelscope summary MODEL   shows where they are; or --{name} {example}",
+        hint=f"{summary}   shows where they are; or --{name} {example}",
         needs=frozenset({needs}),
         judge=_over(kind, measure.removeprefix("bytes "), cost),
         excuse=excuse,
