@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
-from modelscope_cli.records.summary import AMP, OPTIMIZERS
+from modelscope_cli.records.summary import COLORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,7 @@ _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
 _NAME = (
     "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
 )
+_COLOR = f"Which column colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
 _PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
 
@@ -233,19 +234,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("depth N >=0, freeze PATTERN"),
             "fresh": _flag("Build the model, even if its summary was kept by an earlier run."),
             "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
-            "color": Option(
-                "COLUMN",
-                kind="text",
-                help="Which column colours the graph: macs, flops, params, memory, time, zero, gradient.",
-                completes=("macs", "flops", "params", "memory", "time", "zero", "gradient"),
-            ),
+            "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
-        "Training step": {
-            "train": Option(),
-            "optimizer": Option("NAME", completes=tuple(OPTIMIZERS), shown="adamw"),
-            "amp": Option("DTYPE", choices=AMP),
-            "fit": Option("BYTES"),
-        },
+        "Training step": _options("train, optimizer NAME, amp bfloat16|float16, fit BYTES"),
         "Model": {"model": _SAME},
     },
     "stats": {
@@ -406,11 +397,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "ignore": Option("CODES", completes="rules"),
             **_options("set CODE=THRESHOLD, fail_on SEVERITY, baseline FILE, update_baseline"),
         },
-        "Budgets, for one image": {
-            **_options(
-                "max_params N, max_macs N, max_memory BYTES, max_train_memory BYTES, expect_output SHAPE"
-            )
-        },
+        "Budgets, for one image": _options(
+            "max_params N, max_macs N, max_memory BYTES, max_train_memory BYTES, expect_output SHAPE"
+        ),
         "Data set": {
             "against": Option(
                 "FOLDER",

@@ -105,6 +105,9 @@ WHY = {
     "MS759": "the loss is low for the wrong reason: in use the others, or the future, are not there",
     "MS760": "what the validation says is not about the model in use, and the best checkpoint is chosen by it",
     "MS764": "hardly any of a sample reaches the layers behind it, and what does is scaled up as many times",
+    "MS771": "an accelerator that waits is paid for and does nothing; the run takes that much longer",
+    "MS772": "most of the time is spent on looking at the model, not on making it better",
+    "MS773": "what is compiled or started once pays off only in a longer run",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

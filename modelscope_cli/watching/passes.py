@@ -54,6 +54,7 @@ from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
+from modelscope_cli.watching.step_time import StepTime
 from modelscope_cli.watching.whole_outputs import see_output
 
 _MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
@@ -89,6 +90,7 @@ class PassWatch:
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # until the root that runs now ends
         self._functional = FunctionalWatch(self._called)
+        self.step_time = StepTime()
         self._evaluated: tuple[WatchedModel, bool] | None = (
             None  # ran last without gradients; in training mode?
         )
@@ -121,6 +123,7 @@ class PassWatch:
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
         self._hook()
         self._pass.leave(module)
+        self.step_time.end_pass()
 
     def count_evaluation(self) -> None:
         """Note that a criterion judged what the last pass without gradients gave."""
@@ -142,6 +145,8 @@ class PassWatch:
         if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
+            if not self._pass.open:
+                self.step_time.begin_pass()
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
@@ -150,6 +155,8 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
+            if not self._pass.open:
+                self.step_time.end_pass()
 
     def _is_aside(self, module: nn.Module) -> bool:
         """Tell at once what is not looked at: a transform of one image, the inside of a pass not followed."""

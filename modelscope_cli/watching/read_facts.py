@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from modelscope_cli.records.training_facts import OptimizerFacts, ScheduleFacts
+from modelscope_cli.records.training_facts import OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     InputSeries,
@@ -47,6 +47,7 @@ class FactsLog:
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
+    time: TimeFacts | None = None
 
     def take(self, entry: Entry) -> None:
         """Take what is certain by now. The last word on each counts: a model that is gone by then is not in it."""
@@ -75,6 +76,7 @@ class FactsLog:
             idle=tuple(key for key in self.idle if key not in stepped),
             backwards=backwards,
             schedules=tuple(self.schedules.values()),
+            time=self.time,
         )
 
 

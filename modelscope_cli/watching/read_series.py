@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.records.training_facts import Birth, TimeFacts
 from modelscope_cli.records.watch import (
     Event,
     LayerSeries,
@@ -104,6 +104,8 @@ class RankLog:
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
+        elif kind == "time":
+            self.facts.time = TimeFacts(**entry)
         elif kind == "facts":
             self.facts.take(entry)
         elif kind == "step":

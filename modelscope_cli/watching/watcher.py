@@ -239,6 +239,7 @@ class Watcher:
     def _write_facts(self) -> None:
         """Write what is certain by now. Models are gone before a run ends, so this is done ever again."""
         recorder = self.recorder
+        self._log.write("time", **recorder.step_time.to_dict())
         for model in recorder.registry.models:
             if model.has_been_trained:
                 recorder.bookkeeper.note_copies(model)

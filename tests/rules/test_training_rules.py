@@ -36,6 +36,7 @@ from modelscope_cli.records.training_facts import (
     Disagreement,
     RankFacts,
     ScheduleFacts,
+    TimeFacts,
 )
 from modelscope_cli.records.watch import (
     BROADCAST,
@@ -73,6 +74,10 @@ def with_layer(failing: bool = True, name: str = "relu", kind: str = "ReLU", **s
 
 def with_weight(failing: bool = True, **series: Any) -> WatchRecord:
     return training(failing=failing, parameters=(parameter(**series), *PARAMETERS[1:]))
+
+
+def seconds(first: float = 0.0, **parts: float) -> TimeFacts:
+    return TimeFacts(steps=N, passes=N, seconds=parts, first=first, workers=2, images=0)
 
 
 def with_facts(failing: bool = False, optimizer: str = "SGD", **facts: Any) -> WatchRecord:
@@ -287,6 +292,9 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
+    "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
+    "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
+    "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
 }
 
 

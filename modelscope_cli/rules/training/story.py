@@ -8,7 +8,7 @@ from modelscope_cli.rules.training.case import Case, Link, TrainingRule, Trainin
 Found = tuple[TrainingRule, TrainingSighting]
 
 # Wrong, and yet nothing else follows from them.
-_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", "MS771", "MS772", "MS773"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the step at which what happens between two steps can be seen first
 
