@@ -8,6 +8,7 @@ The names below are loaded when they are first used, so that importing the packa
 
 TYPE_CHECKING = False  # type checkers know this name; importing `typing` would double the start-up time
 __version__ = "0.2.0"
+_MODULES = {"testing": "testing", "renderer": "report.notebook"}  # the second displays records
 _HOMES = {
     "ablate": "analysis.ablation.ablate",
     "attack": "analysis.attack.attack",
@@ -103,13 +104,11 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    if name == "testing":
-        from importlib import import_module
+    from importlib import import_module
 
-        return import_module("modelscope_cli.testing")
+    if name in _MODULES:
+        return import_module(f"modelscope_cli.{_MODULES[name]}")
     if name in _HOMES:
-        from importlib import import_module
-
         return getattr(import_module(f"modelscope_cli.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

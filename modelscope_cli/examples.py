@@ -5,7 +5,7 @@ from os import PathLike
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.folder import make_folder, write_bytes
+from modelscope_cli.output_files import make_folder, write_bytes
 
 _FILES = (
     *("star.png", "harbour.jpg", "shapes/*/*.jpg"),

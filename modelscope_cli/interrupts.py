@@ -35,11 +35,13 @@ class _State:
         process: ID of the process that imported this module; forked children have nothing to clean up.
         raised: the last signal raised; None before any.
         has_guests: whether the user's own code has run here.
+        is_cut_short: whether Ctrl-C ended a loop, whose finished part is the result.
     """
 
     process = os.getpid()
     raised: int | None = None
     has_guests = False
+    is_cut_short = False
 
 
 def end_at_once() -> None:
@@ -105,6 +107,40 @@ def undisturbed() -> Iterator[None]:
             signal.signal(signum, handler)
         if came:
             signal.raise_signal(came[0])
+
+
+@contextmanager
+def deferred() -> Iterator[Callable[[], bool]]:
+    """Yield a function that tells whether Ctrl-C was pressed; a second one raises at once.
+
+    For a loop that ends after the current step and returns what is finished; the exit code is 130 all the same.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if is_main else None
+    if not callable(handler):
+        yield lambda: False
+        return
+    came: list[int] = []
+
+    def first(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        _State.is_cut_short = True
+        signal.signal(signal.SIGINT, handler)
+        if sys.stderr.isatty():
+            os.write(2, b"\nending after this step; Ctrl-C again stops at once\n")
+
+    signal.signal(signal.SIGINT, first)
+    try:
+        yield lambda: bool(came)
+    finally:
+        if signal.getsignal(signal.SIGINT) is first:
+            signal.signal(signal.SIGINT, handler)
+
+
+def is_cut_short() -> bool:
+    """Tell once whether a loop of this command ended by `deferred`."""
+    is_so, _State.is_cut_short = _State.is_cut_short, False
+    return is_so
 
 
 def expect_guests() -> None:

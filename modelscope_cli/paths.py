@@ -42,3 +42,15 @@ def refuse_endless(path: str | os.PathLike[str], what: str = "") -> None:
     for is_kind, kind in _KINDS.items():
         if is_kind(mode):
             raise CannotRunError(f"{what}'{name}' is {kind}, not a file", f"ls -l {shlex.quote(name)}")
+
+
+def in_repository(path: str | os.PathLike[str] | None) -> str | None:
+    """Return an existing file relative to the root of the repository around the current folder, without one to the
+    current folder; None for a file outside of it, of an installed package, or that is not there."""
+    if path is None or not os.path.isfile(path):
+        return None
+    here = Path.cwd()
+    root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here).resolve()
+    file = Path(path).resolve()
+    is_outside = not file.is_relative_to(root) or {"site-packages", "dist-packages"} & set(file.parts)
+    return None if is_outside else file.relative_to(root).as_posix()

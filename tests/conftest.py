@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
+from modelscope_cli.shell import live
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -24,6 +26,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 
 os.environ.setdefault("MSCOPE_CACHE", "0")  # what a test finds is what it made
+os.environ.pop("CI", None)  # set by CI hosts and by pre-commit: tables would be printed in pipes
+os.environ.pop("PRE_COMMIT", None)
+live.Pace.FIRST_S = math.inf  # what is written depends on no clock
 
 # Each of many processes would compile all of the package again, and every run all of the tests.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -16,6 +16,7 @@ import modelscope_cli as ms
 from modelscope_cli.records.options import OWN
 from modelscope_cli.shell import declared
 from modelscope_cli.shell.typer_app import make_app
+from tools import house
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "modelscope_cli"
@@ -24,28 +25,30 @@ COMMANDS = get_command(make_app()).commands
 
 # Who may open which doors; a file by its own name before its room. `report` is there for whoever writes a file.
 PLAIN = {"records", "errors", "interrupts", "paths", "plain_text", "ranks"}
-CORE = {*PLAIN, "checkpoints", "hooks", "models", "inputs", "report", "lean"}
+WRITES = {*PLAIN, "output_files"}
+CORE = {*WRITES, "checkpoints", "hooks", "models", "inputs", "report", "lean"}
 MAY_IMPORT = {
     "plain_text": set(),
     "interrupts": set(),
     "ranks": set(),
     "errors": {"plain_text"},
-    "examples": {*PLAIN, "report"},
+    "examples": {*WRITES, "report"},
     "paths": {"errors"},
-    "records": {*PLAIN, "report"},  # a record shows itself; see `report/views.py`
+    "records": PLAIN,
     "lean": set(),
     "checkpoints": {"records", "errors", "paths", "plain_text"},
     "hooks": PLAIN,
     "rules": PLAIN,
-    "report": PLAIN,
+    "output_files": {"errors", "interrupts", "paths", "records"},
+    "report": WRITES,
     "inputs": {*PLAIN, "hooks", "lean"},  # for the tensors in nested arguments
     "models": {*PLAIN, "checkpoints", "inputs", "lean"},
     "analysis": {*CORE, "rules"},
     "training": {*CORE, "analysis", "rules"},
     "watching": {*CORE, "analysis", "rules"},
-    "testing": {*PLAIN, "analysis", "report", "rules"},
-    "shell": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "lean"},
-    "commands": {*PLAIN, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
+    "testing": {*WRITES, "analysis", "report", "rules"},
+    "shell": {*WRITES, "report", "models", "inputs", "hooks", "rules", "lean"},
+    "commands": {*WRITES, "report", "models", "inputs", "hooks", "rules", "checkpoints", "shell"},
 }
 # What a command needs to know of a request before anything heavy is imported.
 LIGHT = re.compile(r"modelscope_cli\.(analysis\.\w+\.request|training\.request|watching\.ranks)\b")
@@ -53,6 +56,8 @@ STANDARD_LIBRARY_ONLY = (
     *("records", "checkpoints", "rules", "hooks/patterns.py", "hooks/spec.py"),
     *("errors.py", "interrupts.py", "paths.py", "plain_text.py", "ranks.py"),
 )
+# Reads the values of tensors; all else in its room does without.
+WITH_TORCH = "checkpoints/tensors.py"
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
     r"commands/\w+/figures\.py"
@@ -134,10 +139,19 @@ def test_nobody_imports_what_is_typed_and_no_command_another():
     assert not broken, broken
 
 
+def test_modules_import_one_another_in_one_direction():
+    graph = house.import_graph({path: tree_of(path) for path in FILES})
+    assert not house.circles(graph)
+    assert not house.arrows_up(graph)
+    graph["modelscope_cli.errors"].add("modelscope_cli.shell.app")
+    assert len(house.circles(graph)) == 1
+    assert house.arrows_up(graph) == ["errors -> shell (1)"]
+
+
 def test_the_plainest_need_the_standard_library_only():
     broken = []
     for path in FILES:
-        if named(path).startswith(STANDARD_LIBRARY_ONLY):
+        if named(path).startswith(STANDARD_LIBRARY_ONLY) and named(path) != WITH_TORCH:
             used = packages(imports_of(path, is_top_only=True)) - {"modelscope_cli"} - sys.stdlib_module_names
             broken += [f"{named(path)} imports {package}" for package in sorted(used)]
     assert not broken, broken
@@ -286,15 +300,54 @@ def test_a_rule_that_is_broken_is_seen(tmp_path):
     assert lone_strings(path) == [6]
 
 
-def test_checkpoints_are_read_with_nothing_else_of_the_package():
-    rooms = ("checkpoints", "records", "errors", "paths", "plain_text")
-    modules = [
-        ".".join(("modelscope_cli", *path.relative_to(PACKAGE).with_suffix("").parts))
-        for path in FILES
-        if room_of(path) == "checkpoints"
-    ]
-    loads = f"import sys, {', '.join(modules)}; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", loads], capture_output=True, text=True, check=True).stdout
-    ours = {name.split(".")[1] for name in loaded.split() if name.startswith("modelscope_cli.")}
-    assert ours <= set(rooms), ours
-    assert not packages(set(loaded.split())) & HEAVY
+PLAIN_MODULES = ("errors", "interrupts", "output_files", "paths", "plain_text", "ranks")
+ALONE = """
+import importlib, sys
+rooms, modules = sys.argv[1].split(), sys.argv[2].split()
+class Closed:
+    def find_spec(self, name, path=None, target=None):
+        inside = name.removeprefix("modelscope_cli.")
+        is_open = any(f"{a}.".startswith(f"{b}.") for room in rooms for a, b in ((inside, room), (room, inside)))
+        if inside != name and not is_open:
+            raise ImportError(f"{name} is not one of {rooms}")
+sys.meta_path.insert(0, Closed())
+for module in modules:
+    importlib.import_module(module)
+print(*sys.modules)
+"""
+
+
+def import_alone(*folders: str, needs: tuple[str, ...], without: str = "") -> set[str]:
+    """Import every module of some folders in a process where others than `needs` raise ImportError."""
+    files = [file for folder in folders for file in sorted((PACKAGE / folder).rglob("*.py"))]
+    modules = [house.module_of(file) for file in files if named(file) != without]
+    words = (" ".join((*(folder.replace("/", ".") for folder in folders), *needs)), " ".join(modules))
+    process = subprocess.run(
+        [sys.executable, "-c", ALONE, *words], check=False, capture_output=True, text=True
+    )
+    assert process.returncode == 0, process.stderr
+    return set(process.stdout.split())
+
+
+def test_checkpoints_are_read_and_described_with_nothing_else_of_the_package():
+    loaded = import_alone(
+        "checkpoints", needs=("records", "errors", "paths", "plain_text"), without=WITH_TORCH
+    )
+    assert not packages(loaded) & HEAVY
+    assert "modelscope_cli.checkpoints.safety.scan" in loaded
+    loaded = import_alone(
+        "checkpoints", "analysis/weights", needs=("records", "analysis.statistics", *PLAIN_MODULES)
+    )
+    assert "modelscope_cli.analysis.weights.weights" in loaded
+
+
+def test_trainings_are_watched_with_nothing_else_of_the_package():
+    loaded = import_alone(
+        "watching", needs=("records", "hooks", "rules", "analysis.statistics", *PLAIN_MODULES)
+    )
+    assert "modelscope_cli.watching.run_script" in loaded
+
+
+def test_a_folder_that_needs_more_is_seen():
+    with pytest.raises(AssertionError, match=r"modelscope_cli.analysis is not one of"):
+        import_alone("watching", needs=("records", *PLAIN_MODULES))

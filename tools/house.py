@@ -20,6 +20,7 @@ PACKAGE, TESTS = ROOT / "modelscope_cli", ROOT / "tests"
 FLOORS = (
     ("plain_text", "interrupts", "ranks", "lean", "errors", "paths"),
     ("records",),
+    ("output_files",),
     ("checkpoints", "hooks", "rules", "report"),
     ("inputs",),
     ("models",),

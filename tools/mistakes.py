@@ -1,15 +1,17 @@
 """Fifty planted mistakes: does the suite notice them, before and after the code is moved?
 
-    python -m tools.mistakes draw       # choose fifty by a seeded generator
-    python -m tools.mistakes check      # tell whether each can still be planted
-    python -m tools.mistakes run        # plant each in a copy of the tree, and run the tests that reach it
-    python -m tools.mistakes run 3 17   # only these
+    python -m tools.mistakes draw            # choose fifty by a seeded generator
+    python -m tools.mistakes check           # find the lines again, and tell which were rewritten
+    python -m tools.mistakes run             # plant each in a copy of the tree, and run tests that reach it
+    python -m tools.mistakes run 3 17        # only these
+    python -m tools.mistakes run 3 --whole   # with as many tests as it takes
 
 A mistake is one changed line: another constant, `<` for `<=`, a branch that is never taken, two arguments
 exchanged, `and` for `or`, `+` for `-`. `tests/bench/mistakes.json` keeps it as the name of its function and the
-line before and after, so that it can be planted again where the function has moved to another file. The tests are
-tried from the nearest by imports outwards, for 40 CPU seconds; `tests/bench/mistakes_caught.json` tells which of
-them failed first.
+line before and after, so that it can be planted again where the function has moved to another file; `equivalent`
+says why a mistake changes nothing that can be seen, and such a mistake is not planted. The test that caught it
+the last time is run first, then others, from the nearest by imports outwards, for 40 CPU seconds;
+`tests/bench/mistakes_caught.json` tells which test failed first.
 """
 
 import ast
@@ -245,7 +247,9 @@ def nearest_tests(target: Path, root: Path) -> list[str]:
     return [name for _, _, name in sorted(found)]
 
 
-def first_failure(tests: list[str], root: Path, broken: list[str]) -> tuple[int, str | None]:
+def first_failure(
+    tests: list[str], root: Path, broken: list[str], seconds: float = SECONDS
+) -> tuple[int, str | None]:
     """Run tests of a tree until one fails or their time is up; return the exit code and the one that failed."""
     environment = {
         **os.environ,
@@ -254,7 +258,7 @@ def first_failure(tests: list[str], root: Path, broken: list[str]) -> tuple[int,
         "PYTHONDONTWRITEBYTECODE": "1",
     }
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
-    left, code = SECONDS, 0
+    left, code = int(seconds), 0
     for part in (tests[:6], tests[6:]):  # to collect tests takes its time, too
         if not part or left < 3:
             break
@@ -275,44 +279,70 @@ def first_failure(tests: list[str], root: Path, broken: list[str]) -> tuple[int,
     return code, None
 
 
-def caught(mistake: dict[str, str], root: Path, broken: list[str]) -> dict[str, object]:
+def caught(
+    mistake: dict[str, str], root: Path, broken: list[str], known: str | None, seconds: float
+) -> dict[str, object]:
     """Plant one mistake in a copy of the tree, run tests, put the line back; tell which test failed first.
 
     Args:
         broken: tests that fail without a mistake, too; is added to.
+        known: the test that caught it the last time.
+        seconds: CPU time for the tests.
     """
+    if "equivalent" in mistake:
+        return {"planted": False, "equivalent": mistake["equivalent"]}
     place = planted(mistake, root)
     if place is None:
         return {"planted": False}
     file, text = place
-    tests = nearest_tests(file, root)[:30]
+    tests = nearest_tests(file, root)
     original = file.read_text(encoding="utf-8")
+    rounds = [[known]] if known and (root / known.partition("::")[0]).exists() else []
+    rounds.append(tests if seconds > SECONDS else tests[:30])
     while True:
         file.write_text(text, encoding="utf-8")
-        code, by = first_failure(tests, root, broken)
+        code, by = first_failure(rounds[0], root, broken, seconds)
         file.write_text(original, encoding="utf-8")
-        if by is None or first_failure([by], root, [])[1] is None:
+        if by is None and len(rounds) == 1:
             break
-        broken.append(by)
-    where = file.relative_to(root).as_posix()
+        if by is None:
+            del rounds[0]
+        elif first_failure([by], root, [])[1] is None:
+            break
+        else:
+            broken.append(by)
     return {
         "planted": True,
-        "file": where,
+        "file": file.relative_to(root).as_posix(),
         "caught": by is not None,
         "by": by,
         "code": code,
     }
 
 
+def find_again(mistakes: list[dict[str, str]]) -> list[int]:
+    """Renew the file of every mistake whose line has moved; return the numbers of those that are gone."""
+    gone = []
+    for number, mistake in enumerate(mistakes):
+        place = planted(mistake, ROOT)
+        if place is None:
+            gone.append(number)
+        else:
+            mistake["file"] = place[0].relative_to(ROOT).as_posix()
+    MISTAKES.write_text(json.dumps(mistakes, indent=1) + "\n", encoding="utf-8")
+    return gone
+
+
 def main(words: list[str]) -> None:
-    what, numbers = words[0] if words else "", [int(word) for word in words[1:]]
+    what, numbers = words[0] if words else "", [int(word) for word in words[1:] if word.isdecimal()]
+    seconds = 3600 if "--whole" in words else SECONDS
     FOLDER.mkdir(exist_ok=True)
     if what == "draw":
         MISTAKES.write_text(json.dumps(draw(), indent=1) + "\n", encoding="utf-8")
         return
     mistakes = json.loads(MISTAKES.read_text(encoding="utf-8"))
     if what == "check":
-        gone = [number for number, one in enumerate(mistakes) if planted(one, ROOT) is None]
+        gone = find_again(mistakes)
         print(
             f"{len(mistakes) - len(gone)} of {len(mistakes)} can be planted"
             + (f"; not {gone}" if gone else "")
@@ -329,16 +359,17 @@ def main(words: list[str]) -> None:
             (root / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, root / name)
         for number in numbers or range(len(mistakes)):
-            results[str(number)] = caught(mistakes[number], root, broken)
+            known = results.get(str(number), {}).get("by")
+            results[str(number)] = caught(mistakes[number], root, broken, known, seconds)
             print(
                 number, mistakes[number]["file"], mistakes[number]["kind"], results[str(number)], flush=True
             )
             ordered = {key: results[key] for key in sorted(results, key=int)}
             RESULTS.write_text(json.dumps(ordered, indent=1) + "\n", encoding="utf-8")
-    n_caught = sum(bool(one.get("caught")) for one in results.values())
-    print(
-        f"{n_caught} of {len(results)} caught; not planted: {sum(not one['planted'] for one in results.values())}"
+    n_caught, n_same = (
+        sum(bool(one.get(key)) for one in results.values()) for key in ("caught", "equivalent")
     )
+    print(f"{n_caught} of {len(results)} caught; {n_same} equivalent")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import ModelscopeError, UsageError
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments, invocation
-from modelscope_cli.report.folder import check_file
 
 if TYPE_CHECKING:
     from modelscope_cli.hooks.binding import BoundHooks
@@ -166,9 +166,9 @@ def _warnings(report: "HookReport") -> list["Notice"]:
     notices = []
     if report.never_fired:
         where = some(report.never_fired, 4)
-        notices.append(Notice("hook_never_fired", f"{hook} never fired at {where}: {_WHY_NOT[report.kind]}"))
+        notices.append(Notice("hook_never_fired", f"{hook} never ran at {where}: {_WHY_NOT[report.kind]}"))
     if report.left_alone:
-        message = f"{hook} leaves some tensors alone, such as {report.left_alone}"
+        message = f"{hook} skips some tensors, such as {report.left_alone}"
         notices.append(Notice("hook_left_alone", message))
     if report.moved:
         message = (

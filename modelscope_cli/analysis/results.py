@@ -7,10 +7,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TypeVar
 
+from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.train import LrfindRecord
-from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.report.views import figures_of
 
 R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that write only a report

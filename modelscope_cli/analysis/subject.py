@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedBuffer, is_lazy
 
 from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.binding import BoundHooks
 from modelscope_cli.hooks.layers import not_looked_into
 from modelscope_cli.hooks.selection import Selection, select, uncalled
@@ -80,6 +80,8 @@ class Subject:
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
+        if self.loaded.info.source == "onnx":
+            refuse_onnx(command, self.loaded.info.name)
         self.warnings: list[Notice] = list(self.loaded.warnings)
         self.bound = BoundHooks()
         self.inputs: Inputs
@@ -149,6 +151,24 @@ class Subject:
     def run(self) -> Run:
         """Return the header of the record."""
         return header(self.command, self.loaded, self.inputs.info, self.seed, self.warnings, self._invocation)
+
+
+def refuse_onnx(command: str, name: str) -> None:
+    """Refuse an ONNX file for a command that needs more of a model than its values."""
+    if command in _NEEDS:
+        message = f"{command} {_NEEDS[command]}; onnxruntime, which runs '{name}', only returns values"
+        raise CannotRunError(
+            message, f"modelscope {command} FILE.py:NAME   the PyTorch model it was made from"
+        )
+
+
+# What some commands need that no ONNX file has.
+_NEEDS = {
+    **dict.fromkeys(("grads", "attack", "train", "lrfind"), "needs gradients"),
+    **dict.fromkeys(("ablate", "prune"), "changes what layers return"),
+    "explain": "needs gradients and changes weights",
+    "check": "judges layers of torch by their kind",
+}
 
 
 def seed_of(model: "Model", keywords: Keywords) -> int:

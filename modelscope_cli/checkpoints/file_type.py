@@ -74,23 +74,25 @@ _UNPACK = {
 _ZLIB = (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda")
 
 
-def read_head(path: Path) -> bytes:
+def read_head(path: Path, what: str = "checkpoint") -> bytes:
     """Return the first 512 bytes."""
     if path.is_dir():
         inside = sorted(file for file in path.iterdir() if file.suffix.lower() in CHECKPOINT_SUFFIXES)
         hint = f"did you mean {quoted(map(str, inside))}" if inside else f"ls {shlex.quote(str(path))}"
-        raise CannotRunError(f"checkpoint '{path}' is a folder", hint)
-    refuse_endless(path, "checkpoint ")
+        raise CannotRunError(f"{what} '{path}' is a folder", hint)
+    refuse_endless(path, f"{what} ")
     try:
         with path.open("rb") as file:
             head = file.read(_N_HEAD)
     except FileNotFoundError as error:
-        raise CannotRunError(f"no checkpoint file '{path}'", f"ls {shlex.quote(str(path.parent))}") from error
+        raise CannotRunError(
+            f"no {what.removesuffix(' file')} file '{path}'", f"ls {shlex.quote(str(path.parent))}"
+        ) from error
     except OSError as error:
-        message = f"checkpoint '{path}' cannot be read: {error.strerror}"
+        message = f"{what} '{path}' cannot be read: {error.strerror}"
         raise CannotRunError(message, f"ls -l {shlex.quote(str(path))}") from error
     if not head:
-        raise CannotRunError(f"checkpoint '{path}' is empty (0 bytes)", remedy(path, head))
+        raise CannotRunError(f"{what} '{path}' is empty (0 bytes)", remedy(path, head))
     return head
 
 
@@ -145,17 +147,18 @@ def remedy(path: Path, head: bytes) -> str:
     return supported if kind else f"get the file again, as binary; {supported}"
 
 
-def damaged(path: Path, reason: object) -> CannotRunError:
+def damaged(path: Path, reason: object, kind: str = "checkpoint") -> CannotRunError:
     """Return the error for an inconsistent file, or for valid content that is not supported."""
     what = plain(_words(reason))[:200]
     if isinstance(reason, UnsupportedError):
         named = MODEL_SUFFIXES.get(path.suffix.lower())
-        if named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
+        if kind == "checkpoint" and named not in (None, "a pickle") and path.suffix.lower() != ".pt2":
             return CannotRunError(
                 f"'{path}' is not a checkpoint: by its name it is {named}", remedy(path, b"")
             )
-        return CannotRunError(f"checkpoint '{path}' cannot be read: {what}", _SUPPORTED)
-    message = f"checkpoint '{path}' is damaged or cut short: {what}"
+        hint = _SUPPORTED if kind == "checkpoint" else f"ls -l {shlex.quote(str(path))}"
+        return CannotRunError(f"{kind} '{path}' cannot be read: {what}", hint)
+    message = f"{kind} '{path}' is damaged or cut short: {what}"
     return CannotRunError(message, f"get the file again; this one has {path.stat().st_size} bytes")
 
 
@@ -175,10 +178,10 @@ def _known(head: bytes, path: Path | None = None) -> str | None:
     if head.startswith(_ZLIB):
         return "compressed by zlib, as joblib does"
     named = path and MODEL_SUFFIXES.get(path.suffix.lower())  # other protocol buffers look alike
-    return "an ONNX model" if _is_onnx(head) and named in (None, "an ONNX model") else None
+    return "an ONNX model" if is_onnx(head) and named in (None, "an ONNX model") else None
 
 
-def _is_onnx(head: bytes) -> bool:
+def is_onnx(head: bytes) -> bool:
     """Tell whether a file begins like a `ModelProto`: version (field 1), then its producer's name or its graph.
 
     The fields: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto

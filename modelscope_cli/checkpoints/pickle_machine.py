@@ -207,7 +207,7 @@ class PickleMachine:
 
     def _put(self, index: int) -> None:
         if index > _MAX_MEMO:
-            self._strange("a memory beyond the length of the pickle")
+            self._strange("a memo beyond the length of the pickle")
         self._memo[index] = self._stack[-1]
 
     def _get(self, index: int) -> None:
@@ -316,7 +316,7 @@ class PickleMachine:
             self._stack.append(Opaque(COMPUTED))
 
     def _extension(self, code: int) -> None:
-        self._strange("a name hidden behind a copyreg number")
+        self._strange("a name replaced by a copyreg number")
         self._global(("copyreg", f"{EXTENSION.rpartition('.')[2]}{code}"))
 
     def _newobj_ex(self, _: Any) -> None:

@@ -28,6 +28,7 @@ from modelscope_cli.checkpoints.file_type import (
     read_head,
     remedy,
 )
+from modelscope_cli.checkpoints.onnx_file import is_onnx_file, read_onnx
 from modelscope_cli.checkpoints.pickle_machine import Global, Opaque, PickleMachine
 from modelscope_cli.checkpoints.safetensors_header import read_safetensors
 from modelscope_cli.checkpoints.safety.known_names import KNOWN_NAMES
@@ -58,7 +59,7 @@ def read_shards(index: Path, key: str | None = None) -> Contents:
         by_name = {tensor.name: tensor for tensor in shards[file].tensors}
         missing = [name for name in names if name not in by_name]
         if missing:
-            raise damaged(path, f"it lacks '{missing[0]}', which '{index.name}' says it has")
+            raise damaged(path, f"it lacks '{missing[0]}', which is listed in '{index.name}'")
         tensors += [by_name[name] for name in names]
     foreign = tuple(dict.fromkeys(name for shard in shards.values() for name in shard.foreign))
     beside = {key: value for shard in shards.values() for key, value in shard.beside.items()}
@@ -233,6 +234,8 @@ def read_contents(path: Path, key: str | None = None) -> Contents:
         return read_shards(path, key)
     if path.exists() and not path.is_file():  # a pipe may block, and cannot be read twice
         raise CannotRunError(f"checkpoint '{path}' is not a plain file", f"ls -l {shlex.quote(str(path))}")
+    if is_onnx_file(path):
+        return under(read_onnx(path).contents(), key)
     head = read_head(path)
     if is_safetensors(head) or path.suffix.lower() == ".safetensors":
         return under(read_safetensors(path), key)

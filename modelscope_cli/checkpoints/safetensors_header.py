@@ -158,7 +158,7 @@ def _fields(text: str) -> _Fields:
 
 def _entry(path: Path, name: str, fields: _Fields, base: int) -> TensorEntry:
     if fields[0] not in _DTYPES:
-        raise UnsupportedError(f"the dtype '{fields[0]}', which this program does not know")
+        raise UnsupportedError(f"the dtype '{fields[0]}', which is unknown")
     dtype, shape = _DTYPES[fields[0]], checked_shape(fields[1])
     begin, end = checked_sizes(fields[2])
     special = None

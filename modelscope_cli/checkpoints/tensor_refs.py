@@ -63,7 +63,7 @@ def dtype_of(value: Any) -> str:
     if name in BITS:
         return name
     if name and "." not in name:
-        raise UnsupportedError(f"the dtype '{name}', which this program does not know")
+        raise UnsupportedError(f"the dtype '{name}', which is unknown")
     raise ValueError("something else where a dtype should be")
 
 

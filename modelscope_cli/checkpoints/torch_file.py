@@ -253,7 +253,7 @@ def _read_exported(
             for key, weight in weights.items():
                 name = key if len(configs) == 1 else f"{model}.{key}"
                 if weight["use_pickle"]:
-                    beside[plain(name)] = "a tensor of a class of its own, pickled"
+                    beside[plain(name)] = "a pickled tensor of a custom class"
                 else:
                     entry = entries[f"{folder}/{weight['path_name']}"]
                     tensors.append(_weight(path, name, entry, weight["tensor_meta"]))

@@ -107,7 +107,7 @@ class Taken:
         subject = f"'{_cut('.'.join(self.path))}'" if self.path else counted(len(self.named), "tensor")
         others = ", ".join(_cut(name) for name, _ in self.beside[:_N_NAMED])
         text = f"took {subject}" + (
-            f", left {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
+            f", not read: {others}{' ...' * (len(self.beside) > _N_NAMED)}" if self.beside else ""
         )
         keys = " or ".join(f"--key {_cut(key)}" for key in self.others[:_MAX_SUGGESTED])
         return f"{text}; take another with {keys}" if keys else text

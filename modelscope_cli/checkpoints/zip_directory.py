@@ -161,7 +161,7 @@ def data_start(file: IO[bytes], header: int) -> int:
     file.seek(header)
     raw = file.read(_LOCAL.size)
     if len(raw) < _LOCAL.size or raw[:4] != b"PK\x03\x04":
-        raise ValueError(f"no entry at {header}, where the directory says there is one")
+        raise ValueError(f"no entry at {header}, although the directory lists one")
     *_, n_name, n_extra = _LOCAL.unpack(raw)
     return header + _LOCAL.size + n_name + n_extra
 

@@ -162,8 +162,11 @@ def explain(pattern: Pattern, layers: Sequence[Layer]) -> str | None:
     others = [layer for layer in layers if pattern.matches(layer, False) and pattern.body not in layer.names]
     if not others:
         return None
-    more = counted(len(others), "more layer")
-    return f"layer '{pattern.body}' is the layer of that name; type:{others[0].type} means {more}"
+    kind = others[0].type
+    n = sum(layer.type == kind for layer in others)
+    is_one = any(pattern.body in layer.names and layer.type == kind for layer in layers)
+    which = f": 1 of {n + 1} {kind} layers" if is_one else ""
+    return f"layer '{pattern.body}' is a layer's name here{which}; type:{kind} selects all {n + is_one}"
 
 
 def match_layers(pattern: Pattern, layers: Sequence[Layer]) -> list[Layer]:
@@ -181,6 +184,11 @@ def _what_is_there(pattern: Pattern, layers: Sequence[Layer]) -> str:
     parts = pattern.body.split(",")
     if len(parts) > 1 and all(_means_something(part, layers) for part in parts):
         return " ".join(f"--layer '{part}'" for part in parts)
+    if len(parts) > 1 and all(part.isascii() and part.isdecimal() and int(part) for part in parts):
+        n_conv = sum(layer.is_leaf and layer.type.startswith("Conv") for layer in layers)
+        word = "conv" if max(map(int, parts)) <= n_conv else ""
+        calls = " ".join(f"--layer {word}@{int(part)}" for part in parts)
+        return f"{calls}   the calls of these numbers, among {'convolutions' if word else 'leaf layers'}"
     if pattern.body.isascii() and pattern.body.isdecimal() and int(pattern.body):
         return f"try @{int(pattern.body)}   the call of that number, among leaf layers"
     word = pattern.body.partition(":")[2] or pattern.body

@@ -351,6 +351,8 @@ class HookSession:
                 return self.model(**args) if isinstance(args, dict) else self.model(*args)
         except _StopForward as stop:
             observer_error = stop.__cause__
+        except CannotRunError:  # of an ONNX file, which says itself what is wrong
+            raise
         except Exception as error:
             raise self._forward_error(error, args) from error
         finally:
@@ -367,10 +369,12 @@ class HookSession:
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
         if self._is_training and isinstance(error, AssertionError | TypeError | ValueError | AttributeError):
-            raised.hint = f"--mode eval   in train mode it may want more, such as targets; or {raised.hint}"
+            raised.hint = (
+                f"--mode eval   in train mode it may need more inputs, such as targets; or {raised.hint}"
+            )
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"gives it one tensor: it was given all of them as one dict, '{name}'"
+            way = f"gives it one tensor instead of a dict of all inputs, '{name}'"
             raised.hint = f"--input {name}=1,3,224,224   {way}"
         return raised

@@ -82,7 +82,7 @@ def collate(family: str, names: Sequence[str], tensors: Sequence[Tensor]) -> tup
         if tensor.shape != tensors[0].shape:
             height, width = tensors[0].shape[-2:]
             raise CannotRunError(
-                f"'{name}' becomes {by(tensor.shape[-2:])} but '{names[0]}' {height} x {width}",
+                f"'{name}' becomes {by(tensor.shape[-2:])}, but '{names[0]}' {height} x {width}",
                 f"--size {height},{width}",
             )
     if family == "video":
@@ -204,15 +204,15 @@ class DecodeTiming:
             f"{ms / 1000:.1f} s" for ms in (times.decode_ms, times.model_ms, times.wait_ms)
         )
         if not times.workers:
-            return [f"decoding {decode}, model {model}: they took turns in one process"]
+            return [f"decoding {decode}, model {model} (sequential; --workers overlaps them)"]
         where = f"in {times.workers} processes" if times.workers > 1 else "in a process of its own"
-        return [f"decoding {decode} {where}, model {model}: the model waited {wait} for images"]
+        return [f"decoding {decode} {where}, model {model}; the model waited {wait} for images"]
 
     def warnings(self, n_listed: int) -> tuple[Notice, ...]:
         """Return warnings about broken images and a lost worker."""
         lost: tuple[Notice, ...] = ()
         if self.has_lost_worker:
-            message = "a process that decoded images was lost; this one decoded them from there on"
+            message = "a decoding process died; the main process decoded the rest"
             lost = (Notice("lost-process", message),)
         return (*self.broken.warnings(n_listed), *lost)
 

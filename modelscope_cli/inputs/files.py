@@ -195,7 +195,7 @@ def _matching(word: str, messages: _Messages) -> Iterator[ListedImage]:
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
     if word.startswith(("http://", "https://")):
-        message = f"'{word}' is an address, and images are read from files"
+        message = f"'{word}' is a URL, and images are read from files"
         raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
@@ -222,7 +222,7 @@ def _hint_inside(folder: str) -> str:
     """Return a hint with a glob for deeper images in a folder, else one that lists its content."""
     for below, _, names in islice(os.walk(folder), _MOST_WALKED):
         if any(_is_picture(name) and os.path.isfile(os.path.join(below, name)) for name in names):
-            return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes the images further down"
+            return f"{shlex.quote(os.path.join(folder, '**', '*'))}   includes images in subfolders"
     return f"ls {shlex.quote(folder)}"
 
 
@@ -269,7 +269,9 @@ def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[Li
         raise CannotRunError(f"'{word}' holds no image", f"tar -tf {shlex.quote(shards[0])}")
     messages.notes.extend(reader.notes(word, n_images))
     messages.warnings.extend(
-        Notice("cut-shard", f"'{path}' is cut off or damaged: its first {counted(n, 'image')} can be reached")
+        Notice(
+            "cut-shard", f"'{path}' is truncated or damaged: only its first {counted(n, 'image')} can be read"
+        )
         for path, n in reader.cut.items()
     )
 

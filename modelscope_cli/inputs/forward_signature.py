@@ -110,7 +110,7 @@ def _refuse_missing(
 ) -> None:
     missing = [name for name in _required(parameters) if name not in names]
     if missing:
-        message = f"the forward of {type(module).__name__} needs what it was not given: {some(missing, 8)}"
+        message = f"the forward of {type(module).__name__} needs more arguments: {some(missing, 8)}"
         raise UsageError(message, hint)
 
 
@@ -163,7 +163,7 @@ def _annotation(parameter: Parameter) -> str:
     return "" if annotation is Parameter.empty else inspect.formatannotation(annotation)
 
 
-IN_WORDS = "one object in every image, its box the middle half"
+IN_WORDS = "one object in every image, whose box is the central half"
 
 
 def training_args(model: nn.Module, family: str, args: Arguments, label: int = 1) -> Arguments:

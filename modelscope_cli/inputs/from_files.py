@@ -134,9 +134,11 @@ def prepare(plan: Preprocessing, files: Group) -> dict[ListedImage, Tensor]:
 def preparation_notes(plan: Preprocessing, transforms: Any | None) -> list[str]:
     """Return notes on the preprocessing, unless it is that of torchvision's weights."""
     if transforms is None:
-        return [f"images: {plan.brief}; this is the usual one, as the model states none (-v shows more)"]
+        return [
+            f"images: {plan.brief}; ImageNet default, as the model does not specify its own (-v shows more)"
+        ]
     return (
-        [f"images: {plan.brief}, as {transforms.origin} says (-v shows more)"]
+        [f"images: {plan.brief}, as in {transforms.origin} (-v shows more)"]
         if isinstance(transforms, Preset)
         else []
     )
@@ -214,7 +216,7 @@ def open_named(
     seed = f" (seed {request.seed})" if any(isinstance(value, ShapeSpec) for value in read.values()) else ""
     notes = [f"input: {'; '.join(words)}{seed}", *content.notes]
     if isinstance(outlined, tuple):
-        notes.append("the forward takes one argument, and gets all of them as a dict")
+        notes.append("the forward takes one argument, so it gets all inputs as a dict")
     if plan is not None:
         notes += preparation_notes(plan, transforms)
     n_images, n_batches = content.count(outline) * request.repeat, len(cuts) * request.repeat
@@ -228,7 +230,7 @@ def refuse_other_inputs(request: InputRequest, names: Sequence[str], module: nn.
     if request.shapes:
         other = f"'--input-shape {request.shapes[0]}'"
     if other is not None:
-        message = f"{other} and '--input {names[0]}=...' are two different inputs: name them all"
+        message = f"{other} and '--input {names[0]}=...' are two different inputs: name both"
         raise UsageError(message, suggestion(module, next(iter(request.files), None)))
 
 
@@ -337,7 +339,7 @@ def _read_specs(name: str, specs: list[str]) -> Any:
     shapes = [shape for spec in specs if (shape := shape_in(name, spec)) is not None]
     is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
     if len(specs) > 1 and (shapes or any(is_tensor)):
-        message = f"'{name}' is given {len(specs)} times, and only images are put into one batch"
+        message = f"'{name}' is given {len(specs)} times, but only images can be batched"
         raise UsageError(message, f"--input {shlex.quote(f'{name}={specs[0]}')}")
     if shapes:
         return shapes[0]

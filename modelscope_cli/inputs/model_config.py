@@ -26,8 +26,10 @@ _IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
 def configured_shape(module: nn.Module | None) -> Shape | None:
     """Return the shape of one input without the batch dimension; None if not configured.
 
-    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers.
+    `(C, H, W)`; `(T, C, H, W)` for the video models of transformers. An ONNX file states its own.
     """
+    if (stated := getattr(module, "input_shape", None)) is not None and hasattr(module, "model"):
+        return tuple(stated)
     cfg = _cfg(module)
     return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
 

@@ -234,7 +234,7 @@ def check_processor(module: nn.Module) -> None:
         _processor(where)
     except Exception as error:
         reason = " ".join(str(error).split()).partition(". ")[0].rstrip(".")[:200] or type(error).__name__
-        message = f"'{file}' says how images are prepared, and cannot be used: {reason}"
+        message = f"'{file}' (the image preprocessing of the model) cannot be used: {reason}"
         raise CannotRunError(message, f"python -m json.tool {shlex.quote(file)}") from error
 
 

@@ -255,7 +255,7 @@ def _crops(plan: Preprocessing) -> Iterator[Varied]:
             )
     whole = {"resize_size": crop, "crop_size": crop}
     if preset.mode != "squash" or [preset.resize_size[0], preset.resize_size[-1]] != crop:
-        yield _changed(plan, "squashed", "crop", f"the whole image to {by}", mode="squash", **whole)
+        yield _changed(plan, "squashed", "crop", f"the whole image resized to {by}", mode="squash", **whole)
     if preset.mode != "border":
         description = f"the whole image fitted into {by}, padded with the mean colour"
         yield _changed(plan, "letterbox", "crop", description, mode="border", **whole)
@@ -268,7 +268,7 @@ def _resizes(plan: Preprocessing) -> Iterator[Varied]:
         if method != method_in_use:
             yield _changed(plan, method.value, "resize", f"resized {method.value}", interpolation=method)
     if method_in_use in _ALIASING and plan.preset.antialias:
-        description = f"resized {method_in_use.value} as a tensor is, without antialias"
+        description = f"resized {method_in_use.value} as a tensor, without antialias"
         yield _changed(plan, "no antialias", "resize", description, antialias=False)
 
 
@@ -296,12 +296,12 @@ def _values(plan: Preprocessing) -> Iterator[Varied]:
 
 def _channels(plan: Preprocessing) -> Iterator[Varied]:
     if plan.mode == "RGB":
-        description = "blue, green, red, as OpenCV reads an image"
+        description = "channels in BGR order, as OpenCV reads them"
         yield Varied("BGR", "channels", description, replace(plan, is_reversed=True))
 
 
 def _unturned(plan: Preprocessing) -> Varied:
-    return Varied("EXIF ignored", "turning", "not rotated as its EXIF says", replace(plan, is_turned=False))
+    return Varied("EXIF ignored", "turning", "EXIF rotation ignored", replace(plan, is_turned=False))
 
 
 def _changed(plan: Preprocessing, name: str, kind: str, what: str, **changes: Any) -> Varied:

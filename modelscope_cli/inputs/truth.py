@@ -114,11 +114,11 @@ class GivenTruth:
             else:
                 classes.append(words)
         if unknown:
-            message = f"{self.name} says nothing about {some(unknown)}"
-            raise CannotRunError(message, f"give only images that it names, or add {_HINT}")
+            message = f"{self.name} has no entry for {some(unknown)}"
+            raise CannotRunError(message, f"give only images that it lists, or add {_HINT}")
         if unclear:
             alone = os.path.basename(unclear[0])
-            message = f"{self.name} names '{alone}', and {times[alone]} images have that name"
+            message = f"{self.name} names '{alone}', but {times[alone]} images have that name"
             raise CannotRunError(message, f"use their paths, such as '{unclear[0]}'")
         return classes
 
@@ -145,7 +145,7 @@ def read_truth(truth: Any) -> GivenTruth:
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])
-    message = f"a truth of type {type(truth).__name__} says nothing about images"
+    message = f"a truth of type {type(truth).__name__} is not a truth for images"
     raise UsageError(message, "truth='folders', a file, {image: class}, or a list of classes")
 
 

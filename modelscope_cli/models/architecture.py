@@ -117,7 +117,7 @@ def _only_model(module: nn.Module, name: str) -> nn.Module:
     if len({id(one) for one in models.values()}) == 1 and not has_own:
         return next(iter(models.values()))
     problem = f"its models are {', '.join(models)}" if models else "it holds no model"
-    problem = "it has parameters of its own beside them" if has_own and models else problem
+    problem = "it has other parameters too" if has_own and models else problem
     inside = f".{next(iter(models), 'model')}"
     message = f"'{name}' is {_trainer(module)}; {problem}"
     hint = f"--model FILE.py:NAME   a function there that returns the model in it, its {inside}"
@@ -220,8 +220,8 @@ class Architecture:
     Attributes:
         source: `zoo`, `timm`, `hf` or `import`, as in `records.ModelInfo`.
         name: the torchvision name, or the model as typed.
-        family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`;
-            `custom` for all others.
+        family: `classification`, `segmentation`, `detection`, `video`, `optical_flow`, `quantization`; `custom` for
+            all others.
         build: function that makes the module, seeded, in train mode; number of classes, None for the default.
         takes_num_classes: whether `build` accepts a number of classes.
         is_instance: whether `build` returns an existing module.

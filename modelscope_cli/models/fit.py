@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from modelscope_cli.checkpoints.identify import without_prefixes
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.identify import without_prefixes
 from modelscope_cli.records.run import Notice
 
 _N_NAMED = 5

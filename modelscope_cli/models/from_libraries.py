@@ -15,10 +15,10 @@ from typing import Any
 from torch import nn
 
 from modelscope_cli.checkpoints.reading import INDEX, shards_of
+from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError, with_nearest
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.architecture import Architecture, seeded
-from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
 from modelscope_cli.models.fit import Misfit, nonfinite_weights
 from modelscope_cli.models.initialise import Filled, fill_without
 from modelscope_cli.models.pretrained import WeightsUnavailableError
@@ -48,7 +48,7 @@ def fetch(repository: str, files: Sequence[str], request: ModelRequest) -> tuple
         except Exception as error:  # of the network, the hub or the disk: the first line names the cause
             reason = f"download failed, {str(error).strip().partition(chr(10))[0] or type(error).__name__}"
     raise WeightsUnavailableError(
-        f"weights '{repository}' cannot be had: {reason}", f"hf download {name} or --weights none"
+        f"weights '{repository}' are not available: {reason}", f"hf download {name} or --weights none"
     )
 
 
@@ -66,7 +66,7 @@ _TIMM_FILES = ("model.safetensors", "pytorch_model.bin")
 def timm_architecture(name: str, model_args: dict[str, Any], seed: int) -> Architecture:
     """Describe timm's model `name`, which may end in a weights tag, with random values."""
     for key in model_args.keys() & _OPTION_OF.keys():
-        message = f"model argument '{key}' is an option of its own for models of timm"
+        message = f"model argument '{key}' is a separate option for timm models"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
     published(name)
 
@@ -100,7 +100,7 @@ def fill_from_timm(architecture: Architecture, request: ModelRequest, name: str)
     where = f"from the cache, {file}" if origin == "cache" else f"downloaded to {file}"
     notes = [f"weights: {cfg.tag or 'DEFAULT'} ({request.weights}; {where})"]
     if request.num_classes is not None and request.num_classes != cfg.num_classes:
-        notes.append(f"num classes: {request.num_classes}, seed {request.seed} made the head")
+        notes.append(f"num classes: {request.num_classes}, the head is random (seed {request.seed})")
     info = WeightsInfo(request.weights, cfg.tag or "DEFAULT", origin, checkpoint.sha256)
     return Filled(module, info, None, tuple(notes), checkpoint.warnings + nonfinite_weights(module))
 
@@ -139,9 +139,9 @@ def _find_file(name: str, cfg: Any, request: ModelRequest) -> tuple[Path, str]:
     if cfg.hf_hub_id:
         files = (cfg.hf_hub_filename,) if cfg.hf_hub_filename else _TIMM_FILES
         return fetch(cfg.hf_hub_id, files, request)
-    reason = f"they are published at {cfg.url} alone" if cfg.url else "timm publishes none"
+    reason = f"they are published only at {cfg.url}" if cfg.url else "timm publishes none"
     hint = "--checkpoint FILE   the file when you have downloaded it" if cfg.url else "--weights none"
-    raise WeightsUnavailableError(f"weights of 'timm:{name}' cannot be had: {reason}", hint)
+    raise WeightsUnavailableError(f"weights of 'timm:{name}' are not available: {reason}", hint)
 
 
 def _create(

@@ -76,7 +76,7 @@ def described_beside(path: Path) -> DescribedModel | None:
 
 def described_within(contents: Contents) -> DescribedModel | None:
     """Return the model named in safetensors metadata, or in what timm saves with the tensors."""
-    by = f"what '{contents.path}' says about itself"
+    by = f"the metadata of '{contents.path}'"
     cfg = _parsed(contents.metadata.get("pretrained_cfg", ""))
     for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)

@@ -27,6 +27,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, n
 from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.hubs import of_other_library
+from modelscope_cli.models.names import refuse_missing_file
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import with_article
 
@@ -184,6 +185,7 @@ _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?
 
 def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
     """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
+    refuse_missing_file(spec)
     module, obj = _import(spec, seed)
     if _is_program(obj):
         obj = obj.module()
@@ -268,7 +270,7 @@ def _refuse_python(spec: str) -> None:
             (node.arg or "NAME", node.value) for node in call.keywords
         ]
     option += "".join(f" --model-arg {shlex.quote(f'{key}={ast.unparse(value)}')}" for key, value in nodes)
-    raise UsageError(f"'{spec}' is a call: its arguments are given by --model-arg", option)
+    raise UsageError(f"'{spec}' is a call; give its arguments with --model-arg", option)
 
 
 @contextmanager
@@ -304,7 +306,7 @@ def _is_guarded(path: Path) -> bool:
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise UsageError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
+        raise CannotRunError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)
@@ -362,7 +364,7 @@ def _import_of_package(name: str, file: Path, spec: str) -> ModuleType:
     found = getattr(module, "__file__", None)
     if found is None or Path(found).resolve() != file.resolve():
         package, attribute = name.partition(".")[0], spec.rpartition(":")[2]
-        message = f"'{file}' is a part of the package '{package}', and another one of that name is '{found}'"
+        message = f"'{file}' is a part of the package '{package}', but '{found}' has the same name"
         root = shlex.quote(str(file.parents[name.count(".")]))
         raise UsageError(message, f"cd {root}   and give --model {name}:{attribute} there")
     return module

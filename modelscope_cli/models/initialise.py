@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.tensors import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import Architecture, model_inside
-from modelscope_cli.models.checkpoint import Checkpoint, file_sha256, read_checkpoint, read_torch_file
 from modelscope_cli.models.fit import classes_of, listed, load_state, nonfinite_weights, strip_prefixes
 from modelscope_cli.models.pretrained import (
     WeightsUnavailableError,
@@ -79,7 +79,7 @@ def fill_randomly(architecture: Architecture, request: ModelRequest) -> Filled:
     """
     module = build(architecture, request.num_classes)
     if architecture.is_factory:
-        weights_info = WeightsInfo(request.weights, "own", "as the factory gave them")
+        weights_info = WeightsInfo(request.weights, "own", "as built by the factory")
         return Filled(module, weights_info, notes=(f"weights: {weights_info.origin} (seed {request.seed})",))
     origin = "the model's own initialisation" if architecture.source == "import" else "seeded random"
     weights = WeightsInfo(request.weights, "random", origin)
@@ -121,7 +121,7 @@ def fill_pretrained(architecture: Architecture, request: ModelRequest, weights: 
     notes = [f"weights: {weights.name} ({request.weights}; {where})"]
     categories = tuple(weights.meta["categories"]) if "categories" in weights.meta else None
     if request.num_classes is not None and (fresh := graft(module, build(architecture, request.num_classes))):
-        notes.append(f"num classes: {request.num_classes}, seed {request.seed} made {listed(fresh)}")
+        notes.append(f"num classes: {request.num_classes}, {listed(fresh)} random (seed {request.seed})")
         categories = None
     info = WeightsInfo(request.weights, weights.name, origin, sha256)
     return Filled(module, info, categories, tuple(notes), nonfinite_weights(module))

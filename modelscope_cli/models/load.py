@@ -8,9 +8,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.fit import MisfitError, guessed_arguments, has_shapes_of, listed
 from modelscope_cli.models.from_libraries import (
     fill_from_hf,
@@ -23,7 +25,7 @@ from modelscope_cli.models.importspec import imported_architecture, user_code_fa
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.pretrained import choose_weights, default_weights, is_quantized
-from modelscope_cli.models.request import ModelRequest, check_request, is_import, parse_model_args
+from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
 from modelscope_cli.models.zoo import WeightsEnum, zoo_architecture
 from modelscope_cli.ranks import find_ranks
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
@@ -123,6 +125,8 @@ def load_model(request: ModelRequest) -> LoadedModel:
 
 
 def _load_model(request: ModelRequest) -> LoadedModel:
+    if is_onnx(request.model):
+        return _load_onnx(check_request(request))
     request, recognised = recognise(check_request(request))
     dtype = resolve_dtype(request.dtype)
     architecture, weights = _find(request)
@@ -151,6 +155,8 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 
 
 def _load_skeleton(request: ModelRequest) -> LoadedModel:
+    if is_onnx(request.model):
+        return _load_onnx(check_request(request))
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -179,6 +185,24 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
+def _load_onnx(request: ModelRequest) -> LoadedModel:
+    from modelscope_cli.models.onnx_net import load_onnx  # with NumPy
+
+    path = Path(request.model)
+    net = load_onnx(path)
+    weights = WeightsInfo(request.weights, path.name, "file", file_sha256(path))
+    return LoadedModel(
+        module=net,
+        info=ModelInfo("onnx", request.model, "OnnxNet", weights),
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+        family="custom",
+        transforms=None,
+        categories=None,
+        notes=net.notes,
+    )
+
+
 def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
     """Return the architecture to build and the torchvision weights, if any."""
     model_args = parse_model_args(request.model_args)
@@ -203,7 +227,7 @@ def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[tor
     if weights is None or not is_quantized(weights) or request.checkpoint is not None:
         return resolve_device(request.device)
     if request.device.lower() == "auto":
-        return torch.device("cpu"), "device: cpu (auto; quantized weights run nowhere else)"
+        return torch.device("cpu"), "device: cpu (auto; quantized weights only run there)"
     device, _ = resolve_device(request.device)
     if device.type != "cpu" or request.dtype.lower() != "float32":
         message = f"quantized weights '{weights.name}' run on cpu in float32 only"

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import TORCH_EXPORT, TORCH_SCRIPT, Contents
+from modelscope_cli.checkpoints.identify import identify, image_side, otherwise
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.hubs import (
@@ -16,7 +17,6 @@ from modelscope_cli.models.hubs import (
     described_beside,
     described_within,
 )
-from modelscope_cli.models.identify import identify, image_side, otherwise
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
 from modelscope_cli.records.weights import Identified

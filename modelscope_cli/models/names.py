@@ -5,14 +5,21 @@ import glob
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
+from difflib import SequenceMatcher
 from functools import cache
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.naming import some
 
 # After `@register_model(`: a name, or, below other decorators, a function of that name.
 _REGISTERED = re.compile(rb'name="(\w+)"|.*?\ndef (\w+)\(', re.DOTALL)
 _FUNCTION = re.compile(rb"def (\w+)\(")
+_MOST_FILES = 50  # to search for models
 
 
 @cache
@@ -37,6 +44,25 @@ def _after(package: str, mark: bytes) -> Iterator[bytes]:
     for source in (Path(spec.origin).parent / "models").rglob("*.py"):
         # Splitting first is four times faster than searching at every line.
         yield from source.read_bytes().split(mark)[1:]
+
+
+def refuse_missing_file(spec: str) -> None:
+    """Refuse `path/to/file.py:attr` without its file; the hint names the models in the files that exist."""
+    where, _, name = spec.rpartition(":")
+    file = Path(where)
+    if file.suffix != ".py" or file.is_file():
+        return
+    others = sorted(islice(file.parent.glob("*.py"), _MOST_FILES))
+    found = [(other, model) for other in others for model in models_in(other)]
+    found.sort(key=lambda pair: (pair[1] != name, -SequenceMatcher(None, pair[0].name, file.name).ratio()))
+    hint = (
+        f"--model {shlex.quote('{}:{}'.format(*found[0]))}"
+        if found
+        else f"ls {shlex.quote(str(file.parent))}"
+    )
+    if others:
+        hint += f"   Python files there: {some(one.name for one in others)}"
+    raise CannotRunError(f"no file '{where}' (from '{spec}')", hint)
 
 
 def models_in(path: Path) -> list[str]:

@@ -96,7 +96,7 @@ def weights_of(name: str) -> dict[str, WeightsEnum]:
 
 def _unavailable(weights: WeightsEnum, path: Path, reason: str) -> WeightsUnavailableError:
     hint = f"--weights none   or put {path.name} into {path.parent}"
-    return WeightsUnavailableError(f"weights '{weights.name}' cannot be had: {reason}", hint)
+    return WeightsUnavailableError(f"weights '{weights.name}' are not available: {reason}", hint)
 
 
 @contextmanager

@@ -2,19 +2,17 @@
 
 import ast
 import os
-import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from modelscope_cli.checkpoints.file_type import CHECKPOINT_SUFFIXES, MODEL_SUFFIXES
-from modelscope_cli.errors import UsageError, nearest
-from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
-from modelscope_cli.models.names import model_names, models_in
+from modelscope_cli.checkpoints.onnx_file import is_onnx_file
+from modelscope_cli.errors import UsageError
+from modelscope_cli.models.names import model_names
 from modelscope_cli.records.keywords import DEFAULTS, ModelKeywords
 
 if TYPE_CHECKING:
@@ -125,34 +123,6 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
     )
 
 
-def check_request(request: ModelRequest) -> ModelRequest:
-    """Validate a request without importing torch, so that typos fail fast.
-
-    Returns:
-        the request with the headers of a checkpoint given as the model.
-    """
-    checked = request
-    if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
-        raise described
-    if is_checkpoint(request.model):
-        from modelscope_cli.models.model_of_checkpoint import recognise
-
-        request, _ = recognise(request)
-        checked = replace(checked, headers=request.headers)
-    elif split_hub(request.model)[0]:
-        check_hub(request.model)
-    elif not is_import(request.model) and request.model.lower() not in model_names():
-        raise _unknown_model(request.model)
-    parse_model_args(request.model_args)
-    if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
-        message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
-        raise UsageError(message, f"leave out --weights {request.weights}")
-    if request.key is not None and request.checkpoint is None:
-        message = f"'--key {request.key}' is about a checkpoint, and there is none"
-        raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
-    return checked
-
-
 def weights_file(request: ModelRequest) -> Path | None:
     """Return the file or folder of the weights; None without one."""
     path = Path(request.model) if is_checkpoint(request.model) else request.checkpoint
@@ -164,10 +134,21 @@ def is_import(model: str) -> bool:
     return ":" in model
 
 
+def is_onnx(model: str) -> bool:
+    """Tell whether a model is an ONNX file."""
+    return not is_import(model) and is_onnx_file(Path(model))
+
+
 def is_checkpoint(model: str) -> bool:
     """Tell whether a model is a file or folder of weights, not a name."""
     path = Path(model)
-    if is_import(model) or model.lower() in model_names() or path.suffix == ".py" or not model:
+    if (
+        is_import(model)
+        or is_onnx(model)
+        or model.lower() in model_names()
+        or path.suffix == ".py"
+        or not model
+    ):
         return False
     return path.suffix.lower() in (*CHECKPOINT_SUFFIXES, *MODEL_SUFFIXES) or path.exists()
 
@@ -196,43 +177,3 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-
-
-def _unknown_model(model: str) -> UsageError:
-    path = Path(model)
-    if path.suffix == ".py":
-        names = models_in(path)
-        message = f"model file '{model}' needs the name of what to build"
-        message += f": it has {', '.join(names)}" if names else ""
-        name = names[0] if names else "NAME"
-        return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
-    known = named_here(model)
-    elsewhere = of_other_library(model)
-    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, two different models
-        elsewhere.message += f"; {known} is another"
-        elsewhere.hint = f"{elsewhere.hint} or --model {known}"
-    if elsewhere is not None:
-        return elsewhere
-    if known is not None:
-        return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
-    module, dot, attribute = model.rpartition(".")
-    is_file = module.isidentifier() and attribute.islower() and not _is_importable(module)
-    if dot and model.replace(".", "").isidentifier() and not is_file:
-        return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
-    if path.suffix[1:].isalpha() or path.parent != Path():
-        near = nearest(
-            path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
-        )
-        message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
-        return UsageError(message, f"ls {shlex.quote(str(path.parent))}")
-    suggestion = nearest(model, model_names())
-    family = re.match("did you mean ([a-z]+)", suggestion)
-    hint = f"modelscope models {family[1]}" if family else "modelscope models"
-    return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)
-
-
-def _is_importable(name: str) -> bool:
-    try:
-        return find_spec(name) is not None or Path(f"{name}.py").is_file() or Path(name).is_dir()
-    except (ImportError, ValueError):
-        return False

@@ -34,7 +34,7 @@ def zoo_architecture(name: str, weights: WeightsEnum, model_args: dict[str, Any]
     `model_args` are keyword arguments for the builder and override those of the weights.
     """
     for key in model_args.keys() & _OPTION_OF.keys():
-        message = f"model argument '{key}' is an option of its own for torchvision models"
+        message = f"model argument '{key}' is a separate option for torchvision models"
         raise UsageError(message, f"{_OPTION_OF[key]} {model_args[key]}")
     builder = get_model_builder(name)
     family = family_of(name)

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, words
-from modelscope_cli.records.display import Shown
+from modelscope_cli.records.display import Shown, renderer
 from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
@@ -79,6 +79,7 @@ class DatasetEvidence:
             brightness, both of 1 for white; `sharpness`: the standard deviation of its Laplacian over that.
         has_labels: whether any image is in the folder of a class.
         readable: how many images can be decoded on the first side, and on the other.
+        classes: number of images by class, of both sides.
     """
 
     report: DatasetReport
@@ -90,6 +91,7 @@ class DatasetEvidence:
     sharpness: Sequence[float]
     has_labels: bool
     readable: tuple[int, int]
+    classes: tuple[Mapping[str, int], Mapping[str, int]]
 
 
 def spread_of(values: Iterable[int]) -> Spread | None:
@@ -231,9 +233,7 @@ class CheckRecord(Record):
         """Do nothing where it passed, so that a test can end with this."""
         __tracebackhide__ = True
         if not self.passed:
-            from modelscope_cli.report.views import table_of
-
-            raise AssertionError(table_of("check").verdict(self))
+            raise AssertionError(renderer().table_of("check").verdict(self))
 
 
 @dataclass(frozen=True, slots=True)

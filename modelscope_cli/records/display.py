@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+def renderer() -> Any:
+    """Return `report/notebook.py`, which the package supplies, so that records do not depend on reports."""
+    import modelscope_cli
+
+    return modelscope_cli.renderer
+
+
 class Shown:
     """What every record can do with the table of its command.
 
@@ -31,10 +38,7 @@ class Shown:
 
     def labelled(self) -> list[tuple[str, Any]]:
         """Return the label of every row, and the row."""
-        # Imported late: the reports, which draw records, import them.
-        from modelscope_cli.report import views
-
-        sheet = views.whole_sheet_of(self)
+        sheet = renderer().whole_sheet_of(self)
         return [(str(sheet.columns[0].value(row)), row) for row in sheet.rows]
 
     def __iter__(self) -> Iterator[Any]:
@@ -57,16 +61,14 @@ class Shown:
         if len(matches) == 1:
             return matches[0]
         if matches:
-            raise KeyError(f"'{key}' means {len(matches)} rows; go through the record to find yours")
+            raise KeyError(f"'{key}' matches {len(matches)} rows; iterate over the record to find yours")
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return the whole table as plain dicts, `pandas.DataFrame(record.to_rows())`: the keys and bare values of
         `--format tsv`, those columns too that a terminal has no room for."""
-        from modelscope_cli.report import views
-
-        sheet = views.whole_sheet_of(self)
+        sheet = renderer().whole_sheet_of(self)
         return [{column.key: column.value(row) for column in sheet.columns} for row in sheet.rows]
 
     def plot(self, file: str | PathLike[str] | None = None, *, picture: str | None = None) -> "Figure":
@@ -75,9 +77,8 @@ class Shown:
         Args:
             picture: which one, where the command draws several; the first of them otherwise.
         """
-        from modelscope_cli.report import notebook
-
-        return notebook.plot(self, file, picture)
+        figure: Figure = renderer().plot(self, file, picture)
+        return figure
 
     def to_html(self, file: "str | PathLike[str] | None" = None) -> str:
         """Return the result as a page for the browser, one file that needs nothing else; `ms.read` takes it back.
@@ -85,21 +86,10 @@ class Shown:
         Args:
             file: where it is saved as well.
         """
-        from pathlib import Path
-
-        from modelscope_cli.report.page import results
-
-        page = results.page_of(self)
-        if file is not None:
-            results.save_page(page, Path(file))
-        return page
+        return str(renderer().to_page(self, file))
 
     def __str__(self) -> str:
-        from modelscope_cli.report import notebook, views
-
-        return notebook.to_text(views.sheet_of(self))
+        return str(renderer().to_text(renderer().sheet_of(self)))
 
     def _repr_html_(self) -> str:
-        from modelscope_cli.report import notebook, views
-
-        return notebook.to_html(views.sheet_of(self))
+        return str(renderer().to_html(renderer().sheet_of(self)))

@@ -138,7 +138,7 @@ def _value(hint: Any, value: Any, path: str) -> Any:
         return kind(**_read(kind, value, f"{path}."))
     # bool is a subclass of int, and a Literal is a str.
     if not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool):
-        raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'what it stands for')}")
+        raise NotADocumentError(f"{path} is not {_WORDS.get(hint, 'a valid value')}")
     return value
 
 

@@ -21,8 +21,8 @@ MOST_RANDOMISED = 0.75
 MOST_OTHER_CLASS, MOST_OTHER_IMAGE = 0.99, 0.999
 MOST_INCOMPLETE = 0.1
 RULE = (
-    "the fewest failed tests first, then the fewest that were not made; of equals the best mean place in covering,"
-    " insertion, deletion and ROAD"
+    "sorted by failed tests, then by tests not run, then by average rank in covering, insertion, deletion "
+    "and ROAD"
 )
 
 
@@ -252,7 +252,7 @@ class Explanation:
     steps: Annotated[float | None, hidden("passes")]
     seconds: Annotated[float, column(rank=7)]
     receipt: Receipt
-    adds_up_to: Annotated[float | None, share("adds up to")] = None
+    adds_up_to: Annotated[float | None, share("completeness")] = None
 
 
 @dataclass(frozen=True, slots=True)

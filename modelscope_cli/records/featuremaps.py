@@ -58,7 +58,7 @@ class ChannelImage:
 
 @dataclass(frozen=True, slots=True)
 class ChannelImages:
-    """The images that activate one channel most, in the middle and least.
+    """The images that activate one channel most, median and least.
 
     Attributes:
         channel: which, from 0, of the output `output` of the call `call` of the layer `name`.
@@ -92,7 +92,7 @@ class ChannelImages:
     @property
     def groups(self) -> tuple[tuple[str, tuple[ChannelImage, ...]], ...]:
         """The three groups with their titles."""
-        return ("fire it most", self.most), ("in the middle", self.middle), ("fire it least", self.least)
+        return ("strongest", self.most), ("median", self.middle), ("weakest", self.least)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,19 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class ModelKeywords(TypedDict, total=False):
+class LoadingKeywords(TypedDict, total=False):
+    """The keywords of `ModelKeywords` that trainings and `summary` take, too."""
+
+    checkpoint: str | PathLike[str] | None
+    key: str | None
+    strict: bool | None
+    model_arg: Sequence[str] | Mapping[str, Any]
+    device: str
+    seed: int
+    offline: bool
+
+
+class ModelKeywords(LoadingKeywords, total=False):
     """What can be said of a model that is named; a module that is handed over is taken as it is.
 
     Attributes:
@@ -23,26 +35,19 @@ class ModelKeywords(TypedDict, total=False):
             none (random, seeded), DEFAULT, or a name such as IMAGENET1K_V1.
         checkpoint: load this state dict (.safetensors, .pt, .pth, .bin, .ckpt) into the model.
         key: load this entry of a checkpoint instead of its state dict: state_dict_ema, model.generator.
-        strict: a checkpoint that does not fit exactly is an error unless --no-strict; of many images, one that
-            cannot be read is an error only with --strict. In Python, True for images may be said of a module, too.
+        strict: a checkpoint that does not match exactly is an error unless --no-strict; an unreadable image among
+            many is an error only with --strict. In Python, True also works for the images of a module.
         num_classes: how many classes the head has.
         model_arg: an argument for the model's class or factory (repeatable).
-        device: the device: auto (the first of cuda, mps, xpu and cpu that is there), a name, or a CUDA number.
+        device: the device: auto (the first available of cuda, mps, xpu and cpu), a name, or a CUDA number.
         dtype: the dtype to run in: float32, bfloat16 or float16.
         seed: the seed of random weights and noise.
         offline: never touch the network.
     """
 
     weights: str
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
     num_classes: int | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
     dtype: str
-    seed: int
-    offline: bool
 
 
 class InputKeywords(TypedDict, total=False):
@@ -54,10 +59,9 @@ class InputKeywords(TypedDict, total=False):
         size: resize and crop to this size instead. In Python, `224` or `(224, 320)`, height first.
         mean: the mean to normalise with. In Python, one number or one a channel, on the scale 0..1.
         std: the standard deviation to normalise with. In Python as `mean`.
-        normalize: whether to normalise.
+        normalize: normalise with mean and standard deviation.
         batch: how many images go through the model at once.
-        workers: how many processes decode images beside the model; by default one less than there are cores, at
-            most 4.
+        workers: how many processes decode images; by default the number of cores less one, at most 4.
     """
 
     input_shape: str | Sequence[int] | Sequence[str]
@@ -77,28 +81,21 @@ class BlockKeywords(Keywords, total=False):
     """What every function takes beside that cuts a list of image files into blocks of `batch`.
 
     Attributes:
-        resume: continue with the blocks in `out`, with any number of processes; the result has the same bits as
-            without a break.
-        share: whether the other processes that torchrun has started call the same function with the same arguments;
-            each of them returns the whole record, the first alone writes files. On the command line always so.
+        resume: continue with the blocks in `out`, with any number of processes; the result is bit-identical to an
+            uninterrupted run.
+        share: whether the other processes of torchrun call the same function with the same arguments; each returns
+            the whole record, and only the first writes files. Always True on the command line.
     """
 
     resume: bool
     share: bool
 
 
-class SummaryKeywords(InputKeywords, total=False):
+class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
     """What can be said of model and input where no weights are needed."""
 
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
     num_classes: int | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
     dtype: str
-    seed: int
-    offline: bool
 
 
 class LearningKeywords(TypedDict, total=False):
@@ -108,16 +105,15 @@ class LearningKeywords(TypedDict, total=False):
         optimizer: the optimizer: sgd, momentum, nesterov (both 0.9), or adamw.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: weight decay of the optimizer.
-        init: initialise by default, kaiming-normal, kaiming-uniform, xavier, or lsuv. default is what the model
-            does itself.
-        activation: replace the ReLUs: leaky or general. relu leaves them; general takes `leak`, `subtract`,
+        init: default (the model's own), kaiming (kaiming-normal), kaiming-uniform, xavier, or lsuv.
+        activation: replace the ReLUs: leaky or general. relu keeps them; general takes `leak`, `subtract`,
             `maximum`.
         leak: the slope of the new ReLU below zero.
         subtract: what the general ReLU subtracts.
         maximum: the highest value of the general ReLU.
-        norm_layer: replace batch norms: layer, group, instance, running, or none. batch leaves them as they are.
+        norm_layer: replace batch norms: layer, group, instance, running, or none. batch keeps them.
         freeze: do not train these layers (repeatable).
-        train_only: train nothing but these layers (repeatable).
+        train_only: train only these layers (repeatable).
     """
 
     optimizer: str
@@ -133,16 +129,8 @@ class LearningKeywords(TypedDict, total=False):
     train_only: str | Sequence[str]
 
 
-class ClassifierKeywords(LearningKeywords, total=False):
+class ClassifierKeywords(LearningKeywords, LoadingKeywords, total=False):
     """What every function that trains takes beside its own keywords; the rest as in `ModelKeywords`."""
-
-    checkpoint: str | PathLike[str] | None
-    key: str | None
-    strict: bool | None
-    model_arg: Sequence[str] | Mapping[str, Any]
-    device: str
-    seed: int
-    offline: bool
 
 
 DEFAULTS: dict[str, Any] = {

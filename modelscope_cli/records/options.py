@@ -50,11 +50,13 @@ class Option:
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
 MODES = ("auto", "eval", "train")
-_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
+CI_FORMATS = ("github", "sarif", "gitlab")
+"""Formats of the commands that return findings."""
 _NAME = (
     "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
 )
-_COLOR = f"Which column colours the graph: {', '.join(COLORS)}."
+_COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
 _PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
 
@@ -87,6 +89,12 @@ def _flag(text: str, short: str = "") -> Option:
     return Option(help=text, short=short, kind="flag", default=False)
 
 
+def _format(*more: str) -> Option:
+    text = f"auto (table on a terminal and in the log of CI, else tsv), {', '.join((*_FORMATS[1:], *more))}."
+    names = (*_FORMATS, *more)
+    return Option("FORMAT", "-f", kind="text", help=text, completes=names, default="auto")
+
+
 def _table(*choices: str, text: str = "Which table to print.") -> Option:
     return Option(choices=choices, help=text, kind="text", default=choices[0])
 
@@ -94,7 +102,7 @@ def _table(*choices: str, text: str = "Which table to print.") -> Option:
 _MODEL = Option(
     "MODEL",
     kind="text",
-    help="The model, as `modelscope help model` explains.",
+    help="The model; see `modelscope help model`.",
     completes="name_or_file",
     shown="",
 )
@@ -108,19 +116,21 @@ _SAME = Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="
 _DATA = Option(
     "DIR",
     kind="text",
-    help="A folder with one folder of images for each class. Without it, ten classes of drawn shapes.",
+    help="A folder with one subfolder of images per class. Without it, ten classes of drawn shapes.",
     shown="",
 )
 _BLOCKS = Option(
     "DIR",
-    help="Folder for the report and, over several batches of image files, every finished block, for --resume and "
-    "modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
+    help="Folder for the report and, for several batches of image files, every finished block, for --resume "
+    "and modelscope verify. Blocks are computed with one thread; torchrun uses all cores.",
 )
 _SUBJECT = {"first": _MODEL, "images": _IMAGES}
 _SAVE = Option(help="Write the report, or only print.", kind="flag", default=True)
 _STEPS = Option("N", least=1, most=LONGEST_RUN)
 _CHANGE = {
-    "init": Option("NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "xavier", "lsuv")),
+    "init": Option(
+        "NAME", choices=("default", "kaiming-normal", "kaiming-uniform", "kaiming", "xavier", "lsuv")
+    ),
     "activation": Option("NAME", choices=("relu", "leaky", "general")),
     **_options("leak S, subtract V, maximum V"),
     "norm_layer": Option("NAME", choices=("batch", "layer", "group", "instance", "running", "none")),
@@ -141,17 +151,17 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "layer": Option(
             "PATTERN",
             "-l",
-            help="Which layers, as `modelscope help layers` explains (repeatable): conv, 'layer1.*', relu@-1. Also "
-            "layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
+            help="Layers to select (repeatable); see `modelscope help layers`: conv, 'layer1.*', relu@-1. "
+            "Also layer1.0.conv1, type:Conv2d, 're:^layer[12]', conv@16, relu@1..4.",
             completes="layers",
         ),
         "exclude": Option("PATTERN", help="Leave out these layers.", completes="layers"),
         "hook": Option(
             "HOOK",
-            help="Change values inside the model, as `modelscope help hooks` explains (repeatable): zero@layer3, "
-            "pre:add=10@fc. Written [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', grad:clamp=-1,1@conv, "
-            "call=hooks.py:fn@relu. The actions are zero, scale, add, clamp, noise, mean, keep, shuffle, "
-            "print, save, nan-to-num, raise-on-nan, call; the kinds are forward, pre, grad, "
+            help="Change values inside the model (repeatable); see `modelscope help hooks`: zero@layer3, "
+            "pre:add=10@fc. Syntax [KIND:]ACTION[=ARGS]@PATTERN: 'zero[3,7]@conv1', "
+            "grad:clamp=-1,1@conv, call=hooks.py:fn@relu. Actions: zero, scale, add, clamp, noise, "
+            "mean, keep, shuffle, print, save, nan-to-num, raise-on-nan, call. Kinds: forward, pre, grad, "
             "param-grad, full-backward.",
             completes="hooks",
         ),
@@ -174,9 +184,8 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         **_options("input_shape SHAPE"),
         "input": Option(
             "NAME=SPEC",
-            help="An input that the forward takes by name, or in one dict (repeatable): an image, a file of "
-            "one tensor, or a shape of noise: pixel_values=photo.jpg, input_ids=int64:1,16. "
-            "Images of one name are stacked.",
+            help="An input by name (repeatable): an image, a tensor file, or a shape of noise: "
+            "pixel_values=photo.jpg, input_ids=int64:1,16. Images of one name are stacked.",
             kind="texts",
         ),
         **_options("size H[,W], mean R,G,B, std R,G,B, normalize, batch N -b >=1, workers N >=0"),
@@ -192,19 +201,12 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "sort": Option(
             "COLUMN",
             kind="text",
-            help="Sort the rows, the largest number first; COLUMN:asc reverses that. JSON stays in order.",
+            help="Sort the rows, largest number first; COLUMN:asc reverses the order. JSON keeps its order.",
             completes="columns",
         ),
         "top": Option("N", help="Show only the first N rows. JSON has all.", kind="whole", least=1),
         "all": _flag("Show every row, even of a long table."),
-        "format": Option(
-            "FORMAT",
-            "-f",
-            kind="text",
-            help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown.",
-            completes=_FORMATS,
-            default="auto",
-        ),
+        "format": _format(),
         "json": _flag("Short for --format json."),
         "output": Option(
             "FILE",
@@ -214,10 +216,10 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         ),
         "html": Option(
             "FILE",
-            help="Also save the result as a page for the browser: one file that needs nothing else.",
+            help="Also save the result as a page for the browser: one self-contained file.",
             kind="path",
         ),
-        "verbose": _flag("Show in full how images are prepared.", "-v"),
+        "verbose": _flag("Show the image preprocessing in full.", "-v"),
         "quiet": _flag("No notes and no progress on stderr.", "-q"),
         "debug": _flag("Show the traceback of an error."),
     },
@@ -232,7 +234,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         OPTIONS: {
             **_options("depth N >=0, freeze PATTERN"),
-            "fresh": _flag("Build the model, even if its summary was kept by an earlier run."),
+            "fresh": _flag("Build the model, even if its summary is cached."),
             "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
             "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
@@ -245,7 +247,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Output": {
             "table": _table(
                 *("layers", "batch-norm", "attention", "channels"),
-                text="Which table to print; channels lists the dead ones, batch-norm needs --mode train.",
+                text="Table to print; channels lists dead channels, batch-norm needs --mode train.",
             ),
             "out": _BLOCKS,
         },
@@ -272,7 +274,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "top K >=1, labels FILE, scores auto|softmax|sigmoid, threshold P >=0 <=1, temperature T >0"
             ),
             "doctor": _flag(
-                "Prepare the images in the usual wrong ways, one at a time, and count the predictions that change."
+                "Apply the usual preprocessing mistakes one at a time, and count the changed predictions."
             ),
         },
         "Against the truth": {
@@ -280,7 +282,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "table": Option(
                 choices=("measures", "classes", "confusions", "calibration", "worst"),
                 kind="text",
-                help="Which table of --truth to print; measures by default.",
+                help="Table of --truth to print; measures by default.",
                 shown="",
             ),
         },
@@ -291,7 +293,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Explanation": {
             **_options("method NAMES, target TARGET -t"),
             "against": Option("CLASS", shown="the three nearest classes"),
-            "layer": Option("LAYER", "-l", shown="found by following a run back from the score"),
+            "layer": Option("LAYER", "-l", shown="chosen by following a run back from the score"),
         },
         "Receipt": {
             **_options("receipt KIND"),
@@ -313,9 +315,10 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "steps": _STEPS,
             **_options("abort_on nan|findings, like RUN"),
             "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
-            "strict": _flag("With --fail-on: exit with 1 also if the verdict is that it cannot tell."),
+            "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),
         },
+        "Output": {"format": _format(*CI_FORMATS)},
     },
     "grads": {
         ARGUMENTS: _SUBJECT,
@@ -403,7 +406,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         "Data set": {
             "against": Option(
                 "FOLDER",
-                help="Another data set, which should have no image in common with the first (repeatable).",
+                help="A second data set, which must not share images with the first (repeatable).",
                 kind="texts",
             )
         },
@@ -417,14 +420,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         },
         "Output": {
             "out": _BLOCKS,
-            "format": Option(
-                "FORMAT",
-                "-f",
-                kind="text",
-                help="auto (table on a terminal, tsv in a pipe), table, tsv, csv, json, markdown, github, junit.",
-                completes=(*_FORMATS, "github", "junit"),
-                default="auto",
-            ),
+            "format": _format(*CI_FORMATS, "junit"),
         },
     },
     "rules": {ARGUMENTS: {"which": Option("RULE", completes="rules")}},
@@ -435,7 +431,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     "diff": {
         ARGUMENTS: {
             "a": Option("A", kind="text", help="A model or a checkpoint file.", shown=""),
-            "b": Option("B", kind="text", help="Another one; without it, A under the settings of --b-..."),
+            "b": Option("B", kind="text", help="A second one; without it, A with the settings of --b-..."),
             "images": _IMAGES,
         },
         OPTIONS: {
@@ -443,7 +439,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "T",
                 "-t",
                 least=0,
-                shown="0 for tensors; for activations what torch.testing.assert_close allows the coarser dtype: "
+                shown="0 for tensors; for activations assert_close's tolerance for the less precise dtype: "
                 "1.3e-6, 1e-3 float16, 1.6e-2 bfloat16",
             ),
             **_options("plot FILE"),
@@ -455,7 +451,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "b_seed": Option("N", least=0, most=LAST_SEED),
             **_options("b_hook HOOK"),
         },
-        "Output": {"all": _flag("Show every row, including what is the same.")},
+        "Output": {"all": _flag("Show every row, including equal ones.")},
     },
     "report": {ARGUMENTS: _options("a RESULT, b OTHER"), OPTIONS: _options("large")},
     "weights": {
@@ -466,18 +462,18 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
                 "N", help="Show a tree of N levels, with sums, instead of the tensors.", kind="whole", least=1
             ),
             **_options("stats, convert FILE"),
-            "scan": _flag(
-                "Only look for code, in every file of a folder, whatever it is called: one row for each."
-            ),
+            "scan": _flag("Only look for code, in every file of a folder: one row per file."),
             "fail_on": Option(
                 "WHAT",
                 choices=("call", "dangerous", "unknown", "never"),
                 kind="text",
-                help="When to exit with 1. call: at dangerous code and at calls of unknown functions and classes; "
-                "dangerous: only at dangerous code; unknown: at objects of unknown classes too; never.",
+                help="When to exit with 1. call: for dangerous code and for calls of unknown functions and "
+                "classes; dangerous: only for dangerous code; unknown: also for objects of unknown "
+                "classes; never.",
                 default="call",
             ),
         },
+        "Output": {"format": _format(*CI_FORMATS)},
     },
     "models": {ARGUMENTS: _options("pattern PATTERN")},
     "schema": {
@@ -490,7 +486,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "what": Option(
                 "TOPIC|COMMAND",
                 kind="text",
-                help="model, input, output, layers or hooks; or a command, which is explained in full.",
+                help="model, input, output, layers or hooks; a command; or agents, what coding agents need.",
                 completes="topics",
             )
         }

@@ -49,7 +49,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
             "doctor", ("top", "scores", "threshold", "temperature", "hook", "out", "resume", "truth", "table")
         ),
         Needs("table", "truth", "folders"),
-        Excludes("truth", ("top",), "no image has a row of its own"),
+        Excludes("truth", ("top",), "images have no rows"),
     ],
     "grads": [
         Excludes("clip", ("clip_norm", "clip_activations")),

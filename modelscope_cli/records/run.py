@@ -163,7 +163,7 @@ class WeightsInfo:
         resolved: `random`, `own` (as the factory returned them, random or loaded), an enum name such as
             `IMAGENET1K_V1`, the tag of timm's weights, or a file name.
         origin: in words: `seeded random`, `as the factory gave them`, `cache`, `download`, `folder`, `checkpoint`,
-            `meta` (no values at all).
+            `file` (the one that is the model), `meta` (no values at all).
         sha256: of the file that was read; None where there was none.
     """
 
@@ -176,7 +176,7 @@ class WeightsInfo:
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """Which model was looked at. `source` is `zoo` (torchvision), `timm`, `hf` (transformers), `import` (the
-    user's code) or `object` (handed over in Python)."""
+    user's code), `onnx` (a file that onnxruntime runs) or `object` (handed over in Python)."""
 
     source: str
     name: str
@@ -186,7 +186,7 @@ class ModelInfo:
     @property
     def short_name(self) -> str:
         """The name for a title, without the folders of a user's file."""
-        return Path(self.name).name if self.source in ("import", "hf") else self.name
+        return Path(self.name).name if self.source in ("import", "hf", "onnx") else self.name
 
     @property
     def described(self) -> str:

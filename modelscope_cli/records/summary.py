@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
+from modelscope_cli.records.display import renderer
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
@@ -253,12 +254,9 @@ class SummaryRecord(Record):
         """
         from pathlib import Path
 
-        from modelscope_cli.report import views
-
+        graph = renderer().graph_of(self.command)
         try:
-            return str(
-                views.graph_of(self.command).save(self, Path(file) if file else None, color, is_whole=whole)
-            )
+            return str(graph.save(self, Path(file) if file else None, color, is_whole=whole))
         except ModelscopeError as error:
             error.speak_python()
             raise

@@ -33,13 +33,13 @@ class Birth:
         """Return the description: `conv2 is not finite`."""
         name = label(self.name or self.model, self.call)
         return {
-            LOSS: "the loss is not finite, though the output of every layer is",
+            LOSS: "the loss is not finite, although the output of every layer is",
             INPUT: f"the input of {name} is not finite",
             OUTPUT: f"{name} is not finite",
             BETWEEN: f"what {name} computes between its layers is not finite",
             GRADIENT: f"the gradient of {name} is not finite",
-            UNSEEN: f"the loss or a gradient of {name}, whose layers were not looked at in step {self.step}",
-            PARAMETER: f"{name} is not finite after step {self.step}, whose gradients were",
+            UNSEEN: f"the loss or a gradient of {name}, whose layers were not recorded in step {self.step}",
+            PARAMETER: f"{name} is not finite after step {self.step}, although its gradients were",
         }[self.what]
 
 

@@ -8,13 +8,15 @@ from typing import Annotated, Any
 
 from modelscope_cli.records.columns import count, figure, shape, share, size, words
 from modelscope_cli.records.display import Shown
+from modelscope_cli.records.naming import some
+from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 RANKS = (KNOWN, UNKNOWN, DANGEROUS)
 # What fails: dangerous names, also calls of unknown names, every unknown name, nothing.
 CALL = "call"
-FAIL_ON = (CALL, DANGEROUS, UNKNOWN, "never")
+_N_NAMED, _N_ERRORS = 8, 3  # in a warning
 
 
 def worst(ranks: Iterable[str]) -> str:
@@ -118,7 +120,7 @@ class Safety:
         return replace(self, suspects=left, rank=rank, allowed=tuple(sorted(allowed)))
 
     def fails(self, fail_on: str) -> bool:
-        """Tell whether it is as bad as `fail_on`, one of `FAIL_ON`."""
+        """Tell whether it is as bad as `fail_on`, `call`, `dangerous`, `unknown` or `never`."""
         if fail_on == CALL:
             return self.rank == DANGEROUS or bool(self.calls)
         return fail_on in RANKS and RANKS.index(self.rank) >= RANKS.index(fail_on)
@@ -287,3 +289,31 @@ class WeightsRecord(Shown):
             if field.name not in ("versions", "argv")
         }
         return {**first_keys(self.command, self.versions, self.argv), **fields}
+
+
+def warnings_of(safety: Safety) -> tuple[Notice, ...]:
+    """Return a warning for every dangerous name, one for all unknown names, and for unread parts."""
+    notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
+    if safety.calls:
+        calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_NAMED)
+        notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
+    if safety.objects:
+        names = some([suspect.name for suspect in safety.objects], _N_NAMED)
+        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
+    if safety.unread:
+        places = some(safety.unread, _N_NAMED)
+        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
+    if safety.errors:
+        errors = some(safety.errors, _N_ERRORS)
+        notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))
+    return tuple(notices)
+
+
+def tell_allowed(safety: Safety, progress: Progress) -> None:
+    """Report which unknown names a pattern allows."""
+    if safety.allowed:
+        progress.note(f"allowed in '{safety.file}': {some(safety.allowed, _N_NAMED)}")
+
+
+def _sentence(suspect: Suspect) -> str:
+    return f"dangerous: a full load would run {suspect.call or suspect.name} ({suspect.place}): it {suspect.reason}"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain_lines
-from modelscope_cli.report.folder import check_file, write_with
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -74,9 +74,9 @@ def _what_it_did(report: HookReport) -> str:
     n = len(report.layers)
     where = report.layers[0] if n == 1 else f"{n} layers"
     if not report.fired:
-        return f"never fired at {where}"
+        return f"never ran at {where}"
     times = "once" if report.fired == 1 else f"{numbers.count(report.fired)} times"
-    parts = [f"fired {times} at {where}"]
+    parts = [f"ran {times} at {where}"]
     if report.never_fired:
         parts.append(f"{len(report.never_fired)} of them not reached")
     if report.changed_fraction is not None:
@@ -85,7 +85,7 @@ def _what_it_did(report: HookReport) -> str:
     if report.file:
         parts.append(f"wrote {report.file}")
     if report.moved:
-        parts.append("in place, see the warning")
+        parts.append("in place (see the warning)")
     return ", ".join(parts)
 
 
@@ -122,7 +122,7 @@ def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:
     n = len(compared.deviations)
     begin = f"the losses are equal for the first {counted(compared.equal_steps, 'step')}"
     words = [begin if compared.equal_steps else "the losses differ from the first step on"]
-    words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference beyond the noise")
+    words.append(f"{counted(n, 'difference')}, causes first" if n else "no difference above the noise")
     lines = [(f"like {compared.reference}", "; ".join(words))]
     for one in compared.deviations:
         label = f"{one.kind}, {one.where}" if one.where else one.kind

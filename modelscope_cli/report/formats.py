@@ -14,7 +14,7 @@ DOCUMENT = "report.json"
 """The name of a document in the folder of a result."""
 
 
-def render_json(document: dict[str, Any], *, is_indented: bool = True) -> str:
+def render_json(document: dict[str, Any] | list[Any], *, is_indented: bool = True) -> str:
     """Return `document` as standard JSON, indented or on one line."""
     layout: dict[str, Any] = {"indent": 2} if is_indented else {"separators": (",", ":")}
     return plain_json(json.dumps(strict(document), ensure_ascii=False, allow_nan=False, **layout)) + "\n"
@@ -76,6 +76,37 @@ def render_markdown(sheet: Sheet) -> str:
     if sheet.facts:
         lines += ["", *(f"- {markdown(label)}: {markdown(text)}" for label, text in sheet.facts)]
     return "\n".join(lines) + "\n"
+
+
+_BRIEF_LINES, _BRIEF_FACTS, _BRIEF_WIDTH = 40, 30, 300
+
+
+def render_brief(sheet: Sheet) -> str:
+    """Return at most 40 lines for a program that reads text: title, facts (verdict, causes, what to do), and the
+    flagged rows; the first rows where none is flagged."""
+    facts = [" ".join(filter(None, [label and f"{label}:", text])) for label, text in sheet.facts]
+    lines = [plain(sheet.title), *(plain(line) for line in _few(facts, _BRIEF_FACTS, "facts"))]
+    columns = [column for column in sheet.shown() if column.rank <= 1]
+    flagged = [row for row in sheet.rows if sheet.is_bad(row)]
+    rows = flagged or sheet.rows
+    first, *others = columns
+    cells = [[f"{column.title} {cell}" * bool(cell) for cell in column.cells(rows)] for column in others]
+    names = [_cell(first.value(row)) for row in rows]  # in full, where the table shows a tree
+    texts = [" | ".join(filter(None, row)) for row in zip(names, *cells, strict=True)]
+    lines.append(
+        f"{len(flagged)} of {len(sheet.rows)} rows are flagged"
+        if flagged
+        else f"{len(rows)} rows, none flagged"
+    )
+    lines += _few(texts, _BRIEF_LINES - len(lines), "rows")
+    short = (line if len(line) <= _BRIEF_WIDTH else f"{line[: _BRIEF_WIDTH - 3]}..." for line in lines)
+    return "".join(f"{' '.join(line.split())}\n" for line in short)
+
+
+def _few(lines: list[str], most: int, what: str) -> list[str]:
+    if len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], f"... and {len(lines) - most + 1} more {what}; --json has all"]
 
 
 def _row(cells: object) -> str:

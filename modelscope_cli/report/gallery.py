@@ -191,7 +191,7 @@ def _which(record: FeatureMap) -> str:
     noun = "heads" if record.kind == "attention" else "channels"
     words = f"{n_shown} of {record.channels} {noun}" if n_shown < record.channels else f"{n_shown} {noun}"
     is_sorted = list(record.shown) == sorted(record.shown)
-    return words if is_sorted else f"{words}, not in their own order"
+    return words if is_sorted else f"{words}, in another order"
 
 
 def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:

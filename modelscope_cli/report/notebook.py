@@ -1,4 +1,4 @@
-"""The display of records in a notebook and by `print`."""
+"""The display of records in Python: in a notebook, by `print`, as a figure or a page; see `records/display.py`."""
 
 import io
 from collections.abc import Iterator, Sequence
@@ -11,23 +11,36 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest, one_of
-from modelscope_cli.report import views
 from modelscope_cli.report.canvas import check_figure, save_figure
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
+
+__all__ = [
+    "figures_of",
+    "graph_of",
+    "plot",
+    "sheet_of",
+    "table_of",
+    "to_html",
+    "to_page",
+    "to_text",
+    "whole_sheet_of",
+]
 
 _MOST_ROWS = 40  # rows before a table is folded
 
 
-def to_text(sheet: Sheet) -> str:
-    """Return the table as plain text of any width."""
+def to_text(sheet: Sheet, width: int | None = None) -> str:
+    """Return the table as plain text: whole, or folded to a width."""
     from rich.console import Console
 
     from modelscope_cli.report.table import render_table
 
-    console = Console(file=io.StringIO(), width=10_000, markup=False, emoji=False, highlight=False)
+    console = Console(file=io.StringIO(), width=width or 10_000, markup=False, emoji=False, highlight=False)
+    sheet = _without_empty_columns(sheet)
     with console.capture() as capture:
-        console.print(render_table(_without_empty_columns(sheet), None))
+        console.print(render_table(sheet, width, fold(sheet) if width else None))
     return "".join(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
@@ -105,7 +118,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
 
 
 def _draw(record: Any, picture: str | None) -> Any:
-    figures = getattr(views.figures_of(record.command), "FIGURES", None)
+    figures = getattr(figures_of(record.command), "FIGURES", None)
     if not figures:
         raise UsageError(f"{record.command} does not draw figures", "record.to_rows()")
     if picture is not None and picture not in figures:
@@ -115,6 +128,16 @@ def _draw(record: Any, picture: str | None) -> Any:
     if not len(record):
         raise UsageError("there is nothing to draw: the record has no rows", "print(record)")
     return figures[picture or next(iter(figures))](record)
+
+
+def to_page(record: Any, file: str | PathLike[str] | None) -> str:
+    """Return the page of a record, and save it if a `file` is given."""
+    from modelscope_cli.report.page import results
+
+    page = results.page_of(record)
+    if file is not None:
+        results.save_page(page, Path(file))
+    return page
 
 
 def _to_png(figure: Any) -> bytes:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.naming import label_of, some
-from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Notice
+from modelscope_cli.paths import in_repository
+from modelscope_cli.records.check import RuleText
+from modelscope_cli.records.naming import counted, label_of, some
 from modelscope_cli.records.stats import BatchNormDrift
-from modelscope_cli.records.weights import CALL, Safety, ScanRecord, Suspect, WeightsOnly
+from modelscope_cli.records.weights import CALL, DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report import numbers
+from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
 
 
@@ -49,12 +50,11 @@ def worst_drift(rows: Sequence[BatchNormDrift]) -> tuple[str, str]:
 _FACTS = (
     ("mean gap", "batch mean - running mean, in running standard deviations; root mean square over channels"),
     ("var ratio", "batch variance / running variance; geometric mean over channels, lowest and highest"),
-    ("moves", "how far one such batch moves the running values, at the layer's momentum, in the same units"),
+    ("moves", "change of the running values by one such batch, at the layer's momentum, in the same units"),
 )
 
 
 _N_UNKNOWN = 8
-_N_ERRORS = 3
 _LOADS = {
     "yes": "torch.load accepts it with weights_only=True",
     "with names": "torch.load accepts it with weights_only=True once these names are allowed",
@@ -69,34 +69,6 @@ def safety_facts(safety: Safety) -> tuple[tuple[str, str], ...]:
     if safety.dangerous:
         facts.append(("dangerous", ", ".join(suspect.name for suspect in safety.dangerous)))
     return (*facts, ("weights only", weights_only(safety.weights_only)))
-
-
-def warnings_of(safety: Safety) -> tuple[Notice, ...]:
-    """Return a warning for every dangerous name, one for all unknown names, and for unread parts."""
-    notices = [Notice("dangerous_code", _sentence(suspect)) for suspect in safety.dangerous]
-    if safety.calls:
-        calls = some([suspect.call or suspect.name for suspect in safety.calls], _N_UNKNOWN)
-        notices.append(Notice("foreign_call", f"a full load would call what is not known: {calls}"))
-    if safety.objects:
-        names = some([suspect.name for suspect in safety.objects], _N_UNKNOWN)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
-    if safety.unread:
-        places = some(safety.unread, _N_UNKNOWN)
-        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
-    if safety.errors:
-        errors = some(safety.errors, _N_ERRORS)
-        notices.append(Notice("not_read", f"it could not be examined to the end: {errors}"))
-    return tuple(notices)
-
-
-def tell_allowed(safety: Safety, progress: Progress) -> None:
-    """Report which unknown names a pattern allows."""
-    if safety.allowed:
-        progress.note(f"allowed in '{safety.file}': {some(safety.allowed, _N_UNKNOWN)}")
-
-
-def _sentence(suspect: Suspect) -> str:
-    return f"dangerous: a full load would run {suspect.call or suspect.name} ({suspect.place}): it {suspect.reason}"
 
 
 def weights_only(verdict: WeightsOnly) -> str:
@@ -160,3 +132,47 @@ def scan_sheet(record: ScanRecord) -> Sheet:
 def check_scan_columns(view: View) -> None:
     """Refuse unknown columns before anything is read."""
     view.check(_COLUMNS)
+
+
+def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText], fail_on: str) -> Review:
+    """Return what loading files could run, for a CI host: an error for each dangerous name, a warning for each
+    unknown one.
+
+    Args:
+        rules: MS001 and MS002.
+        fail_on: as in `Safety.fails`.
+    """
+    dangerous, unknown = rules
+
+    def problem(file: Safety, suspect: Suspect) -> Problem:
+        rule = dangerous if suspect.rank == DANGEROUS else unknown
+        what = suspect.call or suspect.name
+        message = (
+            f"loading it in full would run {what}, which {suspect.reason}"
+            if rule is dangerous
+            else (
+                f"loading it in full would {'call' if suspect.is_call else 'import'} {what}, which is not known"
+            )
+        )
+        where = f"{suspect.name} ({suspect.place})"
+        path = in_repository(file.file)
+        return Problem(rule.code, rule.name, rule.severity, where, message, rule.hint, path)
+
+    n_failed = sum(file.fails(fail_on) for file in files)
+    unread = [
+        f"{file.file}: {'; '.join(file.errors) or 'a format that is not read'}"
+        for file in files
+        if (file.errors or not file.is_understood)
+    ]
+    n, n_unread = counted(len(files), "file"), len(unread)
+    clean = f"nothing found in {len(files) - n_unread} of {n}"
+    outcome = f"{n_failed} of {n} failed" if n_failed else clean
+    return Review(
+        command="weights",
+        subject=source,
+        rules=tuple(rules),
+        problems=tuple(problem(file, suspect) for file in files for suspect in file.suspects),
+        outcome=outcome + (f"; {n_unread} could not be read to the end" if unread else ""),
+        not_judged=tuple(unread),
+        not_judged_title=f"not judged: {n_unread} of {n}",
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from modelscope_cli.report.folder import write_bytes
+from modelscope_cli.output_files import write_bytes
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], **about: Any) -> int:

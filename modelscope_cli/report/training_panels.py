@@ -297,9 +297,7 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
     line = None
     for step, text, span, level in zip(steps, texts, spans, _levels(spans), strict=True):
         for axes in panels:
-            line = axes.axvline(
-                step, color=ACCENT, lw=0.8, ls=":", label="the step from which something is wrong"
-            )
+            line = axes.axvline(step, color=ACCENT, lw=0.8, ls=":", label="first step of a finding")
         if level is not None:
             _write(panels[0], step, text, level, is_right=span[0] < step)
     return line
@@ -398,7 +396,7 @@ def explain_marks(
     handles: list[Any] = [Patch(color=MISSING, label=missing), *marks]
     if is_marked:
         look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
-        handles.append(Line2D([], [], **look, label="the step from which something is wrong, and its code"))
+        handles.append(Line2D([], [], **look, label="first step of a finding, and its code"))
     width, height = figure.get_size_inches()
     look = {"ncols": len(handles), "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
     corner = (place[0] / width, 1 - place[1] / height)

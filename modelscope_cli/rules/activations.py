@@ -117,8 +117,11 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if is_wrong:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
-            message = f"{first.near_zero_fraction:.1%} of |x| lie below {evidence.forward.near_zero:g}"
-            more = f"; the same in {counted(len(others), 'layer')} after it" if others else ""
+            message = (
+                f"|x| is below {evidence.forward.near_zero:g} for {first.near_zero_fraction:.1%} of the "
+                "output"
+            )
+            more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
 
 
@@ -161,7 +164,7 @@ def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
     is_told = any(
         _is_enough(evidence, row) or (row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES) for row in rows
     )
-    too_few = f"no channel of a ReLU gave {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
+    too_few = f"no channel of a ReLU has {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
     return _nothing_seen(evidence, threshold) or (too_few if rows and not is_told else None)
 
 
@@ -171,14 +174,14 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
         value = max(row.mean_gap, spread)
         if not value <= threshold:
-            off = f"lies {row.mean_gap:.2g} running standard deviations away"
-            varies = f"varies {row.var_ratio:.2g} times as much"
-            yield Sighting(label_of(row), value, f"the batch {off} and {varies}")
+            off = f"is {row.mean_gap:.2g} std from the running mean"
+            varies = f"is {row.var_ratio:.2g}x the running variance"
+            yield Sighting(label_of(row), value, f"the batch mean {off}; the batch variance {varies}")
 
 
 def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.is_real:
-        return "noise says nothing about the running statistics: give images"
+        return "noise is no test of the running statistics: give images"
     return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
 
 
@@ -205,7 +208,7 @@ RULES = (
         most=1,
         measure="share of channels, if each had 1000 values or 100 images to fire",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),
-        hint="lower the learning rate, look at the biases before it, or use a leaky activation",
+        hint="lower the learning rate, check the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_channels,
         excuse=_too_few_values,
@@ -214,12 +217,12 @@ RULES = (
         code="MS203",
         name="dead-units",
         severity=WARNING,
-        sentence="a ReLU is all but silent: its living channels hardly ever fire",
+        sentence="a ReLU is almost inactive: its live channels hardly ever fire",
         threshold=0.99,
         most=1,
         measure="share of zeros in the channels that are not dead",
         source=_DEBUGGER.format(rule="DeadRelu", default="threshold_inactivity = 1 % of activity"),
-        hint="lower the learning rate, look at the biases before it, or use a leaky activation",
+        hint="lower the learning rate, check the biases before it, or use a leaky activation",
         needs=_FORWARD,
         judge=_dead_units,
         excuse=_too_few_values,
@@ -228,7 +231,7 @@ RULES = (
         code="MS204",
         name="saturated",
         severity=WARNING,
-        sentence="most outputs of a sigmoid or tanh lie where its derivative is below 1 % of the maximum",
+        sentence="most outputs of a sigmoid or tanh are where its derivative is below 1 % of the maximum",
         threshold=0.5,
         most=1,
         measure="share of outputs (|x| > 5.99 at a sigmoid, 2.99 at a tanh)",
@@ -246,8 +249,8 @@ RULES = (
         threshold=0.95,
         most=1,
         measure="share of |x| < 1e-6",
-        source="float32 has a resolution of 1.2e-7: such values all but vanish beside a signal near 1",
-        hint="look at the scale of its weights and of its input",
+        source="the resolution of float32 is 1.2e-7: such values are almost lost when added to a signal near 1",
+        hint="check the scale of its weights and of its input",
         needs=_FORWARD,
         judge=_near_zero,
         excuse=_nothing_seen,
@@ -259,8 +262,11 @@ RULES = (
         sentence="the variance of the outputs of convolutions and linear layers changes by orders of magnitude "
         "with depth",
         threshold=1e6,
-        measure="ratio of the median variances before and after the place where they differ most",
-        source="Glorot & Bengio 2010, section 4.2: keep it; own measurement: 1 to 466 in 8 untrained networks",
+        measure="ratio of the median variances before and after the largest change",
+        source=(
+            "Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to "
+            "466 in 8 untrained networks"
+        ),
         hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer",
         needs=_FORWARD,
         judge=_variance_ratio,
@@ -274,7 +280,10 @@ RULES = (
         threshold=3,
         measure="the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|",
         source="own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance",
-        hint="check the preprocessing (--mean, --std, --size); or let the statistics see your data in train mode",
+        hint=(
+            "check the preprocessing (--mean, --std, --size), or update the statistics on your data in "
+            "train mode"
+        ),
         needs=frozenset({"train", "batch_norms"}),
         judge=_drift,
         excuse=_no_drift_to_judge,

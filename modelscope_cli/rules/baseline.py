@@ -81,11 +81,11 @@ def read_baseline(path: Path) -> CheckBaseline:
             return CheckBaseline(tuple(map(_checked, known_of(record.findings))), model)
         if schema != f"{_FAMILY}{_VERSION}":
             text = (
-                "keeps no values, so what got worse would pass"
+                "holds no values, so a finding that got worse would pass"
                 if schema == f"{_FAMILY}1"
                 else "is not readable"
             )
-            raise CannotRunError(f"'{path}' is a baseline of schema '{schema}', which {text}", _another(path))
+            raise CannotRunError(f"'{path}' has the schema '{schema}', which {text}", _another(path))
         rows = (KnownFinding(row["code"], row["layer"], row["value"]) for row in document["findings"])
         return CheckBaseline(tuple(map(_checked, rows)), document.get("model"))
     except FileNotFoundError as error:
@@ -113,7 +113,7 @@ def _checked(one: KnownFinding) -> KnownFinding:
     if one.value is not None and not is_number:
         where = f"{one.code} {one.layer or ''}".strip()
         raise _StrangeEntryError(
-            f"the value of {where} is {str(one.value)[:40]!r}, and it measures 0 to {most:g}"
+            f"the value of {where} is {str(one.value)[:40]!r}, and its range is 0 to {most:g}"
         )
     return one
 
@@ -121,7 +121,7 @@ def _checked(one: KnownFinding) -> KnownFinding:
 def check_model(baseline: CheckBaseline, path: Path | None, model: str) -> None:
     """Refuse a baseline of another model: layers of the same name would excuse each other."""
     if path is not None and baseline.model not in (None, model):
-        message = f"baseline '{path}' is of the model {baseline.model}, and {model} is judged"
+        message = f"baseline '{path}' belongs to {baseline.model}, but {model} is checked"
         raise CannotRunError(message, _another(path))
 
 
@@ -159,9 +159,7 @@ def check_update(baseline: Path | None) -> None:
         message = f"'{baseline}' is a page, which cannot be updated"
         raise UsageError(message, "--baseline known.json --update-baseline")
     if baseline is None:
-        raise UsageError(
-            "'--update-baseline' needs to know which file", "--baseline known.json --update-baseline"
-        )
+        raise UsageError("'--update-baseline' needs a file", "--baseline known.json --update-baseline")
 
 
 def compare(
@@ -201,7 +199,7 @@ def _judged(rules: Iterable[RuleInfo]) -> set[str]:
 def _worse(finding: Finding, before: KnownFinding) -> Finding:
     was = "; the baseline has no value to compare it with"
     if before.value is not None:
-        was = f"; worse than in the baseline, where it was {before.value:.4g}"
+        was = f"; worse than in the baseline, which has {before.value:.4g}"
     return replace(finding, message=finding.message + was)
 
 

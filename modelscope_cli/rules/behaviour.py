@@ -21,7 +21,7 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     if not evidence.forward.is_finite:
         return "the forward pass is not finite"
     if evidence.forward.output_spread == 0:
-        return "the output is the same whatever the input"
+        return "the output is the same for every input"
     if answers is None:
         return "the model is not a classifier"
     if not evidence.is_real:
@@ -48,7 +48,7 @@ def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     assert evidence.settled is not None
     spread = evidence.settled.output_spread
     if spread is not None and spread <= threshold:
-        yield Sighting(None, spread, "the output is the same for different images, to the last bit")
+        yield Sighting(None, spread, "the output is bit-identical for different images")
 
 
 def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
@@ -66,7 +66,7 @@ def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
         yield Sighting(
-            None, gap, f"the output in train mode differs from the eval output by {gap:.2g} times its size"
+            None, gap, f"the train-mode output differs from the eval-mode output by {gap:.2g}x its norm"
         )
 
 
@@ -74,7 +74,7 @@ def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | Non
     if evidence.is_fresh:
         return "its batch norms have not seen a batch yet"
     assert evidence.train is not None
-    return "the output in train mode is another one" if evidence.train.output_gap is None else None
+    return "train mode returns another kind of output" if evidence.train.output_gap is None else None
 
 
 RULES = (
@@ -84,7 +84,7 @@ RULES = (
         severity=WARNING,
         sentence="the prediction is the same class for every image",
         threshold=8,
-        measure="images needed to tell",
+        measure="images needed",
         source="own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million "
         "(10^-7)",
         hint="modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing",
@@ -110,11 +110,11 @@ RULES = (
         code="MS603",
         name="train-eval-disagreement",
         severity=WARNING,
-        sentence="the output in train mode has little to do with the one in eval mode",
+        sentence="the train-mode output is very different from the eval-mode output",
         threshold=2,
         measure="|train - eval| / |eval| of the output",
         source="own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout",
-        hint="look at the code that reads self.training, and at batch norm: modelscope stats MODEL --mode train "
+        hint="check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train "
         "--table batch-norm",
         needs=frozenset({"train", "batch_norms"}),
         judge=_disagreement,
@@ -127,9 +127,9 @@ RULES = (
         sentence="the output does not depend on the input",
         threshold=0,
         measure="largest difference between the outputs for different images",
-        source="own reasoning: if the input has any effect, rounding alone makes two outputs differ",
-        hint="modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero "
-        "weights",
+        source="own reasoning: if the input has any effect, rounding errors alone make two outputs differ",
+        hint="modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and "
+        "zero weights",
         needs=frozenset({"forward"}),
         judge=_constant,
         excuse=_no_output_to_judge,

@@ -23,8 +23,7 @@ def _told(sightings: Sequence[Sighting]) -> Iterator[Sighting]:
     yield from sightings[:MOST_TOLD]
     n_left = len(sightings) - MOST_TOLD
     if n_left > 0:
-        words = f"and {counted(n_left, 'more place')}: the JSON document has all groups"
-        yield Sighting(None, n_left, words, is_rest=True)
+        yield Sighting(None, n_left, f"... and {n_left:,} more (--json lists all)", is_rest=True)
 
 
 def _unreadable(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
@@ -42,7 +41,7 @@ def _copies(groups: Iterable[CopyGroup], threshold: float) -> Iterator[Sighting]
 def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
     """Return the sighting of a group of copies, at its first image."""
     likeness = (
-        f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of its edges are those of"
+        f"{group.how} as" if group.how != ALIKE else f"{100 * group.alike:.0f} % of the edges in common with"
     )
     return Sighting(group.images[0], value, f"{where}{likeness} {some(group.images[1:])}")
 
@@ -73,9 +72,22 @@ def _conflict(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
 def _without_labels(evidence: Evidence, threshold: Any) -> str | None:
     is_labelled = _data(evidence).has_labels
-    return (
-        _nothing_read(evidence, threshold) if is_labelled else "the images do not lie in folders of classes"
-    )
+    return _nothing_read(evidence, threshold) if is_labelled else _NO_CLASSES
+
+
+def _missing_classes(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    data = _data(evidence)
+    sides = tuple(zip(data.classes, (data.report.folders, data.report.against), strict=True))
+    for (there, folders), (missing, others) in (sides, sides[::-1]):
+        for label, n in sorted(there.items()):
+            if n > threshold and label not in missing:
+                words = f"{counted(n, 'image')} of class '{label}' in {some(folders)}, none in {some(others)}"
+                yield Sighting(label, n, words)
+
+
+def _without_classes(evidence: Evidence, threshold: Any) -> str | None:
+    is_labelled = all(_data(evidence).classes)
+    return _not_held_against(evidence, threshold) or (None if is_labelled else _NO_CLASSES)
 
 
 def _nothing_read(evidence: Evidence, threshold: Any) -> str | None:
@@ -129,6 +141,7 @@ def _low(figure: Figure, words: str) -> Callable[[Evidence, float], Iterator[Sig
 
 
 _PLAIN, _NOTHING_READ = 0.02, "no image could be read"
+_NO_CLASSES = "the images are not in one folder per class"
 _NEEDS = frozenset({"dataset"})
 _OWN = "own measurement, on drawn and photographed images"
 
@@ -151,7 +164,7 @@ RULES = (
         severity=WARNING,
         sentence="an image occurs several times, byte by byte or pixel by pixel",
         threshold=0,
-        measure="further copies of one image",
+        measure="copies of one image beyond the first",
         source="SHA-256 of the files; for images that look alike, of the decoded pixels",
         hint="keep one of each group, unless the repetition is intended",
         needs=_NEEDS,
@@ -166,8 +179,8 @@ RULES = (
         threshold=0.5,
         most=1,
         measure="share of the edges that two images have in common, of those that either has",
-        source=_OWN + ": one of 45,000 pairs of distinct images reaches it",
-        hint="look at the groups in the JSON document, -f json; --set MS803=0.7 is stricter",
+        source=_OWN + ": one of 45,000 pairs of distinct images is above it",
+        hint="the JSON document (-f json) lists all groups; --set MS803=0.7 is stricter",
         needs=_NEEDS,
         judge=_alike,
         excuse=_nothing_read,
@@ -178,9 +191,9 @@ RULES = (
         severity=ERROR,
         sentence="images of one data set are in the other",
         threshold=0,
-        measure="further copies of one image",
-        source="as for MS802 and MS803",
-        hint="remove them from one of the two; accuracy on them only measures memory",
+        measure="copies of one image beyond the first",
+        source="those of MS802 and MS803",
+        hint="remove them from one of the two; accuracy on them only measures memorisation",
         needs=_NEEDS,
         judge=_leak,
         excuse=_not_held_against,
@@ -189,11 +202,11 @@ RULES = (
         code="MS805",
         name="conflicting-labels",
         severity=ERROR,
-        sentence="copies of one image lie in the folders of different classes",
+        sentence="copies of one image are in the folders of different classes",
         threshold=1,
         measure="classes of one image",
-        source="own reasoning: at most one of them can be right if an image has one class",
-        hint="decide which class it is, and remove the others",
+        source="own reasoning: if an image has one class, at most one folder can be right",
+        hint="keep the copy in the right class, and remove the others",
         needs=_NEEDS,
         judge=_conflict,
         excuse=_without_labels,
@@ -206,7 +219,7 @@ RULES = (
         threshold=4,
         measure="ratio of the side to that of the median image, whichever is larger",
         source="own reasoning: an image enlarged fourfold has a sixteenth of the detail",
-        hint="look at them; thumbnails and scans often lie in a folder by mistake",
+        hint="look at them; thumbnails and scans often get into a folder by mistake",
         needs=_NEEDS,
         judge=_odd(_sizes, "larger or smaller than usual"),
         excuse=_nothing_read,
@@ -219,7 +232,7 @@ RULES = (
         threshold=3,
         measure="ratio of the aspect ratio to the median one, whichever is larger",
         source="own reasoning: a centre crop keeps a third of it at most",
-        hint="look at them; a resize distorts them, a crop loses most of them",
+        hint="look at them; a resize distorts them, a crop loses most of the image",
         needs=_NEEDS,
         judge=_odd(_aspects, "wider or taller than usual"),
         excuse=_nothing_read,
@@ -233,16 +246,16 @@ RULES = (
         most=1,
         measure="brightness that 99 % of the pixels do not exceed, 1 being white",
         source=_OWN,
-        hint="look at them; exposure or a lost gamma may be to blame",
+        hint="look at them; the exposure or a lost gamma may be the cause",
         needs=_NEEDS,
-        judge=_low(lambda data: data.light, "its brightest parts reach"),
+        judge=_low(lambda data: data.light, "the brightest parts reach"),
         excuse=_nothing_read,
     ),
     Rule(
         code="MS809",
         name="flat-images",
         severity=WARNING,
-        sentence="the brightness of an image hardly varies: it has one colour, or colours that are equally bright",
+        sentence="the brightness of an image hardly varies: one colour, or several that are equally bright",
         threshold=_PLAIN,
         most=1,
         measure="standard deviation of the brightness, 1 being white",
@@ -264,5 +277,18 @@ RULES = (
         needs=_NEEDS,
         judge=_low(_sharpness, "its edges are soft: Laplacian over contrast"),
         excuse=_nothing_read,
+    ),
+    Rule(
+        code="MS811",
+        name="missing-class",
+        severity=WARNING,
+        sentence="a class of one data set has no image in the other",
+        threshold=0,
+        measure="images of the class",
+        source="certain: the folders of the classes are compared",
+        hint="add images of the class, or remove its folder; check the spelling of the folders",
+        needs=_NEEDS,
+        judge=_missing_classes,
+        excuse=_without_classes,
     ),
 )

@@ -35,7 +35,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if arrived:  # the last in execution order is the first in the backward pass
         last = max(arrived, key=lambda row: row.order)
         n = last.nan_count + last.inf_count
-        words = f"{n} NaN or infinite values arrive at its output, and at no later one"
+        words = f"{n} NaN or infinite values arrive at its output; those of later layers are finite"
         if n > threshold:
             yield Sighting(label_of(last), n, f"{words}; affected: {counted(len(broken), 'parameter')}")
         return
@@ -77,14 +77,14 @@ def _runs(backward: Backward, is_wrong: Callable[[float], bool]) -> Iterator[lis
 def _describe(run: list[Weight], worst: float) -> Sighting:
     first, ratio = run[0]
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
-    more = f"; the same in {len(run) - 1} before it, up to {worst:.2g} times" if len(run) > 1 else ""
+    more = f"; also in {len(run) - 1} before it, up to {worst:.2g}x" if len(run) > 1 else ""
     return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
 
 
 def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
     norm = _backward(evidence).output_grad_norm
     if norm == 0:
-        return "the loss sends no gradient into the model: its prediction is already certain"
+        return "the gradient at the output is zero: the prediction is already certain"
     return None if norm < float("inf") else "the gradient at the output is not finite"
 
 
@@ -103,7 +103,7 @@ RULES = (
         threshold=0,
         measure="NaN or infinite values in one gradient",
         source="torch.autograd.detect_anomaly, which raises at the first NaN; SageMaker Debugger, ExplodingTensor",
-        hint="the operation after this layer has no derivative there: sqrt(0), norm(0), log(0), x / 0",
+        hint="the derivative of the operation after this layer is infinite: sqrt(0), norm(0), log(0), x / 0",
         needs=_BACKWARD,
         judge=_non_finite,
     ),
@@ -115,7 +115,10 @@ RULES = (
         threshold=VANISHING,
         measure=SCALE,
         source=VANISHING_SOURCE,
-        hint="modelscope grads MODEL   draws the backward pass; normalise, add shortcuts, or initialise again",
+        hint=(
+            "modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or "
+            "change the initialisation"
+        ),
         needs=_BACKWARD,
         judge=_vanishing,
         excuse=_no_vanishing_to_judge,
@@ -128,7 +131,10 @@ RULES = (
         threshold=EXPLODING,
         measure=SCALE,
         source=EXPLODING_SOURCE,
-        hint="modelscope grads MODEL --clip-norm 1.0   shows what clipping does; look at the scale of the weights",
+        hint=(
+            "modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the "
+            "weights"
+        ),
         needs=_BACKWARD,
         judge=_exploding,
         excuse=_no_gradient_at_all,

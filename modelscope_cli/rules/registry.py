@@ -47,7 +47,7 @@ def choose_rules(
     chosen = tuple(rule for rule in selected if rule in every and rule not in ignored)
     if not chosen and not any(rule in every for rule in selected):
         which, other = ("a model", "a data set") if every is RULES else ("a data set", "a model")
-        message = f"'--select {','.join(select)}' names rules about {other}, and {which} is judged"
+        message = f"'--select {','.join(select)}' selects rules for {other}, but {which} is checked"
         raise UsageError(message, f"--select {every[0].code[:3]}")
     if not chosen:
         raise UsageError(f"'--ignore {','.join(ignore)}' leaves no rule to judge", "leave out --ignore")

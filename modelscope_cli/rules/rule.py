@@ -50,7 +50,7 @@ def read_threshold(typed: object, kind: str, option: str, most: float = math.inf
         }[kind]
         raise UsageError(f"'{option}{text}' is not {words}", f"{option}{_EXAMPLES[kind]}")
     if isinstance(value, float) and value > most:
-        message = f"'{option}{text}' is above {most:g}, the largest value that this rule measures"
+        message = f"'{option}{text}' is above {most:g}, the largest possible value"
         raise UsageError(message, f"{option}{_EXAMPLES[kind]}")
     return value
 

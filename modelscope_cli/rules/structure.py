@@ -37,7 +37,7 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(
                 row.name,
                 row.params,
-                f"this {row.type} with {row.params} parameters was not called with this input",
+                f"this {row.type} with {row.params} parameters is not called with this input",
             )
 
 
@@ -60,10 +60,10 @@ _OF_STRUCTURE = (
         code="MS401",
         name="never-called",
         severity=WARNING,
-        sentence="a layer with parameters is not called in eval mode with this input, and no output depends on it",
+        sentence="a layer with parameters is not called in eval mode, and no output depends on it",
         threshold=0,
         measure="parameters in the layer",
-        source="torch.nn.Module: what is registered and never called is saved, moved and counted for nothing",
+        source="torch.nn.Module: a registered layer that is never called is still saved, moved and counted",
         hint="modelscope summary MODEL   shows what runs; delete the layer, call it, or give other inputs",
         needs=frozenset({"structure"}),
         wants=frozenset({"backward"}),
@@ -73,10 +73,13 @@ _OF_STRUCTURE = (
         code="MS402",
         name="never-trained",
         severity=WARNING,
-        sentence="a layer runs and requires gradients, but none ever arrives at its parameters",
+        sentence="a layer runs and requires gradients, but its parameters never get one",
         threshold=0,
         measure="parameters of one layer whose .grad stays None",
-        source="torch.nn.parallel.DistributedDataParallel, find_unused_parameters: any at all is an error there",
+        source=(
+            "torch.nn.parallel.DistributedDataParallel, find_unused_parameters: a single one is an error "
+            "there"
+        ),
         hint="look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if "
         "intended",
         needs=frozenset({"structure", "backward"}),

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from modelscope_cli import __version__
 from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, ModelscopeError
-from modelscope_cli.interrupts import INTERRUPTED, Terminated
+from modelscope_cli.interrupts import INTERRUPTED, Terminated, is_cut_short
 from modelscope_cli.lean import lean_imports
+from modelscope_cli.output_files import release_claims
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import over
-from modelscope_cli.report.folder import release_claims
 from modelscope_cli.shell import console as _console
 from modelscope_cli.shell.overview import COMMANDS, HELP, HELP_ALL, overview
 
@@ -67,11 +67,15 @@ def _run(argv: list[str]) -> int:
             from modelscope_cli.shell.hints import unknown_command
 
             raise unknown_command(argv)
+        if argv and argv[0] in COMMANDS:
+            from modelscope_cli.shell.hints import refuse_swallowed
+
+            refuse_swallowed(argv)
         command = command_line(_typed(argv))
         with lean_imports():
             code = command(args=argv, prog_name=_program(argv), standalone_mode=False)
         _console.flush()
-        return code if isinstance(code, int) else 0
+        return INTERRUPTED if is_cut_short() else code if isinstance(code, int) else 0
     except ModelscopeError as error:
         return _failed(error)
     except KeyboardInterrupt:

@@ -171,7 +171,8 @@ class CommandCall:
 
     def model(self, named: str, *, is_checked: bool = True) -> "ModelRequest":
         """Return the request for a named model."""
-        from modelscope_cli.models.request import as_request, check_request
+        from modelscope_cli.models.check_request import check_request
+        from modelscope_cli.models.request import as_request
         from modelscope_cli.models.weights_file import is_checkpoint_file
 
         fields = ("key", "strict", "num_classes", "model_arg", "device", "dtype", "seed", "offline")
@@ -221,7 +222,7 @@ class CommandCall:
 
     def folder(self, model: str) -> Path:
         """Return the folder of --out, else a new default folder."""
-        from modelscope_cli.report.folder import OutputFolder, free_folder
+        from modelscope_cli.output_files import OutputFolder, free_folder
 
         folder: Path = self["out"] or free_folder(self.name, model)
         OutputFolder(folder, invocation().is_forced).check()

@@ -63,7 +63,7 @@ def topics(incomplete: str) -> list[str]:
     """Complete a help topic or a command."""
     from modelscope_cli.shell.overview import COMMANDS
 
-    return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", *COMMANDS))
+    return _beginning(incomplete, ("model", "input", "output", "layers", "hooks", "agents", *COMMANDS))
 
 
 def colour_maps(incomplete: str) -> list[str]:

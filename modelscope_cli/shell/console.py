@@ -206,11 +206,17 @@ def progress(description: str, total: int) -> Iterator["Progress | None"]:
 
 
 def track(description: str, items: Any, total: int) -> Iterator[Any]:
-    """Iterate over `items` with a progress bar."""
-    with progress(description, total) as bar:
+    """Iterate over `items` with a progress bar; in a log with a line a minute."""
+    pace = live.Pace(description, total)
+    is_heard = total > 1 and not (settings.is_quiet or settings.is_silent or is_drawn_over(sys.stderr))
+    with (
+        progress(description, total) as bar,
+        live.in_log(pace, note) if is_heard else contextlib.nullcontext(),
+    ):
         for item in items:
             obey()
             yield item
+            pace.done += 1
             if bar is not None:
                 bar.advance(bar.task_ids[0])
 

@@ -259,3 +259,19 @@ def panels(command: str) -> Iterator[tuple[str, list[Declared]]]:
     every = declared(command).values()
     for panel in dict.fromkeys(one.panel for one in every):
         yield panel, [one for one in every if one.panel == panel]
+
+
+def takes_value(option: Declared) -> bool:
+    return option.parameter.kind not in ("flag", "maybe")
+
+
+@cache
+def options_of(command: str) -> dict[str, Declared]:
+    """Return the options of a command by each of their spellings, such as `--out` and `-o`."""
+    return {
+        name: one
+        for one in declared(command).values()
+        if not one.is_argument
+        for spelling in one.spellings
+        for name in spelling.split("/")
+    }

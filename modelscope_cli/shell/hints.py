@@ -5,11 +5,13 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, with_nearest
-from modelscope_cli.shell.declared import Declared, declared
+from modelscope_cli.records.naming import with_article
+from modelscope_cli.shell.declared import Declared, declared, options_of, takes_value
+from modelscope_cli.shell.named_model import names_model
 from modelscope_cli.shell.overview import COMMANDS
 
 # Spellings of other tools: the first form that the command has is suggested. A word after a space is the value; an
@@ -42,6 +44,7 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
         "--eps": ("--epsilon",),
         "--csv": ("--format csv",),
         "--wd": ("--weight-decay",),
+        **dict.fromkeys(("--junit", "--junit-xml", "--junitxml", "--xml"), ("--output",)),
     },
 }
 THEIR_COMMANDS = {
@@ -81,10 +84,25 @@ def what_was_meant(error: Exception, argv: Sequence[str]) -> tuple[str, str]:
     return " ".join(message[:1].lower().split() + message[1:].split()).rstrip("."), page
 
 
+def refuse_swallowed(argv: Sequence[str]) -> None:
+    """Refuse an option in the place of another option's value, as in `--plot --out DIR`."""
+    options = options_of(argv[0])
+    is_value = False
+    for at, (word, value) in enumerate(pairwise(argv[1:]), 2):
+        one = None if is_value else options.get(word)
+        if word == "--" or (argv[0] == "watch" and not is_value and not word.startswith("-")):
+            return  # the rest belongs to the script
+        is_value = one is not None and takes_value(one)
+        if one is not None and is_value and value in options:
+            example = (one.option.metavar or (one.option.choices or ("VALUE",))[0]).partition("|")[0]
+            what = with_article(example) if example.isalpha() and len(example) > 1 else example
+            raise UsageError(
+                f"'{word}' needs {what}, and got '{value}'", _line([*argv[:at], example, *argv[at:]])
+            )
+
+
 def unknown_command(argv: Sequence[str]) -> UsageError:
     """Return the error for a first word that is not a command; for a model the hint is its summary."""
-    from modelscope_cli.shell.named_model import names_model
-
     word = argv[0]
     near = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.6)
     nearest = THEIR_COMMANDS.get(word.lower()) or next(iter(near), None)
@@ -131,7 +149,11 @@ def _with_option(typed: str, argv: Sequence[str]) -> list[str] | None:
     # An option of another command is not a typo.
     is_of_another = any(typed in options_of(name) for name in COMMANDS)
     near = [] if is_of_another else difflib.get_close_matches(typed, options, n=1, cutoff=0.75)
-    names = [*SYNONYMS.get(typed, ()), *near]
+    parts = sorted("b" if part == "2" else part for part in re.findall(r"[a-z]+|\d", typed))
+    turned = [name for name in options if sorted(name.strip("-").split("-")) == parts]
+    # `--checkpoint-b` is about B: --checkpoint would answer another question.
+    is_of_side = any(len(part) == 1 for part in parts) and len(typed) > 3
+    names = [*SYNONYMS.get(typed, ()), *turned, *([] if is_of_side else near)]
     for form in names:
         name, _, fixed = form.partition(" ")
         if name and name not in options:
@@ -187,22 +209,6 @@ def _known_to(command: str, argv: Sequence[str], message: str) -> Iterator[str]:
             yield from (word, value) if has_value else (word,)
 
 
-def takes_value(option: Declared) -> bool:
-    return option.parameter.kind not in ("flag", "maybe")
-
-
-@cache
-def options_of(command: str) -> dict[str, Declared]:
-    """Return the options of a command by each of their spellings, such as `--out` and `-o`."""
-    return {
-        name: one
-        for one in declared(command).values()
-        if not one.is_argument
-        for spelling in one.spellings
-        for name in spelling.split("/")
-    }
-
-
 def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) -> None:
     """Refuse a launcher, such as `python` or `torchrun`, where the script of `watch` is expected."""
     at = next((n for n, word in enumerate(arguments) if word.endswith(".py")), None)
@@ -211,7 +217,7 @@ def refuse_launcher(argv: Sequence[str], script: str, arguments: Sequence[str]) 
     line = ["modelscope", *argv[: len(argv) - len(arguments) - 1], *arguments[at:]]
     if script == "torchrun":
         line = [script, *arguments[:at], "-m", "modelscope_cli", *line[1:]]
-    raise UsageError(f"'{script}' runs a script, and is not one", shlex.join(line))
+    raise UsageError(f"'{script}' is not a training script: it runs one", shlex.join(line))
 
 
 def misplaced(argv: Sequence[str], arguments: Sequence[str]) -> tuple[str, str] | None:

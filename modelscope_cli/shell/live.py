@@ -88,6 +88,64 @@ def _after(line: _LiveLine, write: Callable[[str], int]) -> Callable[[str], int]
     return write_after
 
 
+class Pace:
+    """Progress as lines of a log: one when the work turns out to be long, then one a minute.
+
+    Attributes:
+        done: number of finished items.
+    """
+
+    FIRST_S, EVERY_S, LONG_S = 2.0, 60.0, 10.0
+
+    def __init__(self, what: str, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.done = 0
+        self._what, self._total, self._clock = what, total, clock
+        self._begun = clock()
+        self._next = self._begun + self.FIRST_S
+        self._has_estimate = False
+
+    def line(self) -> str | None:
+        """Return the line that is due now, if any."""
+        now, done = self._clock(), self.done  # which another thread counts
+        if now < self._next and not (done and now - self._begun > self.FIRST_S and not self._has_estimate):
+            return None
+        text = f"{self._what}: {done:,} of {self._total:,}"
+        if done:
+            left = (now - self._begun) / done * (self._total - done)
+            if not self._has_estimate and left < self.LONG_S:
+                return None
+            text += f", about {duration(left)} left"
+            self._has_estimate = True
+        self._next = now + self.EVERY_S
+        return text
+
+
+def duration(seconds: float) -> str:
+    """Return `40 s`, `3 min` or `2 h`, rounded."""
+    if seconds < 90:
+        return f"{max(seconds, 1):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+@contextlib.contextmanager
+def in_log(pace: Pace, write: Callable[[str], object]) -> Iterator[None]:
+    """Write the lines of `pace` from another thread while open, as a single item may take minutes."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.25):
+            if (line := pace.line()) is not None:
+                write(line)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 class Busy:
     """Shows activity once a command has run for some time, until it writes something."""
 

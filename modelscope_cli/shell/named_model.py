@@ -94,7 +94,7 @@ def refuse_model(word: str, *options: str) -> None:
     """
     if names_model(word):
         hint = shlex.join(["modelscope", "summary", word, *options])
-        raise UsageError(f"'{word}' is a model, and this command reads a file", hint)
+        raise UsageError(f"'{word}' is a model, but this command reads a file", hint)
 
 
 def _refuse_mistyped(word: str) -> None:
@@ -116,7 +116,7 @@ def _refuse_weights(words: Sequence[str]) -> None:
     """Refuse a checkpoint, or a model of another format, where an image is expected."""
     from modelscope_cli.models.weights_file import is_model_file, is_weights_file
     from modelscope_cli.shell import console
-    from modelscope_cli.shell.hints import options_of
+    from modelscope_cli.shell.declared import options_of
 
     argv = console.settings.argv
     for word in words:

@@ -1,6 +1,8 @@
 """Write a result in the requested format, to stdout or to a file."""
 
+import os
 import shlex
+import stat
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -9,19 +11,23 @@ from typing import TYPE_CHECKING, TypeVar
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.paths import with_file
+from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import invocation
 from modelscope_cli.shell import console as _console
 
 if TYPE_CHECKING:
     from modelscope_cli.records.display import Shown
+    from modelscope_cli.report.ci import Review
     from modelscope_cli.report.sheet import Sheet, View
 
 T = TypeVar("T")
-FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown")
+_LOG_WIDTH = 100
+_LOGS = ("CI", "PRE_COMMIT")  # variables that CI hosts and pre-commit set
+FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 _BY_SUFFIX = {
     **{".txt": "table", ".tsv": "tsv", ".csv": "csv", ".json": "json", ".md": "markdown"},
-    ".xml": "junit",
+    **{".xml": "junit", ".sarif": "sarif"},
 }
 
 
@@ -80,25 +86,25 @@ def destination(
             every = f"--format {formats[1]}   one of {', '.join(formats[1:])}"
             hint = f"leave out --output {shlex.quote(str(file))}   --html writes a page" if is_page else every
             hint = (None if file.suffix else _as_folder()) or hint
-            raise UsageError(f"'--output {file}' does not say which format", hint)
+            raise UsageError(f"'--output {file}' has no suffix that names a format", hint)
     check_target(file)
     return Destination(format, file, view, page)
 
 
 def _as_folder() -> str | None:
     """Return the command line with a folder of figures instead of the file; None for a command without one."""
-    from modelscope_cli.shell.hints import options_of
+    from modelscope_cli.shell.declared import options_of
 
     argv = _console.settings.argv
     if not argv or "--out" not in options_of(argv[0]):
         return None
     words = ("--out" if word in ("-o", "--output") else word.replace("--output=", "--out=") for word in argv)
-    return shlex.join(["modelscope", *words]) + "   a folder for what it draws"
+    return shlex.join(["modelscope", *words]) + "   a folder for the figures"
 
 
 def check_page(file: Path) -> None:
     """Refuse a page without an HTML suffix, or that cannot be written; see `check_target`."""
-    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.output_files import check_file
     from modelscope_cli.report.reading import is_page
 
     if file.suffix.lower() not in (".html", ".htm"):
@@ -108,7 +114,7 @@ def check_page(file: Path) -> None:
 
 def check_target(file: Path) -> None:
     """Refuse, before anything runs, a file that cannot be written, or that exists without --force."""
-    from modelscope_cli.report.folder import check_file
+    from modelscope_cli.output_files import check_file
 
     check_file(file, invocation().is_forced)
 
@@ -117,9 +123,11 @@ def emit(
     where: Destination,
     sheet: "Sheet",
     record: "Shown",
+    review: "Callable[[], Review] | None" = None,
     more: Mapping[str, Callable[[], str]] | None = None,
 ) -> None:
-    """Write the result: `record` for json, `more` for formats of the command, `sheet` for the others.
+    """Write the result: `record` for json, `review` for the formats of CI hosts, `more` for other formats of the
+    command, `sheet` for the rest.
 
     Of several processes with the same result, only the first writes.
     """
@@ -130,6 +138,10 @@ def emit(
     def render(format: str) -> str:
         if more and format in more:
             return more[format]()
+        if review is not None and format in CI_FORMATS:
+            from modelscope_cli.report.ci import render_review
+
+            return render_review(review(), format)
         return _document(record) if format == "json" else _render(format, sheet)
 
     if where.html is not None:
@@ -138,7 +150,7 @@ def emit(
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
     if where.file is not None:
-        from modelscope_cli.report.folder import write_text
+        from modelscope_cli.output_files import write_text
 
         write_text(where.file, render(where.format))
         _console.note(f"wrote {where.file}")
@@ -150,8 +162,18 @@ def emit(
 
         is_whole = where.view.is_whole or where.view.top is not None
         _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
+    elif format == "table" and where.format == "auto":
+        _console.write(
+            _render(format, sheet, _LOG_WIDTH) + (_last_line(review()) if review is not None else "")
+        )
     else:
         _console.write(render(format))
+
+
+def _last_line(review: "Review") -> str:
+    from modelscope_cli.report.ci import last_line
+
+    return last_line(review)
 
 
 def _write_page(file: Path, record: "Shown") -> None:
@@ -192,8 +214,17 @@ def row_writer(where: Destination, lay_out: Callable[[T], "Sheet"]) -> Callable[
 
 def _resolved(where: Destination) -> str:
     if where.format == "auto":
-        return "table" if sys.stdout.isatty() else "tsv"
+        return "table" if sys.stdout.isatty() or _is_log() else "tsv"
     return where.format
+
+
+def _is_log() -> bool:
+    """Tell whether stdout is the log of a CI job or of pre-commit, which a person reads; a file is not."""
+    try:
+        is_file = stat.S_ISREG(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):  # closed, or not a real stream
+        return False
+    return not is_file and any(os.environ.get(name, "").lower() not in ("", "0", "false") for name in _LOGS)
 
 
 def _document(record: "Shown") -> str:
@@ -202,7 +233,7 @@ def _document(record: "Shown") -> str:
     return render_json(record.to_dict())
 
 
-def _render(format: str, sheet: "Sheet") -> str:
+def _render(format: str, sheet: "Sheet", width: int | None = None) -> str:
     if format == "markdown":
         from modelscope_cli.report.formats import render_markdown
 
@@ -210,7 +241,9 @@ def _render(format: str, sheet: "Sheet") -> str:
     if format == "table":
         from modelscope_cli.report.notebook import to_text
 
-        return to_text(sheet)
-    from modelscope_cli.report.formats import render_csv, render_tsv
+        return to_text(sheet, width)
+    from modelscope_cli.report.formats import render_brief, render_csv, render_tsv
 
+    if format == "brief":
+        return render_brief(sheet)
     return render_csv(sheet) if format == "csv" else render_tsv(sheet)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
-from modelscope_cli.analysis.subject import load
+from modelscope_cli.analysis.subject import load, refuse_onnx
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
 from modelscope_cli.models.load import LoadedModel
-from modelscope_cli.models.request import ModelRequest, is_import, parse_model_args
+from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, parse_model_args
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
 from modelscope_cli.records.progress import Progress
@@ -57,6 +57,8 @@ def open_classifier(
         model: a request, or the caller's module, which is not changed.
         weights: refused for a module, as some of `keywords` are.
     """
+    if isinstance(model, ModelRequest) and is_onnx(model.model):
+        refuse_onnx("train", model.model)
     model_keywords = {**keywords, **({} if weights == "none" else {"weights": weights})}
     loaded = load(_with_classes(model, source.n_classes), cast("Keywords", model_keywords), progress)
     if loaded.family not in ("classification", "custom"):
@@ -91,7 +93,7 @@ def _copied(module: nn.Module) -> nn.Module:
         return copy.deepcopy(module)
     except Exception as error:
         reason = in_one_line(f"{type(error).__name__}: {error}", 300)
-        message = f"training uses a copy of your model, which cannot be made: {reason}"
+        message = f"your model cannot be copied for training: {reason}"
         raise CannotRunError(
             message, "give 'path/to/file.py:Class', which is built again each time"
         ) from error

@@ -164,7 +164,7 @@ class Shapes(Dataset[tuple[Any, int]]):
 
     def __getitem__(self, index: int) -> tuple[Any, int]:
         if not 0 <= index < self.count:  # also what ends a plain `for` loop over the set
-            raise IndexError(f"picture {index} of {self.count}")
+            raise IndexError(f"image {index} of {self.count}")
         label = index % len(CLASSES)
         image = draw(label, self.seed * SEEDS_APART + index, self.size)
         return (self.transform(image) if self.transform else image), label
@@ -401,7 +401,7 @@ def open_folder(folder: Path, size: int, seed: int) -> TrainingData:
         raise CannotRunError(f"the folders in '{folder}' hold no images", here)
     if len(filled) == 1:
         name = listing.classes[filled[0]]
-        message = f"'{folder}' holds images of one class only, '{name}': there is nothing to tell apart"
+        message = f"'{folder}' holds images of one class only, '{name}'"
         raise CannotRunError(message, here)
     labels = {old: new for new, old in enumerate(filled)}  # an empty folder is not a class
     images = FolderImages([(path, labels[label]) for path, label in files], size)

@@ -18,7 +18,7 @@ from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.records.naming import NEAR_ZERO
+from modelscope_cli.records.naming import NEAR_ZERO, counted
 from modelscope_cli.records.train import Measurement, Training
 from modelscope_cli.records.watch import (
     CriterionSeries,
@@ -37,7 +37,7 @@ from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import trainable
 from modelscope_cli.training.optim import make_optimizer, make_schedule
 from modelscope_cli.training.request import Variant
-from modelscope_cli.training.runner import Callback, Runner
+from modelscope_cli.training.runner import INTERRUPTED, Callback, Runner
 
 Row = tuple[Moments, float | None]  # activations, norm of their gradient
 
@@ -246,14 +246,16 @@ def train_once(
         loss=history.loss(name),
         lr=history.lr(name),
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
-        events=_events(non_finite, stopping),
+        events=_events(non_finite, stopping, runner.interrupted_at),
     )
     facts = training_facts(training.loss[0], data.n_classes, request.batch)
     judgement = judge_training(training, facts)
     return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
 
-def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -> tuple[Event, ...]:
+def _events(
+    non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None, interrupted_at: int | None
+) -> tuple[Event, ...]:
     """Return why a training stopped early."""
     events = []
     if non_finite.at is not None:
@@ -261,6 +263,10 @@ def _events(non_finite: cb.StopAtNonFinite, stopping: cb.EarlyStopping | None) -
     if stopping is not None and stopping.at is not None:
         message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
         events.append(Event(stopping.at, "early-stop", message))
+    if interrupted_at is not None:
+        events.append(
+            Event(interrupted_at, INTERRUPTED, f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped")
+        )
     return tuple(events)
 
 

@@ -45,7 +45,7 @@ def prepare(
     set_trainable(model, freeze, train_only)
     if not trainable(model):
         hint = "leave out --freeze" if freeze else "--train-only '*'   trains them anyway"
-        raise UsageError("nothing is left to train: every parameter is frozen", hint)
+        raise UsageError("every parameter is frozen, so there is nothing to train", hint)
     return frozen_statistics(model)
 
 
@@ -114,7 +114,7 @@ def initialise(model: nn.Module, request: TrainRequest, inputs: Tensor) -> None:
         for _, module in layers:
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
-            if request.init == "kaiming-normal":
+            if request.init in ("kaiming-normal", "kaiming"):
                 nn.init.kaiming_normal_(module.weight, slope, nonlinearity="leaky_relu")
             elif request.init == "kaiming-uniform":
                 nn.init.kaiming_uniform_(module.weight, slope, nonlinearity="leaky_relu")
@@ -137,7 +137,7 @@ def frozen_statistics(model: nn.Module) -> tuple[Notice, ...]:
     ]
     if not frozen:
         return ()
-    message = f"{len(frozen)} frozen batch norms ({frozen[0]} ...) still move their running statistics"
+    message = f"{len(frozen)} frozen batch norms ({frozen[0]} ...) still update their running statistics"
     return (Notice("frozen_statistics", message),)
 
 

@@ -110,7 +110,7 @@ def check_source(source: "DataSource", request: TrainRequest, n_trainings: int) 
             f"leave out --patience {request.patience}   or give a pair of loaders: (training, held_out)",
         )
     if n_trainings > 1 and not source.starts_anew:
-        message = f"'{source.source}' can be iterated only once, and {n_trainings} trainings were asked for"
+        message = f"'{source.source}' can be iterated only once, but {n_trainings} trainings were requested"
         raise UsageError(message, "give a DataLoader, or a list of batches")
 
 
@@ -152,7 +152,7 @@ def variants_of(request: TrainRequest, vary: Sequence[str]) -> tuple[Variant, ..
         field = name.strip().lower().replace("-", "_")
         if field not in _VARIED:
             nearest_name = (difflib.get_close_matches(field, _VARIED, n=1, cutoff=0.5) or ["lr"])[0]
-            message = f"'--vary {text}' does not name an option that can be varied"
+            message = f"'--vary {text}' is not an option that can be varied"
             every = f"one of {', '.join(map(_dashed, _VARIED))}"
             hint = f"--vary {_dashed(nearest_name)}={_VARIED[nearest_name]}   {every}"
             raise UsageError(with_nearest(message, field, _VARIED), hint)

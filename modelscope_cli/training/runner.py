@@ -6,6 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modelscope_cli.interrupts import deferred
+
+INTERRUPTED = "interrupted"  # kind of event
+
 LabelledBatch = tuple[Any, Any]  # inputs, targets
 LossFunction = Callable[[Any, Any], Tensor]
 
@@ -76,6 +80,7 @@ class Runner:
     Attributes:
         epoch, step: counted from 0; a step is one update of the weights, so cancelled batches do not count.
         inputs, targets, outputs, loss: of the current batch.
+        interrupted_at: the step after which Ctrl-C ended the training; None without.
     """
 
     def __init__(
@@ -98,15 +103,17 @@ class Runner:
         self.targets: Any = None
         self.outputs: Any = None
         self.loss = torch.tensor(0.0)
+        self.interrupted_at: int | None = None
 
     def fit(self, epochs: int) -> None:
         """Train for `epochs` epochs, in train mode."""
-        try:
-            self._tell("begin_fit")
-            for self.epoch in range(epochs):
-                self._run_epoch()
-        except CancelFit:
-            pass
+        with deferred() as self._is_interrupted:
+            try:
+                self._tell("begin_fit")
+                for self.epoch in range(epochs):
+                    self._run_epoch()
+            except CancelFit:
+                pass
         self._tell("after_fit")
 
     def _run_epoch(self) -> None:
@@ -116,6 +123,9 @@ class Runner:
             for batch in self.batches:
                 self.inputs, self.targets = batch
                 self._run_batch()
+                if self._is_interrupted():
+                    self.interrupted_at = self.step
+                    raise CancelFit
         except CancelEpoch:
             pass
         self._tell("after_epoch")

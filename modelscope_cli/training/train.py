@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.display import renderer
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import figures_of
 from modelscope_cli.training.request import (
     as_tuple,
     check_init,
@@ -57,7 +57,7 @@ def train(
 ) -> TrainRecord:
     """Train a classifier for a few steps and return what happens inside it; or compare ways to train it.
 
-    A module of yours is left as it is: it learns in a copy. The trained weights are written with `out`.
+    Your module does not change: a copy is trained. The trained weights are written with `out`.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
@@ -68,16 +68,16 @@ def train(
         pictures: how many shapes to draw.
         size: width and height of each image, in pixels.
         steps: how many optimizer steps to make.
-        batch: how many images each step takes. A loader has batches of its own.
+        batch: images per step. A loader has its own batches.
         lr: the learning rate, or its peak.
         schedule: constant, one-cycle, or cosine.
         clip_norm: scale all gradients to this norm.
         patience: stop after N epochs without a lower validation loss.
-        callback: tell a class of your own what happens (repeatable). Its methods are those of
+        callback: call the methods of your own class (repeatable). They are those of
             modelscope_cli.training.runner.Callback. In Python also a class or an object, or several.
         vary: train once for each value (repeatable). Several give every combination. OPTION is init, norm-layer,
             activation, optimizer, schedule, lr, batch, label-smoothing, or weight-decay.
-        every: record every K-th step, instead of about 200 steps.
+        every: record every K-th step, instead of about 200 in all.
         save_every: also save the weights after every N steps.
         out: folder for the report, the figure, the table and the weights; `force`: it need not be empty.
 
@@ -114,6 +114,7 @@ def train(
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
     from modelscope_cli.training.loaders import import_loaders
+    from modelscope_cli.training.runner import INTERRUPTED
     from modelscope_cli.training.save_restore import kept_random_states
 
     trainings: list[Training] = []
@@ -147,6 +148,8 @@ def train(
                 checkpoints=saving,
             )
             trainings.append(training)
+            if any(event.kind == INTERRUPTED for event in training.events):
+                break
         for warning in source.warnings():
             progress.warn(warning.message)
         input_info = source.input_info(classifier.shape)
@@ -158,7 +161,7 @@ def train(
             near_zero=NEAR_ZERO,
         )
         if folder is not None:
-            report = figures_of("train")
+            report = renderer().figures_of("train")
             files = (*report.files_of(record), *(saving.files if saving else ()))
             record = replace(record, out_dir=str(folder.path), files=files)
             report.save_report(record, stage)
@@ -187,7 +190,7 @@ def _checkpoints(
         return None
     from modelscope_cli.training.callbacks import Checkpoints
 
-    save = figures_of("train").save_weights
+    save = renderer().figures_of("train").save_weights
     return Checkpoints(save_every, lambda net, path: save(net.state_dict(), path, classes), folder.begun())
 
 
@@ -201,5 +204,5 @@ def _report_saved(folder: OutputFolder | None, save_every: int | None, progress:
             len(list(folder.path.glob("step-*.safetensors"))) if folder is not None and save_every else 0
         )
         if folder is not None and n_saved:
-            progress.note(f"kept in {folder.path}: the weights of {counted(n_saved, 'step')}")
+            progress.note(f"saved to {folder.path}: the weights of {counted(n_saved, 'step')}")
         raise

@@ -1,4 +1,4 @@
-"""Where a NaN was born: what was not finite first in a step that went wrong, from what `finite_flags` has kept."""
+"""Find the first non-finite value of a step, from the trace that `finite_flags` keeps."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _SAMPLE = 1 << 15  # of a parameter
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """A tensor: `what` of which layer, in which of its calls."""
+    """A tensor: its role (`what`), its layer, and the call."""
 
     what: str
     name: str
@@ -44,7 +44,7 @@ class _Mark:
 
 
 def look_back(model: WatchedModel, registry: ModelRegistry) -> None:
-    """Go through the passes of a model again, and through its parameters, which no step has changed since."""
+    """Check the traced passes of a model, and its parameters, before a step changes them."""
     marks = list(_marks(model, registry))
     ranges = read([mark.range for mark in marks])
     first = None
@@ -85,7 +85,7 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
 
 
 def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
-    """Tell whether so much was kept that it has to be looked at, and all of it is finite."""
+    """Tell whether a trace is full and all of it is finite."""
     if len(model.flags.trace) <= MOST:
         return False
     look_back(model, registry)
@@ -95,11 +95,11 @@ def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
 def find_birth(
     own: Sequence[WatchedModel], others: Sequence[WatchedModel], step: int, loss: float | None
 ) -> Birth | None:
-    """Return what was not finite first in a step whose loss or gradients are not, None where all are.
+    """Return the first non-finite value of a step; None if the loss and all gradients are finite.
 
     Args:
-        own: the models whose weights the step changes; `others`: those through which its loss may have gone.
-        loss: of the step; None where it was not seen.
+        own: the models whose weights the step changes; `others`: those that the loss may depend on.
+        loss: of the step; None if unknown.
     """
     is_loss_finite = loss is None or math.isfinite(loss)
     spoilt = {model.label: names for model in own if (names := _spoilt(model))}
@@ -119,7 +119,7 @@ def find_birth(
 
 
 def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:
-    """Return the parameter whose layer ran last, and the first of them: what comes before is given its gradient."""
+    """Return the first parameter of the layer that ran last, which passes its gradient to those before it."""
     places = {} if model.suspects is None else model.suspects.order
     return max(
         parameters, key=lambda name: (places.get(name.rpartition(".")[0], -1), -parameters.index(name))
@@ -127,9 +127,9 @@ def _nearest_to_loss(model: WatchedModel, parameters: list[str]) -> str:
 
 
 def _spoilt(model: WatchedModel) -> list[str]:
-    """Return the parameters whose gradient was not finite, and that are not either now that it was applied.
+    """Return the parameters whose gradient was not finite and that are not finite after the step.
 
-    A script may have mended its gradients before the step.
+    A script may have replaced its gradients before the step.
     """
     names, root = model.flags.spoilt, model.root()
     if not names or root is None:

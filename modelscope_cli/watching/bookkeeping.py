@@ -1,4 +1,4 @@
-"""What is certain after a few steps: who holds a parameter, who clears its gradient, and whether it is used."""
+"""Facts after a few steps: which optimizer holds a parameter, when its gradient is cleared, whether it is used."""
 
 import functools
 import weakref
@@ -20,31 +20,31 @@ from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.parameters import Stepper, held_here, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import place_of_caller
 
-# From step to step: so many of the first are looked at, for reading a gradient waits for the device.
+# Steps whose gradients are compared; few, as reading a gradient waits for the device.
 _CYCLES = 16
-_LENGTHS = "total_steps", "T_max", "total_iters"  # of a schedule, as torch's call it
-_PROBES = 4  # parameters of an optimizer that stand for all of them
-_SAMPLE = 64  # elements of a parameter that show whether anybody changes it
+_LENGTHS = "total_steps", "T_max", "total_iters"  # attributes of torch's schedules
+_PROBES = 4  # parameters of an optimizer that represent all of them
+_SAMPLE = 64  # elements of a parameter that are compared to detect changes
 _AVERAGES = "step", "exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg", "sum", "exp_inf", "mu_product"
 COUNTED = "uncleared", "emptied", "scaled", "shrunk", "stale", "remade", "repeated"
-_MOST_ALIKE = 1 << 22  # elements: larger parameters are not searched for equal rows
+_MOST_ALIKE = 1 << 22  # elements of a parameter that is searched for equal rows
 
 
 @dataclass(slots=True)
 class Cycle:
-    """What happened to the gradients of one optimizer, or of what stands in for one, since its last step.
+    """The gradients of one optimizer, which may be inferred, from step to step.
 
     Attributes:
-        made: the line that made it; None where it was made before anybody looked.
-        n: cycles that were looked at, with a backward pass in them.
-        uncleared: those in which the gradients of the step before were never cleared; of a step that evaluates a
-            closure several times, those of the evaluation before.
-        emptied: those in which there were gradients after the backward pass, and none at the step.
-        scaled: those whose loss a gradient scaler had enlarged, and whose gradients nobody has touched since.
+        made: the line that created it; None if it was created before the recorder.
+        n: steps that were compared, with a backward pass before each.
+        uncleared: those in which the gradients of the previous step were never cleared; for a step that evaluates a
+            closure several times, those of the previous evaluation.
+        emptied: those with gradients after the backward pass and none at the step.
+        scaled: those whose gradients were still multiplied by the factor of a gradient scaler.
         shrunk: those in which gradients became smaller before a gradient scaler unscaled them.
-        stale: the last recorded steps before which its averages and counters were the same, though it stepped.
-        remade: steps by an optimizer with averages that was made for them, behind another that took only one.
-        repeated: the last recorded steps whose gradients were, to the bit, those of the recorded step before.
+        stale: recorded steps up to the last whose averages and counters did not change, though it stepped.
+        remade: steps of a new optimizer with averages that replaced one with a single step.
+        repeated: recorded steps up to the last whose gradients equal those of the previous record bit by bit.
     """
 
     optimizer: "weakref.ref[Stepper]"
@@ -64,13 +64,13 @@ class Cycle:
     _n_evaluated: int = 0
     _has_closure: bool = False
     _has_gradient: bool = False
-    _left: list[float] = field(default_factory=list)  # norms of the gradients behind the last backward pass
+    _left: list[float] = field(default_factory=list)  # norms of the gradients after the last backward pass
     _before: list[float] = field(default_factory=list)  # the same before it
     _scale: float = 1.0
     _found: list[Tensor] | None = None  # a gradient and the averages before the last recorded step
     _gradients: tuple[list[float | None], list[Tensor]] = field(default_factory=lambda: ([], []))
-    _n_own: int = 0  # steps of the present one of several optimizers made at one line
-    # Of the first step of its present one: a parameter, what became of it, and whether there are averages.
+    _n_own: int = 0  # steps of the current optimizer, of several created at one line
+    # A parameter, a sample of it after the first step of the current optimizer, and whether there are averages.
     _first: tuple["weakref.ref[Tensor]", Tensor, bool] | None = None
 
     def before_backward(self) -> None:
@@ -78,13 +78,13 @@ class Cycle:
             norms = self._before = self._norms()
             is_inferred = not isinstance(
                 self.optimizer(), Optimizer
-            )  # only what is left as it is is not cleared
+            )  # gradients of an inferred step count as cleared if they changed
             self._n_clear += not any(norms) or (is_inferred and norms != self._left)
 
     def after_backward(self, scale: float) -> None:
         if self._is_looking():
             norms = self._norms()
-            if norms != self._before:  # else it was that of another model
+            if norms != self._before:  # else the backward pass of another model
                 self._n_backward += 1
                 self._left, self._scale, self._has_gradient = norms, scale, any(norms)
 
@@ -98,7 +98,7 @@ class Cycle:
         self._has_closure = not self._n_backward
         if is_recorded and (gradient := self._gradient_seen()) is not None:
             found = self._averages()
-            # A gradient that is always the same leaves momentum where it is, and one that is NaN leaves NaN there.
+            # A constant gradient leaves momentum unchanged, and so does a NaN.
             before = self._found or [gradient]
             is_new = bool(gradient.isfinite().all()) and not torch.equal(before[0], gradient)
             is_same = is_new and _are_same(before[1:], found)
@@ -107,17 +107,17 @@ class Cycle:
             norms = self._norms()
             self.n += 1
             self.uncleared += not self._n_clear
-            if isinstance(self.optimizer(), Optimizer):  # what is inferred is seen later
+            if isinstance(self.optimizer(), Optimizer):  # inferred steps are seen later
                 self.emptied += self._has_gradient and not any(norms)
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
     def after_step(self) -> None:
         if self._found is not None and not self._averages():
-            self._found = None  # it has none
+            self._found = None
         evaluated = self._count_evaluations()
         if self._is_looking() and self._has_closure and self._n_backward:
             self.n += 1
-            # One that is cleared clears before each evaluation.
+            # A closure clears gradients before each evaluation.
             n = evaluated - self._n_evaluated
             self.uncleared += not self._n_clear or (n > 1 and 2 * self._n_clear <= n)
         self.n_steps, self._n_own, self._n_evaluated = self.n_steps + 1, self._n_own + 1, evaluated
@@ -128,7 +128,7 @@ class Cycle:
             self._first = weakref.ref(held[0]), sample_of(held[0], _SAMPLE).clone(), bool(self._averages())
 
     def compare_gradients(self, norms: list[float | None]) -> None:
-        """Take the norms at a recorded step; the gradients are compared only where these are the same."""
+        """Compare the gradients with those of the previous recorded step if their norms are equal."""
         found: list[Tensor] = []
         if norms == self._gradients[0] and any(norms):
             found = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
@@ -136,7 +136,7 @@ class Cycle:
         self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, found)
 
     def goes_on_as(self, other: "Cycle") -> bool:
-        """Take the place of an optimizer that was made anew, at the same line and for the same parameters."""
+        """Continue with an optimizer created at the same line for the same parameters; return whether it was."""
         held = other.held()
         if self._first is None or not held or self._first[0]() is not held[0]:
             return False
@@ -159,7 +159,7 @@ class Cycle:
         self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
 
     def _is_untouched(self, norms: list[float]) -> bool:
-        """Tell whether the gradients are as backward left them; a fused optimizer unscales them by itself."""
+        """Tell whether the gradients are those of the backward pass; a fused optimizer unscales them itself."""
         return getattr(self.optimizer(), "grad_scale", None) is None and norms == self._left
 
     def _norms(self) -> list[float]:
@@ -167,7 +167,7 @@ class Cycle:
         return [float(norm_of(p.grad)) for p in alive if p.grad is not None]
 
     def _gradient_seen(self) -> Tensor | None:
-        """Return a sample of the gradient of the parameter whose averages are looked at; None where it is zero."""
+        """Return a sample of the gradient of the parameter whose averages are compared; None if it is zero."""
         parameter = self._probes[-1]() if self._probes else None
         if parameter is None or parameter.grad is None:
             return None
@@ -175,7 +175,7 @@ class Cycle:
         return sample if sample.any() else None
 
     def _averages(self) -> list[Tensor]:
-        """Return a sample of what the optimizer remembers of a parameter between its steps, by torch's names."""
+        """Return a sample of the optimizer state of a parameter, by torch's names."""
         state = getattr(self.optimizer(), "state", {})
         parameter = self._probes[-1]() if self._probes else None
         known = state.get(parameter, {}) if parameter is not None else {}
@@ -183,13 +183,13 @@ class Cycle:
         return [sample_of(one, _SAMPLE).clone() for one in found]
 
     def _count_evaluations(self) -> int:
-        """Return how often LBFGS has called its closure so far."""
+        """Return the number of closure calls of LBFGS so far."""
         state = getattr(self.optimizer(), "state", {})
         return max((one.get("func_evals", 0) for one in state.values() if "func_evals" in one), default=0)
 
 
 def _length_of(schedule: Any) -> int:
-    """Return the steps that a schedule is made for, as far as it knows; transformers' know it in a partial."""
+    """Return the length of a schedule in steps, 0 if unknown; transformers' keep it in a partial."""
     parts = getattr(schedule, "_schedulers", None)
     if parts:
         starts = getattr(schedule, "_milestones", [0])
@@ -207,7 +207,7 @@ def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
 
 @dataclass(slots=True)
 class _Known:
-    """A parameter since it was first looked at."""
+    """The first state of a parameter, and whether it has had a gradient since."""
 
     sample: Tensor
     rms: float
@@ -216,18 +216,18 @@ class _Known:
 
 
 class Bookkeeper:
-    """Keeps an account of the optimizers and parameters of a process."""
+    """Collects facts about the optimizers and parameters of a process."""
 
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
         self._cycles: dict[int, Cycle] = {}
         self._known: dict[int, tuple[weakref.ref[Tensor], _Known]] = {}
         self._schedules: list[tuple[weakref.ref[LRScheduler], str | None]] = []
-        self._last: dict[str, Cycle] = {}  # by the line that made it: of the optimizer that stepped last
+        self._last: dict[str, Cycle] = {}  # of the optimizer that stepped last, by the line that created it
 
     @contextmanager
     def installed(self, guard: Callable[..., None]) -> Iterator[None]:
-        """Note where optimizers are made while open."""
+        """Record the lines that create optimizers and schedules while open."""
         original = Optimizer.__init__
 
         @functools.wraps(original)
@@ -261,10 +261,10 @@ class Bookkeeper:
         self._schedules.append((weakref.ref(schedule), place_of_caller()))
 
     def schedules(self, label_of: Callable[[Optimizer], tuple[str, int] | None]) -> Iterator[dict[str, Any]]:
-        """Give what is certain of every schedule that knows its length.
+        """Yield the facts about every schedule of known length.
 
         Args:
-            label_of: the label of an optimizer and the steps that it took; None where it has not stepped.
+            label_of: returns the label of an optimizer and its number of steps; None if it has not stepped.
         """
         for known, made in self._schedules:
             schedule = known()
@@ -285,7 +285,7 @@ class Bookkeeper:
         self.cycle(optimizer).made = place_of_caller()
 
     def take_over(self, optimizer: Optimizer) -> None:
-        """Let one that was made anew, before its first step, go on as the one before."""
+        """Before the first step of an optimizer, continue the history of the one that it replaces."""
         cycle = self.cycle(optimizer)
         last = self._last.get(cycle.made or "")
         if last is not None and last is not cycle and not cycle.n_steps and last.goes_on_as(cycle):
@@ -295,13 +295,13 @@ class Bookkeeper:
     def after_step(self, optimizer: Stepper) -> None:
         cycle = self.cycle(optimizer)
         if not isinstance(optimizer, Optimizer):
-            cycle.before_step()  # it was over before it was seen
+            cycle.before_step()  # an inferred step is seen after it
         cycle.after_step()
         if cycle.made is not None:
             self._last[cycle.made] = cycle
 
     def groups_of(self, optimizer: Stepper) -> list[dict[str, Any]]:
-        """Return its groups; of one that is inferred, those of the optimizer that is not seen to step, if any."""
+        """Return the parameter groups; of an inferred optimizer, those of one that is not seen to step, if any."""
         if isinstance(optimizer, Optimizer):
             return optimizer.param_groups
         held = {id(p) for group in optimizer.param_groups for p in group["params"]}
@@ -314,7 +314,7 @@ class Bookkeeper:
         ]
 
     def cycle(self, optimizer: Stepper) -> Cycle:
-        """Return the account of one optimizer."""
+        """Return the history of one optimizer."""
         found = self._cycles.get(id(optimizer))
         if found is None or found.optimizer() is not optimizer:
             self._cycles = {
@@ -331,10 +331,10 @@ class Bookkeeper:
         self.cycle(optimizer).before_unscaling()
 
     def after_backward(self, is_looking: bool, scale: float) -> None:
-        """Note which parameters have a gradient, where the step that is being prepared is recorded.
+        """Note which parameters have a gradient, if the current step is recorded.
 
         Args:
-            scale: by which a gradient scaler has enlarged it.
+            scale: factor of the gradient scaler.
         """
         for cycle in self._cycles.values():
             cycle.after_backward(scale)
@@ -343,21 +343,21 @@ class Bookkeeper:
                 self._look(parameter).has_gradient |= parameter.grad is not None
 
     def look_at_start(self, model: WatchedModel) -> None:
-        """Note what the parameters of a model are before anything changes them."""
+        """Sample the initial parameters of a model."""
         root = model.root()
         for parameter in root.parameters() if root is not None else ():
             self._look(parameter)
 
     def held(self) -> list[Tensor]:
-        """Return the parameters of every optimizer that is still there."""
+        """Return the parameters of every existing optimizer."""
         return [p for cycle in self._cycles.values() for p in cycle.held()]
 
     def waiting(self) -> list[Tensor]:
-        """Return the parameters of every optimizer that was made, is still there and never stepped."""
+        """Return the parameters of every existing optimizer that never stepped."""
         return [p for cycle in self._cycles.values() if not cycle.n_steps for p in cycle.held()]
 
     def idle(self) -> list[tuple[str, str | None]]:
-        """Return class and line of every optimizer that was made, is still there and never stepped."""
+        """Return class and line of every existing optimizer that never stepped."""
         return [
             (type(optimizer).__name__, cycle.made)
             for cycle in self._cycles.values()
@@ -365,7 +365,7 @@ class Bookkeeper:
         ]
 
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
-        """Give what is certain of every parameter of every model that ran."""
+        """Yield the facts about every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
             known = self._look(parameter)
             owner = name.rpartition(".")[0]
@@ -386,9 +386,9 @@ class Bookkeeper:
             )
 
     def note_copies(self, model: WatchedModel) -> None:
-        """Note which other models are still what a model was at first; once it is gone, what was so stays.
+        """Note which other models still equal the initial state of a model, and whether it makes targets.
 
-        And whether the model, or one with the same parameters, runs to make the targets of others.
+        After a model is deleted, its last facts remain.
         """
         shapes = [p.shape for p in _own(model)]
         for other in self._registry.models if shapes else ():
@@ -402,7 +402,7 @@ class Bookkeeper:
                     model.copies[other.label] = other.n_looked, sum(other.evaluated), other.is_average
 
     def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
-        """Count the parameters of an optimizer that no model that ran has, and that have no gradient."""
+        """Count the parameters of an optimizer without a gradient that belong to no model that ran."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
         held = [p for group in groups for p in group["params"]]
         bare = [p for p in held if id(p) not in named and p.requires_grad and p.grad is None]
@@ -413,7 +413,7 @@ class Bookkeeper:
             root = model.root()
             if root is not None and (model.has_been_trained or model.has_run_without_gradients):
                 for name, parameter in root.named_parameters():
-                    is_part = is_sharded(parameter)  # of which this process may hold nothing
+                    is_part = is_sharded(parameter)  # this process may hold none of it
                     if held_here(parameter).numel() if is_part else type(parameter) in (nn.Parameter, Tensor):
                         yield model, name, parameter
 
@@ -437,14 +437,14 @@ def _own(model: WatchedModel) -> list[nn.Parameter]:
 
 
 def _runs_as(model: WatchedModel, owner: str) -> str:
-    """Return the module whose call uses the parameters of one: attention uses its last layer by function."""
+    """Return the module whose call uses the parameters of another: attention uses its last layer as a function."""
     root, parent = model.root(), owner.rpartition(".")[0]
     is_part = root is not None and owner and isinstance(root.get_submodule(parent), nn.MultiheadAttention)
     return parent if is_part else owner
 
 
 def _is_alike(x: Tensor) -> bool | None:
-    """Tell whether all rows of a weight are the same; None for less than two rows, and for what is too large."""
+    """Tell whether all rows of a weight are equal; None for fewer than two rows, and for large weights."""
     rows = held_here(x)
     if rows.ndim < 2 or len(rows) < 2 or rows.numel() > _MOST_ALIKE:
         return None

@@ -5,10 +5,10 @@ from functools import partial
 from pathlib import Path
 
 from modelscope_cli.errors import afterwards
+from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.display import renderer
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report.folder import OutputFolder
-from modelscope_cli.report.views import figures_of
 from modelscope_cli.watching.first_images import save_first_images
 from modelscope_cli.watching.log import log_file
 
@@ -30,7 +30,9 @@ def conclude(
         ):
             with attempt("the first images were not written"):
                 save_first_images(log_file(folder), stage)
-            figures_of("watch").save_watch_report(record, stage, attempt, has_figures=not is_afterwards)
+            renderer().figures_of("watch").save_watch_report(
+                record, stage, attempt, has_figures=not is_afterwards
+            )
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

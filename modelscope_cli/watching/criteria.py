@@ -1,7 +1,7 @@
-"""See what losses are computed from: the calls of torch's own criteria, in training and in evaluation.
+"""The calls of torch's own criteria, in training and in evaluation.
 
-A loss alone is a number. What entered its criterion tells how many classes there are, what guessing would cost,
-how many predictions are right, and whether something stands before it that it does itself.
+Their arguments show the number of classes, the cost of guessing, the accuracy, and whether the script applies an
+activation that the criterion applies, too.
 """
 
 import functools
@@ -25,9 +25,9 @@ from modelscope_cli.watching.guard import replaced
 from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.place import place_of_caller
 
-# What a criterion compares its input with: the number of a class, or numbers of the same shape.
+# The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
-ALIGNMENT = "alignment"  # a class for each step of time and sample, against a shorter sequence of classes
+ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -43,7 +43,7 @@ _KINDS = {
 }
 _ARGUMENTS = ("input", "log_probs"), ("target", "targets")
 _CLASS_DIM = {"cross_entropy": 1, "nll_loss": 1, "ctc_loss": -1}
-_VECTOR = 4  # values of a target: fewer may be a reward, which is as good as random for long
+_VECTOR = 4  # values of a target: fewer may be a reward, which is nearly random for a long time
 _PASSING = re.compile(
     r"(Unsafe)?(View|ReshapeAlias|Squeeze|Unsqueeze|ToCopy|Clone|Alias|T|Transpose|Permute|Expand)Backward\d"
 )
@@ -58,17 +58,17 @@ _MADE_BY = {
     "Sub": "sum",
 }
 JOINED = "cat"
-_MOST_NODES = 8  # of views and casts between the criterion and what made its input
-_MOST_CLASSES = 4096  # more are not counted one by one
+_MOST_NODES = 8  # views and casts between the criterion and the operation that computed its input
+_MOST_CLASSES = 4096  # that are counted individually
 _MOST_TARGETS = 1 << 14
 _MOST_SUMMED = 1 << 20  # values
-_SUM, _FAR_FROM = 1e-3, 0.1  # of a sum from 1: that of probabilities, and one that is no such sum
-_MOST_PENDING = 256  # calls in evaluation; then their sums are fetched after all
+_SUM, _FAR_FROM = 1e-3, 0.1  # distance of a sum from 1: of probabilities, and of other values
+_MOST_PENDING = 256  # calls in evaluation before their sums are fetched
 
 
 @dataclass(frozen=True, slots=True)
 class CriterionKey:
-    """A criterion, the line it is called at, and whether that is a loss to train by."""
+    """A criterion, the line that calls it, and whether it is used for training."""
 
     name: str
     place: str | None
@@ -77,15 +77,15 @@ class CriterionKey:
 
 @dataclass(slots=True)
 class CriterionSums:
-    """What one criterion was given, between two steps; results stay on the device until they are asked for.
+    """Sums over the calls of one criterion between two steps; results stay on the device until they are fetched.
 
     Attributes:
-        kind: what it compares its input with.
-        is_logits: whether the input is, rather than probabilities.
-        n_classes: of the logits; None where it compares numbers.
-        made_by: what gave the input, of `_MADE_BY`; None where it is anything else; `softmax over dimension 0`
-            where it sums to 1 over that one, and not over the classes.
-        shapes: of input and target, where they differ and are broadcast.
+        kind: the kind of targets.
+        is_logits: whether the input is logits, not probabilities.
+        n_classes: of the logits; None if it compares numbers.
+        made_by: the activation that computed the input, of `_MADE_BY`, else None; `softmax over dimension 0` if the
+            input sums to 1 over that dimension, not over the classes.
+        shapes: of input and target, if they differ and are broadcast.
         is_summed: whether the loss is a sum over the batch.
     """
 
@@ -110,11 +110,11 @@ class CriterionSums:
         guess: Tensor | None,
         shared: Tensor | None = None,
     ) -> None:
-        """Take in one call: its loss as a sum over the rows, and what it was computed from.
+        """Add one call: its loss as a sum over the rows, and its input and target.
 
         Args:
-            guess: what the best constant would cost; see `best_constant`.
-            shared: what prediction and target have in common; see `_shared`.
+            guess: cost of the best constant prediction; see `_best_constant`.
+            shared: covariance of prediction and target; see `_shared`.
         """
         with torch.no_grad():
             has_no_labels = self.kind == ALIGNMENT or target.requires_grad
@@ -123,7 +123,7 @@ class CriterionSums:
             if self.kind == BINARY:
                 limit = 0.0 if self.is_logits else 0.5
                 right, rows = self._compare((x > limit).long(), (target > 0.5).long(), None)
-                known = rows * ((target == 0) | (target == 1)).all()  # else they are shares, not labels
+                known = rows * ((target == 0) | (target == 1)).all()  # else probabilities, not labels
             elif self.n_classes is None or target.is_floating_point():
                 rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
                 right, known = nothing, nothing
@@ -149,7 +149,7 @@ class CriterionSums:
             self._fetch()
 
     def _compare(self, predictions: Tensor, target: Tensor, ignored: int | None) -> tuple[Tensor, Tensor]:
-        """Return how many predictions are right, and of how many."""
+        """Return the number of correct predictions, and the number of labels."""
         is_counted = torch.ne(target, -100 if ignored is None else ignored)
         if self.n_classes is not None and self.n_classes <= _MOST_CLASSES:
             labels = _count(target, is_counted, self.n_classes)
@@ -176,7 +176,7 @@ class CriterionSums:
         self._pending = []
 
     def row(self) -> "CriterionFigures":
-        """Fetch the numbers."""
+        """Fetch the sums."""
         self._fetch()
         value, rows, known, right, variance, n_other, lowest, guess, shared = self._sums
         is_labelled = self._is_labelled and self._labels is not None
@@ -198,18 +198,18 @@ class CriterionSums:
 
 @dataclass(frozen=True, slots=True)
 class CriterionFigures:
-    """What one criterion was given between two steps.
+    """Statistics of one criterion between two steps.
 
     Attributes:
-        value: the mean of its own value over the rows, in nats for the entropies.
-        rows: of labels, that were not ignored; else of the batches.
+        value: mean of the loss over the rows, in nats for the entropies.
+        rows: labels that are not ignored; else rows of the batches.
         accuracy: share of rows whose largest score is the label's; None without labels.
-        labels: `(class, how many)` of those that there are; None where they are no classes, or too many.
-        commonest_prediction: the share of the class that most of the predictions are.
-        target_variance: of targets that are numbers.
-        is_probability: every row of the input is one of probabilities: not negative, with a sum of 1.
-        is_positive: nothing in the input is below zero.
-        guessing: what the best constant would cost, in the unit of the value; None where that is not known.
+        labels: `(class, count)` of the classes that occur; None if the targets are not classes, or too many.
+        commonest_prediction: share of the most frequently predicted class.
+        target_variance: of numeric targets.
+        is_probability: whether every row of the input is non-negative and sums to 1.
+        is_positive: whether nothing in the input is negative.
+        guessing: cost of the best constant prediction, in the unit of the value; None if unknown.
         shared: covariance of predictions and targets over the rows, as a share of the variance of the targets.
     """
 
@@ -225,12 +225,12 @@ class CriterionFigures:
     shared: float | None
 
     def to_list(self) -> list[float | int | bool | None]:
-        """Return what goes into the log."""
+        """Return the values for the log."""
         return list(astuple(self))
 
 
 def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
-    """Return 1 where the input is one of probabilities, else 0; and -1 where anything is negative, else 0."""
+    """Return 1 if the input is probabilities, else 0; and -1 if any value is negative, else 0."""
     low, high = x.min(), x.max()
     is_unit = (low >= 0) & (high <= 1)
     if kind == CLASSES:
@@ -240,9 +240,9 @@ def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 
 
 def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
-    """Return what one prediction for all samples costs at least, as the mean that the criterion would give.
+    """Return the lowest mean loss of one prediction for all samples.
 
-    Of one batch it is a little too low, by one part in as many as there are rows: that is made up for.
+    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
     """
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
     if n < 2 or not target.is_floating_point():
@@ -283,8 +283,8 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
 def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
     """Return the covariance of predictions and targets over the rows as a share of the variance of the targets.
 
-    It is 0 where what is predicted for a row has nothing to do with the target of that row, and the share that is
-    explained where the mean squared error is least. None where the targets are not vectors of numbers.
+    It is 0 if predictions are independent of the targets, and the share of explained variance at the least mean
+    squared error. None if the targets are not vectors of numbers.
     """
     if x.shape != target.shape or x.ndim < 2 or len(x) < 2 or x[0].numel() < _VECTOR:
         return None
@@ -300,14 +300,14 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
         off = t - t.mean(0, keepdim=True)
         is_one = (
             t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
-        ).all()  # as of patches: real, or made
+        ).all()  # as for patches: real or generated
         return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
 
 
 def _misplaced(name: str, x: Tensor) -> str | None:
-    """Return `softmax over dimension 0` where what a criterion is given sums to 1 over that one, not over classes.
+    """Return `softmax over dimension 0` if the input of a criterion sums to 1 over that one, not over the classes.
 
-    Certain: that they do so to a thousandth for every place, and not over the classes, is no accident.
+    Certain, as sums within a thousandth of 1 everywhere cannot occur by chance.
     """
     own = _CLASS_DIM.get(name)
     if own is None or x.ndim < 2 or x.numel() > _MOST_SUMMED:
@@ -330,22 +330,22 @@ def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
 
 
 class CriterionWatch:
-    """Keeps the sums of every criterion that is called.
+    """The sums of every criterion that is called.
 
     Args:
-        is_looking: whether the step that is being prepared is recorded; evaluation always is.
-        evaluated: called where a criterion judges what was computed without gradients.
+        is_looking: returns whether the current step is recorded; evaluation always is.
+        evaluated: called when a criterion is applied without gradients.
     """
 
     def __init__(self, is_looking: Callable[[], bool], evaluated: Callable[[], None]) -> None:
         self._is_looking, self._evaluated = is_looking, evaluated
-        self.targets: Tensor | None = None  # the first, of classes; see `find_leak`
+        self.targets: Tensor | None = None  # of the first call, preferably classes; see `find_leak`
         self._training: dict[CriterionKey, CriterionSums] = {}
         self._evaluation: dict[CriterionKey, CriterionSums] = {}
         self._misplaced: dict[CriterionKey, str | None] = {}
 
     def take(self, is_training: bool) -> dict[CriterionKey, CriterionSums]:
-        """Return what was seen since the last time, and begin anew."""
+        """Return the sums since the last call, and reset them."""
         if is_training:
             found, self._training = self._training, {}
         else:
@@ -353,12 +353,12 @@ class CriterionWatch:
         return found
 
     def is_looking(self, value: Any) -> bool:
-        """Tell whether what a criterion gave is looked at."""
+        """Tell whether a call of a criterion is recorded."""
         is_training = torch.is_grad_enabled() and isinstance(value, Tensor) and value.requires_grad
         return not is_training or self._is_looking()
 
     def see(self, name: str, x: Any, target: Any, value: Any, options: dict[str, Any]) -> None:
-        """Take in one call of a criterion, of which `value` is what it gave."""
+        """Add one call of a criterion, which returned `value`."""
         if not (isinstance(x, Tensor) and isinstance(target, Tensor) and isinstance(value, Tensor)):
             return
         if not x.is_floating_point() or not x.numel() or x.is_meta or is_sharded(x) or is_transformed():
@@ -385,26 +385,26 @@ class CriterionWatch:
                 kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum"
             )
         if sums.n_classes != n_classes:
-            return  # another model's, at the same line
+            return  # of another model, at the same line
         mean = value.detach()
         if mean.ndim:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
         shared = guess = None
-        if not target.requires_grad:  # else a model gives it, as of another view
+        if not target.requires_grad:  # else a model computes it, such as from another view
             shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
             guess = _best_constant(name, target, options)
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:
-        if key not in self._misplaced:  # once is enough
+        if key not in self._misplaced:
             self._misplaced[key] = _misplaced(key.name, x) if key.is_training else None
         return self._misplaced[key]
 
 
 def _made_by(x: Tensor) -> str | None:
-    """Return what gave a tensor, behind views and casts; scores that were joined may also have been scaled."""
+    """Return the operation that computed a tensor, ignoring views and casts, and the scaling of joined scores."""
     node, is_scaled = x.grad_fn, False
     for _ in range(_MOST_NODES):
         if node is None:
@@ -423,10 +423,10 @@ def _made_by(x: Tensor) -> str | None:
 
 @contextmanager
 def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Iterator[None]:
-    """Look on while torch's criteria are called, as functions or inside their modules.
+    """Observe torch's criteria, called as functions or inside their modules, while open.
 
     Args:
-        guard: calls a function of ours so that no error of it reaches the script.
+        guard: calls a function so that no error of it reaches the script.
     """
 
     def see(*seen: Any) -> None:
@@ -441,10 +441,10 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
 
 
 def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Callable[[Any], bool]) -> Any:
-    """Return a function that does what `original` does, and shows what it was given.
+    """Wrap `original` in a function that passes its arguments and result to `see`.
 
-    TorchScript compiles the source that it finds behind a wrapper, by the names that the wrapper knows: hence it is
-    given those of the original.
+    TorchScript compiles the source of the wrapped function with the globals of the wrapper, which are therefore
+    those of the original.
     """
     signature = inspect.signature(original)
 
@@ -466,13 +466,13 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
 
 
 def is_criterion(module: nn.Module, output: Any) -> bool:
-    """Tell a loss from a layer by what one call returned: numbers without an axis, made of what a model computed.
+    """Tell a loss from a layer by its output: scalars computed from the parameters of other modules.
 
-    A model that returns its own loss makes it of its own parameters; a head that does so has layers that are
-    trained. Neither is a criterion. Parameters that it has itself, such as the weights of its terms, do not matter.
+    A model that returns its loss computes it from its own parameters; a head that does so has trained layers.
+    Neither is a criterion. Its own parameters, such as the weights of its terms, do not matter.
     """
     if any(kind.__module__ == "torch.nn.modules.loss" for kind in type(module).__mro__):
-        return True  # also one that leaves the mean to the script
+        return True  # also without reduction
     if isinstance(output, Tensor) and output.ndim:
         return False
     made = [tensor for _, tensor in tensors_in(output)]
@@ -483,7 +483,7 @@ def is_criterion(module: nn.Module, output: Any) -> bool:
 
 
 def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
-    """Tell whether parameters that are not the module's own had a part in it."""
+    """Tell whether a loss depends on parameters of other modules."""
     own = {id(parameter) for parameter in module.parameters()}
     nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
     seen = set(nodes)

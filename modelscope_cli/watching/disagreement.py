@@ -116,10 +116,10 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
     if breach.step == 0:
         words = "they differ before the first step"
         if is_parallel:
-            return f"{words}, so they were changed behind DistributedDataParallel", _MAKE_LAST, made
+            return f"{words}, so they were changed after DistributedDataParallel was made", _MAKE_LAST, made
         return f"{words}, and only the gradients are averaged", _BROADCAST, made
     if breach.is_between:
-        return f"they are written to between steps {step} and {step + 1}, by no optimizer", _WRITE_ALIKE, None
+        return f"they change between steps {step} and {step + 1} without an optimizer", _WRITE_ALIKE, None
     if is_parallel:
         passes = {number: _passes(rank, copies.optimizer, step) for number, rank in members.items()}
         if left := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
@@ -127,7 +127,7 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
         if past := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
             called = _any_rank(copies).facts.models.get(copies.key[0])
             where = called.called if called is not None else None
-            what = f"the forward pass of {_ranks_named(past)} goes past DistributedDataParallel"
+            what = f"the forward pass of {_ranks_named(past)} bypasses DistributedDataParallel"
             return what + (f", made at {made}" if made else ""), _CALL_IT, where
         own = [one for one in meant if one.key[0] == copies.key[0]]
         left_out = [one.key[1] for one in own if not all(origin.get("averaged") for origin in one.origins)]
@@ -136,10 +136,12 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
             return f"{some(left_out)} {words} once DistributedDataParallel was made", _MAKE_LAST, made
         if left_out:
             were = "was" if len(left_out) == 1 else "were"
-            words = f"{some(left_out)} {were} frozen, or not there, when DistributedDataParallel was made"
+            words = f"{some(left_out)} {were} frozen or missing when DistributedDataParallel was made"
             return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made
         if any(lost for _, _, lost in passes.values()):
-            words = "the model was moved or cast behind DistributedDataParallel, whose hooks are lost by that"
+            words = (
+                "the model was moved or cast after DistributedDataParallel was made, which loses its hooks"
+            )
             return words, _MAKE_LAST, made
     ends = {number: rank.end or {} for number, rank in members.items()}
     if len({end.get("steps") for end in ends.values()}) > len({end.get("backward") for end in ends.values()}):
@@ -172,7 +174,10 @@ def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str
     other = [(one, norms) for one, norms in gradients if not _are_same(norms)]
     if not other:
         if is_recorded and any(not _are_same(one.row(step, 2)) for one in same):
-            return "the gradients agree and the steps differ: options or state of the optimizer", _STEP_ALIKE
+            return (
+                "the gradients agree but the steps differ: check options and state of the optimizer",
+                _STEP_ALIKE,
+            )
         return _UNKNOWN
     shown = other[0][1]
     ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in other if norms[0]]
@@ -182,12 +187,14 @@ def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str
         return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
     each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, shown, strict=True))
     if len(other) < len(gradients):
-        words = f"its gradient is not averaged, as that of {counted(len(gradients) - len(other), 'other')} is"
+        words = (
+            f"its gradient is not averaged, unlike that of {counted(len(gradients) - len(other), 'other')}"
+        )
         return f"{words}: its norm is {each}", "average the gradient of every parameter"
     words = f"that of {other[0][0].key[1]} is {each}"
     if all(origin and not origin.get("by_hand") for origin in breach.copies.origins):
-        return f"the gradients are changed on one rank only once they are averaged: {words}", _CLIP_ALIKE
-    return f"the gradients that the steps are made of differ: {words}", _AVERAGE
+        return f"the gradients are changed on one rank after averaging: {words}", _CLIP_ALIKE
+    return f"the gradients of the steps differ: {words}", _AVERAGE
 
 
 _MAKE_LAST = (
@@ -195,15 +202,19 @@ _MAKE_LAST = (
     "requires_grad set"
 )
 _BROADCAST = "broadcast the weights of rank 0 before the first step, or set the same seed on every rank"
-_WRITE_ALIKE = "change weights outside of optimizer.step() on every rank alike, or broadcast them afterwards"
-_NO_SYNC = "leave no_sync() for the last backward pass before each step"
-_CALL_IT = "call the DistributedDataParallel object itself, not its .module or the model that was given to it"
-_SKIP_ALIKE = "skip a step on every rank or on none: let all of them know by an all_reduce of the flag"
+_WRITE_ALIKE = (
+    "change weights outside of optimizer.step() the same way on every rank, or broadcast them afterwards"
+)
+_NO_SYNC = "use no_sync() for all but the last backward pass before each step"
+_CALL_IT = "call the DistributedDataParallel object itself, not its .module or the original model"
+_SKIP_ALIKE = "skip a step on every rank or on none: all_reduce the flag"
 _USE_ALIKE = "use the same layers on every rank in each step, or find_unused_parameters=True"
-_CLIP_ALIKE = "clip and scale gradients on every rank alike, behind the backward pass"
-_AVERAGE = "average the gradients in every step, and treat them alike on every rank afterwards"
-_UNKNOWN = "the cause is not known, as the step was not recorded", "watch with --every 1 to see each step"
-_STEP_ALIKE = "make the same optimizer with the same options on every rank, and treat the gradients alike"
+_CLIP_ALIKE = "clip and scale gradients the same way on every rank, after the backward pass"
+_AVERAGE = "average the gradients in every step, and treat them the same way on every rank afterwards"
+_UNKNOWN = "the cause is unknown because the step was not recorded", "watch with --every 1 to see each step"
+_STEP_ALIKE = (
+    "make the same optimizer with the same options on every rank, and treat the gradients the same way"
+)
 
 
 def _passes(rank: "RankLog", optimizer: str, step: int) -> tuple[int, int, bool]:
@@ -255,7 +266,9 @@ def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
     usual = statistics.median_low(sorted(rank.n_steps for rank in ranks))
     for number, rank in enumerate(ranks):
         if rank.exit_code not in (0, ranks[0].exit_code):
-            how = "without saying how" if rank.exit_code is None else f"with exit code {rank.exit_code}"
+            how = (
+                "without an end in its log" if rank.exit_code is None else f"with exit code {rank.exit_code}"
+            )
             yield Event(
                 rank.n_steps, "rank", f"rank {number} ended {how}, after {counted(rank.n_steps, 'step')}"
             )
@@ -279,8 +292,8 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
         if is_alike and _is_replicated(
             key[0], ranks
         ):  # ranks that share the work on a batch have to be given it
-            what = f"{key[1]} of {key[0]} agrees in every figure"
-            message = f"all {len(ranks)} ranks are given the same batches: {what}"
+            what = f"the statistics of {key[1]} of {key[0]} are equal"
+            message = f"all {len(ranks)} ranks receive the same batches: {what}"
             yield Event(min(rows), SAME_DATA, message)
             return
 
@@ -455,7 +468,7 @@ def _odd_ones(breach: Breach) -> list[int]:
 def _subject(odd: Sequence[int], breach: Breach) -> str:
     if len(odd) == len(breach.copies.members):
         return f"{_ranks_named(odd)} hold different weights"
-    return f"{_ranks_named(odd)} {'hold' if len(odd) > 1 else 'holds'} other weights than the rest"
+    return f"{_ranks_named(odd)} {'hold' if len(odd) > 1 else 'holds'} different weights from the rest"
 
 
 def _when(breach: Breach) -> str:

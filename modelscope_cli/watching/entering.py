@@ -1,4 +1,4 @@
-"""What enters a model: the tensors it is called with, and what its first layer with weights is given."""
+"""The inputs of a model, and the input of its first layer with weights."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from modelscope_cli.watching.first_images import FirstImages
 
 @dataclass(frozen=True, slots=True)
 class EnteringKey:
-    """A tensor that enters: an argument of the model (`input`, `input#1`), or of its first layer (its name).
+    """An input: an argument of the model (`input`, `input#1`), or of its first layer with weights (its name).
 
     Attributes:
         type: the class of the first layer with weights; empty for an argument of the model.
         shape: of the first such tensor; batches may differ.
-        is_computed: gradients go back through it, to another model.
+        is_computed: whether gradients flow through it to another model.
     """
 
     name: str
@@ -30,7 +30,7 @@ class EnteringKey:
 
 @dataclass(slots=True)
 class EnteringSums:
-    """What is summed up while a step is prepared; results stay on the device until the step is over."""
+    """Sums over the passes of a step; results stay on the device until the step ends."""
 
     moments: Moments | None = None
     _pending: list[tuple[Callable[[], Moments], Tensor]] = field(default_factory=list)
@@ -39,7 +39,7 @@ class EnteringSums:
     images: FirstImages | None = None
 
     def add(self, x: Tensor, *, is_shown: bool = False) -> None:
-        """Take in one tensor, at hook time: what comes after may rewrite it.
+        """Add a tensor, at hook time: later operations may overwrite it.
 
         Args:
             is_shown: keep a few images of it, if it looks like images.
@@ -52,7 +52,7 @@ class EnteringSums:
         self.batch = max(self.batch, len(x) if x.ndim else 1)
 
     def row(self) -> "Entering":
-        """Fetch the numbers; call once the step is over."""
+        """Fetch the numbers after the step."""
         for finish, alike in self._pending:
             moments = finish()
             self.moments = moments if self.moments is None else self.moments.merge(moments)
@@ -64,10 +64,10 @@ class EnteringSums:
 
 @dataclass(frozen=True, slots=True)
 class Entering:
-    """What entered between two steps.
+    """The inputs between two steps.
 
     Attributes:
-        batch: the most samples of one pass.
+        batch: largest number of samples in one pass.
         is_alike: whether every sample of a pass was the same as its first.
         images: the first of them, in the first step.
     """
@@ -78,6 +78,6 @@ class Entering:
     images: FirstImages | None = None
 
     def to_list(self) -> list[float | int | bool]:
-        """Return what goes into the log."""
+        """Return the values for the log."""
         m = self.moments
         return [m.n, m.mean, m.m2, m.low, m.high, m.n_nan + m.n_inf, self.batch, self.is_alike]

@@ -1,8 +1,7 @@
-"""What of the step that is being prepared is kept, so that a NaN can be traced to where it was born.
+"""A trace of the current step, in which `births` finds the first non-finite value.
 
-While a step goes well nothing is computed from it: a small tensor is copied, and of a large one the range is taken,
-which is finite where every element is. They stay on the device, in the order in which they were computed, until a
-loss or a gradient is not finite; then `births` names the first that is not.
+Small tensors are copied; for large ones the range is computed, which is finite only if every element is. They stay
+on the device, in order of computation, until a loss or a gradient is not finite.
 """
 
 import math
@@ -19,12 +18,10 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import version_of
 from modelscope_cli.watching.parameters import fetched, norms_of
 
-_COPIED = 1 << 12  # elements: to copy so few takes half the time of finding their range
-_EXACT = 1 << 22  # elements of an output: reading them all is next to nothing beside computing them
-_SAMPLE = 1 << 15  # of a parameter or its gradient: whatever spoils one spoils whole rows of it
-MOST = (
-    4096  # entries, then they are read after all: accumulation over many passes, or a model that never steps
-)
+_COPIED = 1 << 12  # elements: copying them takes half the time of computing their range
+_EXACT = 1 << 22  # elements of an output: reading them is cheap compared with computing them
+_SAMPLE = 1 << 15  # of a parameter or its gradient: non-finite values fill whole rows
+MOST = 4096  # entries before they are read: for accumulation over many passes, or a model without steps
 
 
 Range = tuple[Tensor, Tensor]
@@ -34,12 +31,12 @@ BEGUN, ENTERED, LEFT, CALLED = "begun", "entered", "left", "called"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What happened in a pass: it began, a module was entered or left, a function that has a row was called.
+    """An event of a pass: its begin, a module entered or left, or the call of a function.
 
     Attributes:
         what: one of `BEGUN`, `ENTERED`, `LEFT`, `CALLED`.
         who: a reference to the module, or the name and call of the function; None for the pass.
-        ranges: of the tensors that it was given, or gave, and that no entry just before has.
+        ranges: of its input or output tensors, except those of the previous entry.
     """
 
     what: str
@@ -49,10 +46,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Suspects:
-    """What was looked at in a step that went wrong, before its weights change.
+    """The check of a step with non-finite values, before its weights change.
 
     Attributes:
-        first: what was not finite first: `what` of which layer, in which call; None where all was.
+        first: the first non-finite value: its role, layer and call; None if all are finite.
         order: the layers that ran, in the order in which they ended.
     """
 
@@ -65,7 +62,7 @@ class FiniteFlags:
     """The trace of one model since its last step.
 
     Attributes:
-        spoilt: parameters whose gradient was not finite behind the last backward pass.
+        spoilt: parameters whose gradient was not finite after the last backward pass.
     """
 
     trace: list[Entry] = field(default_factory=list)
@@ -73,11 +70,11 @@ class FiniteFlags:
     _last: tuple[Tensor, int] | None = None
 
     def see(self, what: str, who: Any, value: Any) -> None:
-        """Keep the tensors in what a module is given or gives, but none twice in a row."""
+        """Keep the tensors in the input or output of a module, but none twice in a row."""
         ranges = []
         for x in _tensors(value):
             last, version = self._last, version_of(x)
-            # A lone number is a loss. What is given between layers and needs no gradient is often a mask.
+            # A scalar is a loss. An input of a layer that needs no gradient is often a mask.
             if (last is None or last[0] is not x or last[1] != version) and x.ndim:
                 self._last = x, version
                 is_given_between = what == ENTERED and self.trace and self.trace[-1].what != BEGUN
@@ -86,7 +83,7 @@ class FiniteFlags:
         self.trace.append(Entry(what, weakref.ref(who) if isinstance(who, nn.Module) else who, ranges))
 
     def see_gradients(self, root: nn.Module) -> bool:
-        """Look at the gradients as the backward pass left them: clipping spreads a NaN over all of them.
+        """Check the gradients right after the backward pass: clipping spreads a NaN to all of them.
 
         Returns:
             Whether all are finite.
@@ -105,7 +102,7 @@ class FiniteFlags:
 
 
 def _tensors(value: Any) -> Iterable[Tensor]:
-    """Return the tensors in an output or in arguments: mostly one, and what it takes to search a tree is saved."""
+    """Return the tensors in an output or in arguments, without a tree search for the usual single tensor."""
     if type(value) is Tensor:
         return (value,)
     if type(value) is tuple and all(type(one) is Tensor for one in value):
@@ -114,12 +111,12 @@ def _tensors(value: Any) -> Iterable[Tensor]:
 
 
 def range_of(x: Tensor, most: int = _EXACT) -> Range | None:
-    """Return the range of a tensor, NaN twice where there is one; None for one of a kind that is in no order.
+    """Return the range of a tensor, two NaN if it holds one; None for a dtype without an order.
 
-    Of a small tensor it is a copy, twice, which `read` makes a range.
+    For a small tensor two copies are returned, of which `read` computes the range.
 
     Args:
-        most: elements; of a tensor of more of them it is the range of an even sample.
+        most: number of elements above which an even sample is used.
     """
     if type(x) not in (Tensor, nn.Parameter) or not x.is_floating_point() or x.dtype.itemsize == 1:
         return None

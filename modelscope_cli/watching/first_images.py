@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from modelscope_cli.report.folder import write_bytes
+from modelscope_cli.output_files import write_bytes
 from modelscope_cli.watching.log import read_log
 
 FILE = "inputs.png"
@@ -50,9 +50,8 @@ def save_first_images(log: Path, folder: Path) -> None:
     """Write the images that a log holds, if any, to `FILE`."""
     for kind, entry in read_log(log):
         if kind == "images":
-            with contextlib.suppress(
-                ValueError, TypeError, KeyError
-            ):  # a log that somebody else has written to
+            # A log that another program has written to.
+            with contextlib.suppress(ValueError, TypeError, KeyError):
                 write_bytes(folder / FILE, base64.b64decode(entry["png"], validate=True))
             return
         if kind == "end" or (kind == "step" and entry.get("step", 0) > 0):

@@ -1,4 +1,4 @@
-"""The calls that are open in a thread while a model runs."""
+"""The open calls of modules in a thread during a forward pass."""
 
 import threading
 from collections import Counter
@@ -17,10 +17,10 @@ class OpenCall:
     """A module that is running.
 
     Attributes:
-        is_innermost: no other module was called inside.
-        name, index: in the model, and which call of it this is; the name is None where it is not known there.
-        has_functions: whether the functions that it calls by itself are looked at.
-        functions: how often it has called each.
+        is_innermost: whether no other module was called inside.
+        name, index: in the model, and the number of the call; the name is None if it is not part of the model.
+        has_functions: whether the functions that it calls directly are recorded.
+        functions: number of calls of each.
     """
 
     module: nn.Module
@@ -32,16 +32,16 @@ class OpenCall:
 
 
 class ForwardPass(threading.local):
-    """What runs in this thread.
+    """The running forward pass of this thread.
 
     Attributes:
-        flagged: the model, where this pass is one of a training.
-        model: the same where it is recorded, else None.
+        flagged: the model, if this pass belongs to a training.
+        model: the same if the pass is recorded, else None.
         calls: of every module, by name.
-        has_functions: whether the functions between the layers are looked at.
+        has_functions: whether the functions between the layers are recorded.
         is_training: whether the root is in training mode.
         has_entered: whether the first layer with weights has been reached.
-        inside: the modules that are open inside the root of a pass that is not recorded.
+        inside: the open modules inside the root of a pass that is not recorded.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class ForwardPass(threading.local):
         has_functions: bool,
         frame: FrameType | None,
     ) -> None:
-        """Begin the pass of a root that is called in `frame`."""
+        """Begin the pass of a root called in `frame`."""
         self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
         self.is_training, self.has_entered = True, False
         self.calls: Counter[str] = Counter()
@@ -64,7 +64,7 @@ class ForwardPass(threading.local):
         self.channels = ChannelFinder()
 
     def enter(self, module: nn.Module, name: str | None) -> None:
-        """Open a call; `name` is None where it is not known in the model."""
+        """Open a call; `name` is None if the module is not part of the model."""
         is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
         call = OpenCall(module, name=name)
         if name is not None:
@@ -77,7 +77,7 @@ class ForwardPass(threading.local):
         self.open.append(call)
 
     def leave(self, module: nn.Module) -> OpenCall | None:
-        """Close a call, and those inside that raised, and return it; None where it is not open."""
+        """Close and return a call, and close those inside it that raised; None if it is not open."""
         if not any(call.module is module for call in self.open):
             return None  # a pre-hook of the user's own raised before ours was called
         while (call := self.open.pop()).module is not module:
@@ -87,7 +87,7 @@ class ForwardPass(threading.local):
         return call
 
     def has_left_inside(self, module: nn.Module) -> bool:
-        """Close a call inside the root of a pass that is not recorded, and those in it that raised."""
+        """Close a call, and those inside it that raised, in a pass that is not recorded."""
         if not any(one is module for one in reversed(self.inside)):
             return False
         while self.inside.pop() is not module:
@@ -95,18 +95,18 @@ class ForwardPass(threading.local):
         return True
 
     def is_aside(self, module: nn.Module) -> bool:
-        """Tell whether a module runs inside a root whose pass is neither recorded nor followed."""
+        """Tell whether a module runs inside a pass that is neither recorded nor followed."""
         return self.flagged is None and self.open[0].module is not module
 
     def forget_broken(self) -> None:
-        """Close what an exception ended that torch tells no hook of: it is asked for by no `except Exception`."""
+        """Close the calls ended by an exception for which torch runs no hook, as it is not an `Exception`."""
         if self._frame is not None and not is_running(self._frame):
             self.open.clear()
             self.inside.clear()
             self._frame = None
 
     def count(self, function: str) -> CallKey | None:
-        """Count one more call of a function in the innermost module; return the key of its row, None for none."""
+        """Count a call of a function in the innermost module; return the key of its row, None if it has none."""
         call = self.open[-1]
         if not call.has_functions:
             return None
@@ -120,9 +120,9 @@ class ForwardPass(threading.local):
 
 
 def is_container(module: nn.Module) -> bool:
-    """Tell whether a module is made of others, so that what it computes by itself joins them.
+    """Tell whether a module is composed of others, so that its own functions connect them.
 
-    Attention's one child only holds a weight; a norm may hold the activation that comes after it.
+    The only child of attention holds just a weight; a norm may hold the activation after it.
     """
     if isinstance(module, nn.MultiheadAttention) or is_norm(module):
         return False

@@ -1,51 +1,116 @@
-"""Steps that no optimizer of `torch.optim` took, told from what became of the parameters after a backward pass.
+"""Infer steps without an optimizer of `torch.optim` from changes of the parameters.
 
-fastai's optimizers, a compiled `step` and `p.data -= lr * p.grad` tell nobody. What a backward pass left is
-compared with what is there when the next pass begins: where a parameter is another one, a step was taken. Where no
-module runs, the parameters are the leaves of the graph of the loss.
+fastai's optimizers, a compiled `step` and `p.data -= lr * p.grad` call no hook. The parameters after a backward
+pass are compared with those when the next pass begins. If no module runs, the parameters are the leaves of the
+loss.
 """
 
 import contextlib
+import gc
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
-from modelscope_cli.hooks.torch_private import version_of
-from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.hooks.torch_private import has_compiled, version_of
+from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
 from modelscope_cli.watching.parameters import StepWatch, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.place import frame_of_caller, walk_named
 
-INFERRED = "inferred"
-_MOST_NODES = 4096  # of a graph whose leaves are looked for
-_DEPTH = 3  # of lists and objects in which their names are
-_ANOTHER = 0.5  # of its size; a leaf that changed by more is other data, not what a step made of the old one
+_T = TypeVar("_T")
+
+
+def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
+    """Return the outermost modules of this process that hold any of the parameters.
+
+    This searches all objects of the garbage collector, which takes about as long as a few steps.
+    """
+    wanted = {id(parameter) for parameter in parameters}
+    owners = [module for module in _all_of(nn.Module) if _holds(module, wanted)] if wanted else []
+    inside = {id(part) for owner in owners for part in owner.modules() if part is not owner}
+    return [peel(owner) for owner in owners if id(owner) not in inside]
+
+
+def register_hidden(registry: ModelRegistry, waiting: Iterable[Tensor], n_backward: int) -> bool:
+    """Register the models whose passes cannot be observed, as inside a compiled function; return whether any is.
+
+    Their parameters have gradients, and no step of their optimizer was observed.
+
+    Args:
+        waiting: parameters without an observed step.
+    """
+    models = registry.models
+    if not has_compiled() or any(model.has_run for model in models):
+        return False
+    unclaimed = {id(p): p for p in waiting if p.grad is not None}
+    for model in models:
+        parameters = root.parameters() if (root := model.root()) is not None else ()
+        model.has_run = bool([p for p in parameters if unclaimed.pop(id(p), None) is not None])
+    # At 1, 2, 4 ... backward passes, as the search is slow.
+    if unclaimed and n_backward & (n_backward - 1) == 0:
+        for owner in find_owners(unclaimed.values()):
+            if (made := registry.register(owner)) is not None:
+                made.has_run = True
+    return any(model.has_run for model in models)
+
+
+def find_optimizers(parameters: Iterable[Tensor]) -> list[Optimizer]:
+    """Return the optimizers of this process that hold any of the parameters; as slow as `find_owners`."""
+    wanted = {id(parameter) for parameter in parameters}
+    if not wanted:
+        return []  # before a script begins
+    return [
+        one
+        for one in _all_of(Optimizer)
+        if any(id(p) in wanted for group in getattr(one, "param_groups", ()) for p in group["params"])
+    ]
+
+
+def _all_of(kind: type[_T]) -> list[_T]:
+    """Return all objects of a kind that the garbage collector tracks; checks each type once."""
+    everything = gc.get_objects()
+    # Not isinstance, which would load lazy modules by reading their `__class__`.
+    kinds = {one for one in set(map(type, everything)) if issubclass(one, kind)}
+    return [one for one in everything if type(one) in kinds]
+
+
+def _holds(module: nn.Module, wanted: set[int]) -> bool:
+    if type(module).__name__ == "GraphModule":
+        return False  # a compiled graph
+    try:
+        return any(id(parameter) in wanted for parameter in module.parameters())
+    except AttributeError:  # its constructor has not finished
+        return False
+
+
+_MOST_NODES = 4096  # searched for leaves
+_DEPTH = 3  # of lists and objects searched for their names
+_ANOTHER = 0.5  # of its norm; a leaf that changed by more is other data, not the result of a step
 
 
 class Tensors(nn.Module):
-    """Stands in for the module of a training that has none: its parameters are the leaves of a loss, by name."""
+    """A module for a training without one: its parameters are the leaves of a loss, by name."""
 
     def __init__(self, leaves: Sequence[Tensor], frame: FrameType | None) -> None:
         super().__init__()
         names: dict[int, str] = {}
-        with contextlib.suppress(
-            Exception
-        ):  # what variables hold may do anything when it is asked for its parts
+        # Any object may raise when its parts are read.
+        with contextlib.suppress(Exception):
             names = _names_in(frame, leaves)
         self.replace({names.get(id(leaf), f"tensor{i}"): leaf for i, leaf in enumerate(leaves)})
 
     def replace(self, leaves: dict[str, Tensor]) -> None:
-        """Hold these; torch's own way takes an `nn.Parameter` only."""
+        """Set the parameters; `register_parameter` takes only an `nn.Parameter`."""
         self._parameters = leaves  # type: ignore[assignment]
 
     def follow(self, leaves: Sequence[Tensor]) -> dict[int, Tensor]:
-        """Hold the leaves of the next loss; return those that a step may have made anew, by the id of the old.
+        """Set the leaves of the next loss; return those that a step may have replaced, by the id of the old leaf.
 
-        `w = (w - lr * w.grad).detach().requires_grad_()` gives a new leaf in each step, and so does new data.
+        `w = (w - lr * w.grad).detach().requires_grad_()` creates a new leaf in each step, and so does new data.
         """
         held = dict(self.named_parameters())
         if len(held) != len(leaves) or any(
@@ -62,7 +127,7 @@ class Tensors(nn.Module):
 
 
 def graph_leaves(loss: Any) -> list[Tensor]:
-    """Return the tensors that gradients of a loss arrive at, in the order of the graph; of a huge graph some."""
+    """Return the leaves of a loss, in the order of the graph; only some of a huge graph."""
     waiting = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
     seen: set[Any] = set()
     found: dict[int, Tensor] = {}
@@ -78,7 +143,7 @@ def graph_leaves(loss: Any) -> list[Tensor]:
 
 
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
-    """Return what a function calls tensors, by their ids: `w`, or `params[0]` where not each has a plain name."""
+    """Return the names of tensors in a function, by their ids: `w`, or `params[0]` if not each is a variable."""
     wanted, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
     variables = [*frame.f_locals.items(), *frame.f_globals.items()] if frame is not None else []
     roots = [
@@ -92,11 +157,11 @@ def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, st
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class
-    """Stands in for the optimizer of one model that is not one of torch's.
+    """A substitute for the optimizer of one model that is not one of torch's.
 
     Attributes:
-        watch: what the parameters were after the last backward pass; None at steps that are not recorded.
-        grad_scale: of the gradients that the last backward pass left; None for 1.
+        watch: the parameters after the last backward pass; None at steps that are not recorded.
+        grad_scale: of the gradients after the last backward pass; None for 1.
     """
 
     def __init__(self, root: nn.Module) -> None:
@@ -104,7 +169,7 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
         self.watch: StepWatch | None = None
         self.grad_scale: Tensor | None = None
         self.param_groups: list[dict[str, Any]] = []
-        self._model: nn.Module | None = None  # held until it is known what became of its parameters
+        self._model: nn.Module | None = None  # held until the next comparison
         self._weights: list[tuple[Tensor, int, Tensor]] = []
 
     @property
@@ -113,9 +178,9 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
         return self._model is not None
 
     def open(self, scale: float, is_recorded: bool) -> None:
-        """Remember what is there now, right after a backward pass.
+        """Store versions and samples of the parameters right after a backward pass.
 
-        Values too: a write through `.data` leaves a parameter's version as it was.
+        A write through `.data` does not change the version of a parameter.
         """
         model = self._model = self.root()
         parameters = list(filter(_is_plain, model.parameters())) if model is not None else []
@@ -126,7 +191,7 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
         self.watch = StepWatch(self) if is_recorded else None
 
     def has_stepped(self, replaced: dict[int, Tensor]) -> bool:
-        """Tell whether a parameter is not what it was, or has made way for another; see `Tensors.follow`."""
+        """Tell whether a parameter has changed or was replaced; see `Tensors.follow`."""
         with torch.no_grad():
             if replaced and self.watch is not None:
                 self.watch.replace(replaced)
@@ -138,12 +203,12 @@ class inferred:  # noqa: N801  the label of an optimizer is the name of its clas
             )
 
     def close(self) -> None:
-        """Let go of the model and its parameters."""
+        """Release the model and its parameters."""
         self._model, self._weights, self.param_groups, self.watch = None, [], [], None
 
 
 class InferredSteps:
-    """The models whose weights no optimizer of `torch.optim` has stepped so far, and what waits for a step."""
+    """The models whose weights no optimizer of `torch.optim` has stepped so far."""
 
     def __init__(self) -> None:
         self._by_root: dict[int, inferred] = {}
@@ -152,10 +217,10 @@ class InferredSteps:
         self._loose: list[Tensors] = []
 
     def take_loose(self, loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> None:
-        """Let the registry know what a loss is to train, and neither a model nor an optimizer holds.
+        """Register the leaves of a loss that neither a model nor an optimizer holds.
 
-        Parameters and lone numbers: other leaves may be inputs, and what a module in evaluation holds may be meant
-        to stay.
+        Only parameters and scalars: other leaves may be inputs. Those of modules in evaluation mode are
+        left out, as they may be frozen on purpose.
         """
         roots = [root for one in (*registry.models, *registry.hidden) if (root := one.root()) is not None]
         known = {id(p) for root in roots for p in root.parameters()} | set(map(id, held))
@@ -177,7 +242,7 @@ class InferredSteps:
     def remember(
         self, models: list[WatchedModel], scale: float, is_recorded: Callable[[inferred], bool]
     ) -> None:
-        """Look at what a backward pass has left, of the models that had a part in it."""
+        """Store the parameters of the models that ran before a backward pass."""
         for model in models:
             root = model.root()
             if model.has_run and not model.is_stepped and root is not None:
@@ -193,7 +258,7 @@ class InferredSteps:
         return any(one.is_open for one in self._by_root.values())
 
     def stepped(self) -> Iterator[inferred]:
-        """Give those that have taken a step since; they wait no longer when the next one is asked for."""
+        """Yield those that have taken a step since, and close each."""
         for one in self._by_root.values():
             if one.is_open and one.has_stepped(self.replaced):
                 one.param_groups = [
@@ -205,13 +270,13 @@ class InferredSteps:
         self.replaced = {}
 
     def forget(self) -> None:
-        """Wait for nothing: an optimizer steps that says so."""
+        """Close all, as an optimizer with hooks steps."""
         for one in self._by_root.values():
             one.close()
 
 
 def _is_plain(parameter: Tensor) -> bool:
-    """Tell what is trained and holds its own values from what is sharded, quantised or sparse."""
+    """Tell whether a parameter is trained and neither sharded, quantised nor sparse."""
     is_dense = (
         type(parameter) in (nn.Parameter, Tensor)
         and parameter.layout is torch.strided
@@ -221,7 +286,7 @@ def _is_plain(parameter: Tensor) -> bool:
 
 
 def _is_same(now: Tensor, before: Tensor) -> bool:
-    """Compare values; a model that was moved or cast meanwhile took no step by that."""
+    """Compare values; moving or casting a model is not a step."""
     if (now.shape, now.dtype, now.device) != (before.shape, before.dtype, before.device):
         return True
     return torch.equal(now, before)

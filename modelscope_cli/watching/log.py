@@ -1,15 +1,15 @@
-"""The log of a run: one JSON document a line, only ever appended to, readable up to wherever a run was killed.
+"""The log of a run: one JSON document a line, append-only, readable after the run was killed.
 
-{"begin": {...}}     the version of what follows, what was typed, which rank of how many
-{"layer": {...}}     gives a call of a layer its number, before its first use; so does {"parameter": {...}}
-{"entering": {...}}  numbers a tensor that enters a model; {"criterion": {...}} a line that calls a criterion
-{"images": {...}}    a few of the first images that enter, as a PNG
-{"step": {...}}      what one optimizer step showed, as sums
-{"evaluation": {...}} what criteria were given in evaluation, before that step
-{"facts": {...}}     who holds which parameter, who clears gradients, and the like; the last word on each counts
-{"birth": {...}}     where values that are not finite began
-{"event": {...}}     something that happened
-{"end": {...}}       the run's last word; missing where it was killed
+{"begin": {...}}     version of the log, command line, rank and number of ranks
+{"layer": {...}}     numbers a call of a layer, before its first use; so does {"parameter": {...}}
+{"entering": {...}}  numbers an input of a model; {"criterion": {...}} a line that calls a criterion
+{"images": {...}}    a few of the first input images, as a PNG
+{"step": {...}}      sums of one optimizer step
+{"evaluation": {...}} sums of the criteria in evaluation, before that step
+{"facts": {...}}     which optimizer holds a parameter, when gradients are cleared, and so on; the last entry counts
+{"birth": {...}}     the first non-finite value
+{"event": {...}}     a notable event
+{"end": {...}}       exit code and number of steps; missing if the run was killed
 """
 
 import json
@@ -22,7 +22,7 @@ from typing import Any
 from modelscope_cli.plain_text import plain_json
 
 VERSION = 3
-"""Of the entries. A log without a version is from before there were any."""
+"""Version of the entries. A log without one is of version 1."""
 
 Entry = dict[str, Any]
 
@@ -32,11 +32,11 @@ def log_file(folder: Path, rank: int = 0) -> Path:
 
 
 class Log:
-    """Writes each entry at once and whole, past any buffer of Python's; after an error no more.
+    """Writes each entry at once, unbuffered and in one call; writes nothing after an error.
 
     Args:
-        path: the file; None for none.
-        follow: is given `(kind, entry)` of each, as `read_log` would.
+        path: the file; None to write nothing.
+        follow: called with `(kind, entry)` of each, as `read_log` yields them.
     """
 
     def __init__(self, path: Path | None, follow: Callable[[str, Entry], object] | None = None) -> None:
@@ -53,7 +53,7 @@ class Log:
             text = plain_json(json.dumps({kind: entry}, separators=(",", ":")))
             try:
                 os.write(self._file, text.encode("ascii") + b"\n")
-            except OSError as error:  # the disk is full: no reason to end a training
+            except OSError as error:  # such as a full disk, which must not end the training
                 self.failure = error.strerror
                 self.close()
 
@@ -64,7 +64,7 @@ class Log:
 
 
 def _rounded(value: Any) -> Any:
-    """Nine digits hold a float32 exactly. What is not finite becomes a string: JSON has no word for it."""
+    """Round to nine digits, which hold a float32 exactly; non-finite numbers become strings, as JSON lacks them."""
     if isinstance(value, float):
         return float(f"{value:.9g}") if math.isfinite(value) else str(value)
     if isinstance(value, dict):
@@ -75,7 +75,7 @@ def _rounded(value: Any) -> Any:
 
 
 def read_log(path: Path) -> Iterator[tuple[str, Entry]]:
-    """Yield `(kind, entry)` of every whole line; a last one that was cut off is left out."""
+    """Yield `(kind, entry)` of every complete line."""
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
             try:
@@ -89,5 +89,5 @@ def read_log(path: Path) -> Iterator[tuple[str, Entry]]:
 
 
 def number(value: Any) -> float | None:
-    """Return a number of the log as it was, NaN and infinities too."""
+    """Return a number of the log, including NaN and infinities."""
     return None if value is None else float(value)

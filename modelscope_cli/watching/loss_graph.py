@@ -1,4 +1,4 @@
-"""What the graph of a loss shows that was computed by hand: a sum over many values, shapes that were broadcast."""
+"""Faults in the autograd graph of a hand-written loss: a sum over many values, shapes that were broadcast."""
 
 import math
 from collections import deque
@@ -11,10 +11,10 @@ from modelscope_cli.hooks.torch_private import factor_of, output_shape_of
 from modelscope_cli.records.watch import BROADCAST, SUMMED, WRONG_SIGN
 
 _NEAR = 16  # nodes of the graph behind the loss
-_MANY = 64  # of those searched for a sum of shares
+_MANY = 64  # nodes searched for a sum of shares
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
 _ROWS_KEPT = {"Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
-_OF_ROWS = {"Addmm", "Mm"}  # a linear layer: a row each
+_OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {
     "NllLoss",
@@ -43,7 +43,7 @@ _DIFFERENCES = ("SubBackward0", "RsubBackward0")
 
 
 def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
-    """Give `(kind, message)` of what may well be a mistake in a loss, a lone number, that was computed by hand."""
+    """Yield `(kind, message)` of likely faults in a hand-written scalar loss."""
     if (n := summed_over(loss)) > 1:
         yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
     if has_wrong_sign(loss):
@@ -55,7 +55,7 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
 
 
 def summed_over(loss: Tensor) -> int:
-    """Return over how many values a loss is a sum, 1 where it is none."""
+    """Return the number of values that a loss sums; 1 if it is not a sum."""
     node = loss.grad_fn
     if node is None or node.name() not in ("SumBackward0", "SumBackward1") or not node.next_functions:
         return 1
@@ -64,9 +64,9 @@ def summed_over(loss: Tensor) -> int:
 
 
 def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Return the shape of a prediction and of the difference from its target, where that is far larger.
+    """Return the shapes of a prediction and of its difference from the target, if broadcasting enlarged that.
 
-    The prediction has a dimension of 1 where the difference has as many as there are samples: (n, 1) against (n).
+    The prediction has a dimension of 1 where the difference has one entry a sample: (n, 1) against (n).
     """
     nodes: deque[Any] = deque([loss.grad_fn] if loss.grad_fn is not None else [])
     for _ in range(_NEAR):
@@ -83,10 +83,10 @@ def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None
 
 
 def shares_of_rows_in(loss: Tensor) -> str | None:
-    """Say that a softmax over the rows of a batch weights what is summed over the columns; None where none does.
+    """Describe a softmax over the rows of a batch that weights a sum over the columns; None without one.
 
-    Rows are those of a linear layer's output. Attention over rows ends in a sum over rows, and a mixture has its
-    components in the columns.
+    The rows are those of a linear layer's output. Attention over rows would end in a sum over rows, and the
+    components of a mixture are in the columns.
     """
     waiting: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
     for _ in range(_MANY):
@@ -113,7 +113,7 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
 
 
 def _is_of_rows(node: Any, rows: int) -> bool:
-    """Tell whether a tensor comes from a linear layer with as many rows, by nothing that moves them."""
+    """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them."""
     for _ in range(_NEAR):
         shape = output_shape_of(node)
         if node is None or shape is None or shape[0] != rows:
@@ -132,7 +132,7 @@ def _is_weight(node: Any) -> bool:
 
 
 def _dim_of(node: Any) -> int | None:
-    """Return the only one of two dimensions that a node was told of; -1 is saved as 2**64 - 1."""
+    """Return the single dimension saved in a node of a matrix; -1 is saved as 2**64 - 1."""
     saved = getattr(node, "_saved_dim", None)
     found = saved if isinstance(saved, tuple | list) else [saved]
     return found[0] % 2 if len(found) == 1 and isinstance(found[0], int) else None
@@ -143,9 +143,9 @@ def _kind_of(node: Any) -> str:
 
 
 def has_wrong_sign(loss: Tensor) -> bool:
-    """Tell whether a loss is minus something that is to be small, or a logarithm of probabilities without a minus.
+    """Tell whether a loss is the negative of a criterion, or a log-probability without a minus sign.
 
-    Only what is plain is followed: means, sums, views, constant factors and minus signs, up to what is known.
+    Only means, sums, views, constant factors and minus signs are followed, up to a known operation.
     """
     node, is_negated = loss.grad_fn, False
     for _ in range(_NEAR):
@@ -166,7 +166,7 @@ def has_wrong_sign(loss: Tensor) -> bool:
 
 
 def _sign_of(node: Any, kind: str) -> int | None:
-    """Return 1 or -1 for what keeps or turns a sign, None for anything else."""
+    """Return 1 or -1 for an operation that keeps or changes the sign, None for any other."""
     if kind == "Neg":
         return -1
     if kind in _PLAIN:

@@ -1,4 +1,4 @@
-"""See the loss: the scalar that `backward` is called on, and what a gradient scaler made of it."""
+"""The loss: the scalar on which `backward` is called, without the factor of a gradient scaler."""
 
 import functools
 import math
@@ -14,29 +14,29 @@ from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compil
 from modelscope_cli.watching.guard import replaced
 
 _SCALED = "modelscope_scaled"  # in the metadata of a node of the graph: the scale and the loss before it
-_NEAR = 32  # nodes of the graph between a loss and what a scaler made
+_NEAR = 32  # nodes of the graph between a loss and the output of a scaler
 _MOST_PENDING = 64
 
 
 class LossWatch:
-    """Adds up the losses between two steps: accumulated gradients are those of their sum."""
+    """The sum of the losses between two steps, whose gradient is the accumulated one."""
 
     def __init__(self) -> None:
         self.n_backward = 0
-        self.scale = 1.0  # of the backward pass that runs now, by a gradient scaler
+        self.scale = 1.0  # factor of a gradient scaler, in the running backward pass
         self._pending: list[Tensor] = []
-        self._sum: float | None = None  # of those that were pending before
+        self._sum: float | None = None  # of the losses fetched so far
         self._has_scaler = False
-        self._seen_by_step: int | None = None  # backward passes before the step that runs now
+        self._seen_by_step: int | None = None  # backward passes before the running step
 
     @property
     def is_reevaluated(self) -> bool:
-        """Whether a step runs that has called its closure before: only the first time counts."""
+        """Whether the running step has called its closure before: only the first call counts."""
         return self._seen_by_step is not None and self.n_backward > self._seen_by_step
 
     @property
     def is_finite(self) -> bool:
-        """Whether the losses since the last step are."""
+        """Whether the losses since the last step are finite."""
         self._add_up()
         return self._sum is None or math.isfinite(self._sum)
 
@@ -50,13 +50,13 @@ class LossWatch:
         return has_closure
 
     def take(self) -> float | None:
-        """Return the loss since the last step, None where none was seen, and begin anew."""
+        """Return the loss since the last step, None without one, and reset."""
         self._add_up()
         loss, self._sum = self._sum, None
         return loss
 
     def drop(self) -> None:
-        """Forget the losses since the last step: they were those of somebody who is not watched."""
+        """Discard the losses since the last step, which belong to a model that is not watched."""
         self._pending, self._sum = [], None
 
     def _add_up(self) -> None:
@@ -72,7 +72,7 @@ class LossWatch:
             _metadata(scaled.grad_fn)[_SCALED] = scale, plain.detach()
 
     def see(self, tensors: Any) -> None:
-        """Take in what `backward` is called on."""
+        """Add the tensors on which `backward` is called."""
         is_counted = not self.is_reevaluated
         self.n_backward += 1
         for tensor in (tensors,) if isinstance(tensors, Tensor) else tuple(tensors):
@@ -80,13 +80,13 @@ class LossWatch:
                 continue
             self.scale, loss = self._unscaled(tensor)
             if loss.numel() == 1 and is_counted:
-                # A copy: scripts go on to divide and add to what they hold.
+                # A copy, as scripts may change the loss in place.
                 self._pending.append(loss.reshape(()).clone())
         if len(self._pending) >= _MOST_PENDING:
             self._add_up()
 
     def _unscaled(self, tensor: Tensor) -> tuple[float, Tensor]:
-        """Return the scale in a loss, and the loss without it: `scaler.scale(loss) / 4` is no less scaled."""
+        """Return the scale of a loss and the loss without it; `scaler.scale(loss) / 4` is scaled, too."""
         if self._has_scaler and tensor.grad_fn is not None:
             near: deque[Any] = deque([tensor.grad_fn])
             for _ in range(_NEAR):
@@ -114,21 +114,21 @@ def watched_losses(
     begin: Callable[[Any], object],
     end: Callable[[], object],
 ) -> Iterator[None]:
-    """Look on while `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers are used.
+    """Observe `torch.autograd.backward` (which `Tensor.backward` calls) and gradient scalers while open.
 
     Args:
-        is_ours: False in a process that was forked off.
-        skipped: called with the optimizer when a scaler left out its step because of infinite gradients.
+        is_ours: False in a forked process.
+        skipped: called with the optimizer when a scaler skips its step because of infinite gradients.
         unscaling: called with the optimizer before a scaler unscales its gradients.
-        count_steps: how many steps there were so far.
-        begin, end: called before every backward pass, with what it is called on, and after it.
+        count_steps: returns the number of steps so far.
+        begin, end: called before every backward pass, with its tensors, and after it.
     """
     backward, scale, step = torch.autograd.backward, torch.amp.GradScaler.scale, torch.amp.GradScaler.step
     unscale = torch.amp.GradScaler.unscale_
 
     @functools.wraps(backward)
     def watched_backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        # A checkpoint runs one inside another.
+        # Checkpointing runs one backward pass inside another.
         if torch.compiler.is_compiling() or not is_ours() or in_backward():
             return backward(tensors, *args, **kwargs)
         begin(tensors)

@@ -1,4 +1,4 @@
-"""Which module is which layer of which model. A model is known from the moment it first runs."""
+"""The models of a process and their layers. A model is registered when it first runs."""
 
 import weakref
 from collections.abc import Sequence
@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, tensors_in
-from modelscope_cli.hooks.patterns import Layer, match_layers, parse_pattern
+from modelscope_cli.hooks.patterns import Layer, explain, match_layers, parse_pattern
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import FiniteFlags, Suspects
 from modelscope_cli.watching.step_sums import StepSums
 
-# What wraps a model and is not one of its layers, by the name of its class or of one that it derives from: nothing
-# need be imported to ask. Any other module that only calls its child is somebody's own: its names are theirs.
+# Wrappers of a model, by the name of their class or a base class, so that nothing has to be imported. Any other
+# module that only calls its child is part of the user's model, and so is its name.
 _WRAPPERS = {
     "DistributedDataParallel": "module",
     "DataParallel": "module",
@@ -30,10 +30,10 @@ _WRAPPERS = {
     "TrainingTask": "trainable_module",  # of timm
 }
 
-_FEW, _OFTEN = 10, 0.4  # passes that make targets; share of all passes, or of the steps
-MOST_SEEN = 64  # passes without gradients, whose input is looked at
+_FEW, _OFTEN = 10, 0.4  # passes that compute targets; share of all passes, or of the steps
+MOST_SEEN = 64  # passes without gradients whose input is recorded
 
-CallKey = tuple[str, int]  # a layer's name, and which of its calls
+CallKey = tuple[str, int]  # name of a layer, number of the call
 
 
 @dataclass(slots=True, eq=False)
@@ -43,36 +43,37 @@ class WatchedModel:
     Attributes:
         label: its class, with `#2` for the second of that class.
         step: optimizer steps its weights have seen.
-        is_recording: whether the step that is being prepared is recorded.
-        is_followed: whether its passes are looked into at all.
-        sums: what they gave, in the order of calls.
+        is_recording: whether the current step is recorded.
+        is_followed: whether its passes are traced at all.
+        sums: sums over the outputs, in the order of calls.
         is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
         has_run: whether it ran with gradients since the last backward pass.
-        flags: what is kept of the step that is being prepared, and what was found in it where it went wrong.
-        wanted: names of layers that `--layer` means; None for every innermost call.
+        flags: trace of the current step; `suspects`: the check of it, if it was not finite.
+        wanted: names of the layers of `--layer`; None for every innermost call.
         called: the line of the script that runs it.
-        entering: what it and its first layer with weights were given.
+        entering: inputs of the model and of its first layer with weights.
         passes: in training mode and in evaluation mode since the last step, with gradients enabled.
-        trained_steps: steps after passes in training mode, and after none but passes in evaluation mode.
-        frozen_modes: classes of layers that behave otherwise in evaluation mode, and were trained in it.
-        norm_values: the most values a channel that a batch norm in training mode was given, and the batch of it.
-        ran, severed: names of modules that were called; of those whose output keeps no gradient.
+        trained_steps: steps after passes in training mode, and steps after passes in evaluation mode only.
+        frozen_modes: classes of layers that depend on the mode and were trained in evaluation mode.
+        norm_values: largest number of values a channel in a batch norm in training mode, and its batch size.
+        ran, severed: names of modules that were called, and of those whose output has no gradient.
         dtypes: of the outputs.
         has_trained: whether it ran with gradients in training mode.
-        evaluated: how often a criterion judged it without gradients, in training mode and in evaluation mode.
-        loose_modes: classes of layers that were in training mode then, and behave otherwise in evaluation mode.
-        outputs: of each recorded pass in training mode: whether all rows of what it gave were the same though those
-            of its input were not, the standard deviation over the rows, and that of their directions.
-        validated: mean and standard deviation of what it was given in evaluation mode without gradients, in the
-            first passes that were judged; `seen`: in the last that was not; `n_seen`: how many were looked at.
-        is_fed: whether gradients go back through what it is given, to another model or to the data itself.
-        is_only_fed: whether they do so, to another model, in every pass in training mode.
-        is_average: its class, or what wraps it, says that it averages another model.
-        n_looked: times it ran without gradients, a backward pass in between; `looked_at`: passes before the last.
-        n_made: recorded passes in training mode; `n_reached`: those to whose output a gradient came back.
-        makes_targets: it or a copy of it runs in most steps where neither a gradient nor a criterion follows.
-        is_sampled: it was given the same again in evaluation mode, no backward pass in between.
-        probe: a few rows of each tensor of its first batch, for `find_leak`; None where it is given anything else.
+        evaluated: criteria applied without gradients, in training mode and in evaluation mode.
+        loose_modes: classes of layers that depend on the mode and were in training mode then.
+        outputs: of each recorded pass in training mode: whether all rows of the output are equal though those of
+            the input are not, the standard deviation over the rows, and that of their directions.
+        validated: mean and standard deviation of its input in evaluation mode without gradients, in the first
+            passes with a criterion; `seen`: in the last without; `n_seen`: number of recorded passes.
+        is_fed: whether gradients flow through its input, to another model or to the data itself.
+        is_only_fed: whether they flow to another model in every pass in training mode.
+        is_average: whether its class, or its wrapper, averages another model.
+        n_looked: runs without gradients, separated by backward passes; `looked_at`: backward passes before the
+            last.
+        n_made: recorded passes in training mode; `n_reached`: those whose output received a gradient.
+        makes_targets: whether it or a copy of it runs in most steps without a gradient or a criterion after it.
+        is_sampled: whether it got the same input again in evaluation mode without a backward pass in between.
+        probe: a few rows of each tensor of its first batch, for `find_leak`; None if it has other arguments.
     """
 
     label: str
@@ -118,19 +119,17 @@ class WatchedModel:
     makes_targets: bool = False
     is_sampled: bool = False
     copies: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
-    _before: tuple[int, Tensor] | None = (
-        None  # backward passes, and what it was given in evaluation mode last
-    )
+    _before: tuple[int, Tensor] | None = None  # backward passes, and the last input in evaluation mode
 
     def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:
-        """Forget the passes so far: those to come belong to this step."""
+        """Reset the sums for the passes of this step."""
         self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
         self.is_followed = is_recording or is_followed
         self.sums, self.eval_sums, self.entering, self.flags = {}, {}, {}, FiniteFlags()
         self.suspects = None
 
     def count_step(self) -> None:
-        """Note in which mode the passes of the step that ends were made."""
+        """Count the mode of the passes of the step that ends."""
         in_training, in_evaluation = self.passes
         if in_training:
             self.trained_steps[0] += 1
@@ -141,7 +140,7 @@ class WatchedModel:
                 self.eval_since, self.frozen_modes = self.step, _modal(self.root(), is_training=False)
 
     def count_evaluation(self, is_training: bool) -> None:
-        """Note that a criterion judged what it gave without gradients."""
+        """Count a criterion applied to its output without gradients."""
         self.evaluated[not is_training] += 1
         if self.seen is not None:
             self.validated.append(self.seen)
@@ -150,7 +149,7 @@ class WatchedModel:
             self.loose_modes = _modal(self.root(), is_training=True)
 
     def see_validated(self, x: Tensor) -> None:
-        """Note what it is given in evaluation mode without gradients, in the first passes."""
+        """Record an input in evaluation mode without gradients."""
         self.n_seen += 1
         if x.numel() > 1:
             std, mean = torch.std_mean(x.detach().float(), correction=0)
@@ -160,13 +159,13 @@ class WatchedModel:
             self.seen, self._before = now, (self.looked_at, now)
 
     def look(self, n_backward: int) -> None:
-        """Note that it runs without gradients, after so many backward passes of the training."""
+        """Count a run without gradients, after so many backward passes of the training."""
         self.has_run_without_gradients = True
         self.n_looked += self.looked_at != n_backward
         self.looked_at = n_backward
 
     def expect_gradient(self, output: Any) -> None:
-        """Count a pass, and whether a gradient comes back to any of what it gave."""
+        """Count a pass, and whether any of its outputs receives a gradient."""
         reached: list[int] = []
 
         @left_alone_by_compiler
@@ -181,16 +180,16 @@ class WatchedModel:
             x.register_hook(reach)
 
     def runs_alone(self, n_steps: int) -> bool:
-        """Tell whether it runs in most steps where neither a gradient nor a criterion follows."""
+        """Tell whether it runs in most steps without a gradient or a criterion after it."""
         is_unreached = self.n_made >= _FEW and self.n_made - self.n_reached >= _OFTEN * self.n_made
         return is_unreached or self.n_looked - sum(self.evaluated) >= max(_OFTEN * n_steps, _FEW)
 
     def layer_sums(self) -> dict[CallKey, StepSums]:
-        """Return what the passes gave: those in training mode, or of a model trained in evaluation mode, those."""
+        """Return the sums of the passes in training mode, else of those in evaluation mode."""
         return self.sums if self.passes[0] else self.eval_sums
 
     def facts(self) -> dict[str, Any]:
-        """Return what goes into the log of how it was trained."""
+        """Return the facts about its training for the log."""
         return {
             "model": self.label,
             "called": self.called,
@@ -213,7 +212,7 @@ class WatchedModel:
         }
 
     def _validated_figures(self) -> list[float]:
-        """Return the median mean and standard deviation of what was judged, or else of the last that was seen."""
+        """Return the median mean and standard deviation of the validated inputs, else those of the last input."""
         seen = self.validated or ([self.seen] if self.seen is not None else [])
         if not seen:
             return []
@@ -221,7 +220,7 @@ class WatchedModel:
         return [len(self.validated), mean, std]
 
     def _output_figures(self) -> list[float]:
-        """Return how many passes there were, in how many all rows were alike, both spreads at first and last."""
+        """Return the number of passes, of those with equal rows, and both spreads at the beginning and the end."""
         if not self.outputs:
             return [0, 0, *[0.0] * 4]
         self.outputs = [torch.cat([one.cpu().reshape(-1, 3) for one in self.outputs])]
@@ -234,7 +233,7 @@ class WatchedModel:
         return is_innermost if self.wanted is None else name in self.wanted
 
     def forget(self, name: str) -> None:
-        """Drop what was seen of a layer and of those inside it."""
+        """Discard the sums of a layer and of those inside it."""
         inside = f"{name}." if name else ""
         for held in (self.sums, self.eval_sums):
             for key in [key for key in held if key[0] == name or key[0].startswith(inside)]:
@@ -242,7 +241,7 @@ class WatchedModel:
 
 
 def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
-    """Return the classes of layers in one mode that behave otherwise in the other."""
+    """Return the classes of layers in one mode that depend on the mode."""
     found = (
         [module for module in root.modules() if module.training == is_training] if root is not None else []
     )
@@ -266,13 +265,13 @@ def peel(module: nn.Module) -> nn.Module:
 
 
 def is_average(module: nn.Module) -> bool:
-    """Tell whether the class of a module says that it averages another: `AveragedModel`, `ModelEmaV3`."""
+    """Tell from the class of a module whether it averages another: `AveragedModel`, `ModelEmaV3`."""
     name = type(module).__name__
     return name == "AveragedModel" or "EMA" in name or "Ema" in name
 
 
 def kind_of(module: nn.Module) -> str:
-    """Return the class that was written: `fully_shard` gives a module one of its own, which derives from it."""
+    """Return the class as written: `fully_shard` replaces it by a class that derives from it."""
     kinds = [kind.__name__ for kind in type(module).__mro__]
     return kinds[2] if kinds[1] == "FSDPModule" else kinds[0]
 
@@ -282,7 +281,7 @@ def is_wrapper(module: nn.Module) -> bool:
 
 
 def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
-    """Return what a wrapper wraps, after the name it has there; None for what is not a wrapper."""
+    """Return the attribute and the module inside a wrapper; None for any other module."""
     for kind in type(module).__mro__:
         attribute = _WRAPPERS.get(kind.__name__)
         inner = getattr(module, attribute, None) if attribute else None
@@ -297,7 +296,7 @@ def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:
     if not any(is_wrapper(module) for _, module in layers):
         return layers
     written: dict[str, str] = {}
-    wrapped: dict[str, str | None] = {}  # the name that what it wraps has in it
+    wrapped: dict[str, str | None] = {}  # the attribute of the wrapped module
     for name, module in root.named_modules(remove_duplicate=False):  # a parent comes before its children
         parent, _, last = name.rpartition(".")
         is_wrapped = bool(name) and wrapped[parent] == last
@@ -319,20 +318,20 @@ def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:
 
 
 class ModelRegistry:
-    """Every model seen so far. It keeps none alive.
+    """Every model that has run. It keeps none alive.
 
     Args:
         patterns: `--layer`.
-        only: the models that are meant; None for every one that runs.
+        only: the models to watch; None for every one that runs.
     """
 
     def __init__(self, patterns: tuple[str, ...], only: Sequence[nn.Module] | None = None) -> None:
         self.models: list[WatchedModel] = []
         self.is_closed = False
         self._patterns = patterns
-        self.hidden: list[WatchedModel] = []  # run inside models, and are not registered in them
-        self._named: list[WatchedModel] = []  # have no rows, and name their parameters
-        self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, are not in them
+        self.hidden: list[WatchedModel] = []  # run inside models without being registered in them
+        self._named: list[WatchedModel] = []  # without rows; only their parameters are named
+        self._strangers: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # run inside models, not part of them
         self._places: dict[int, tuple[weakref.ref[nn.Module], WatchedModel, str]] = {}
         for model in map(peel, only or ()):
             if self.find(model) is None:
@@ -340,21 +339,21 @@ class ModelRegistry:
         self.is_closed = only is not None
 
     def is_evaluating(self) -> bool:
-        """Tell whether any model is in evaluation mode, as while it is validated."""
+        """Tell whether any model is in evaluation mode, as during validation."""
         return any(not root.training for model in self.models if (root := model.root()) is not None)
 
     def find(self, module: nn.Module) -> tuple[WatchedModel, str] | None:
-        """Return a module's model and its name there; None where it was never seen in one."""
+        """Return a module's model and its name there; None if it is part of none."""
         place = self._places.get(id(module))
         return (place[1], place[2]) if place is not None and place[0]() is module else None
 
     def name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
-        """Return the name of a module in a model; None where it is not known there."""
+        """Return the name of a module in a model; None if it is not part of it."""
         found = self.find(module)
         return found[1] if found is not None and found[0] is model else None
 
     def find_in(self, model: WatchedModel, module: nn.Module) -> tuple[WatchedModel, str] | None:
-        """Return `find` of a module that ran inside a model, which may have got it only since it first ran."""
+        """Return `find` of a module that ran inside a model, which may have been added after its first run."""
         root = model.root()
         if self.find(module) is None and root is not None and module not in self._strangers:
             self.register(root)
@@ -365,26 +364,23 @@ class ModelRegistry:
         return self.find(module)
 
     def take_in(self, module: nn.Module, kind: str | None = None) -> None:
-        """Know a module that is trained with a model and is not registered there, as in a Python list."""
+        """Add a module that is trained with a model without being registered in it, as in a Python list."""
         label = self._label(module, kind)
         hidden = WatchedModel(label, weakref.ref(module), has_run_without_gradients=True, has_trained=True)
         self.hidden.append(hidden)
 
     def set_aside(self, model: WatchedModel) -> None:
-        """Take a model for a criterion: it has no rows, and names its parameters where an optimizer holds them."""
+        """Treat a model as a criterion: without rows; its parameters are named if an optimizer holds them."""
         model.begin_step(0, is_recording=False)
         self.models.remove(model)
         self._named.append(model)
 
     def name(self, root: nn.Module) -> None:
-        """Let a module that was not seen to run name its parameters."""
+        """Name the parameters of a module that did not run."""
         self._named.append(WatchedModel(self._label(root), weakref.ref(root)))
 
     def register(self, root: nn.Module) -> WatchedModel | None:
-        """Take a module that runs outside of any other for a model, or look again at what it is made of.
-
-        A module without parameters, such as a loss, is none.
-        """
+        """Add a module that runs outside of any other as a model, or update its layers; None without parameters."""
         if next(root.parameters(), None) is None:
             return None
         known = self.find(root)
@@ -394,7 +390,7 @@ class ModelRegistry:
         for layer, module in written_layers(root):
             part = self.find(module)
             if part is not None and part[0] is not model and not part[1] and part[0] in self.models:
-                self.models.remove(part[0])  # it ran by itself before, and was taken for a model
+                self.models.remove(part[0])  # it ran separately before, and was taken for a model
             self._places[id(module)] = (weakref.ref(module), model, layer.name)
         return model
 
@@ -422,14 +418,20 @@ class ModelRegistry:
                 continue  # another model may have it; see `check_patterns`
         return frozenset(meant)
 
-    def check_patterns(self) -> None:
-        """Refuse `--layer` once there is a model to train and nothing in any model is meant."""
-        if not self._patterns or any(model.wanted for model in self.models):
-            return
+    def check_patterns(self) -> list[str]:
+        """Refuse `--layer` once there is a model to train and no pattern matches in any; return notes on ambiguous
+        words."""
+        if any(model.wanted for model in self.models):
+            roots = [root for model in self.models if (root := model.root()) is not None]
+            every = [layer for root in roots for layer, _ in written_layers(root)]
+            return list(filter(None, (explain(parse_pattern(one), every) for one in self._patterns)))
+        if not self._patterns:
+            return []
         for model in self.models:
             root = model.root()
             if root is not None:
                 match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
+        return []
 
     def parameter_names(self) -> dict[int, tuple[str, str]]:
         """Return `(model, qualified name)` of every parameter by its id."""

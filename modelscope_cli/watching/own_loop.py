@@ -9,10 +9,10 @@ from torch import nn
 from torch.optim import Optimizer
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import OutputFolder, make_folder
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
-from modelscope_cli.report.folder import OutputFolder, make_folder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.model_registry import peel

@@ -1,4 +1,4 @@
-"""What one optimizer step does to the parameters: norms before it, and the size of the change."""
+"""The effect of an optimizer step on its parameters: their norms before it, and the size of the change."""
 
 import math
 from collections.abc import Iterable
@@ -10,29 +10,29 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 from modelscope_cli.hooks.torch_private import norms_at_once
 
-# A larger parameter gives its relative change from an even sample of this many elements: no second model in memory.
+# Elements of a larger parameter that are compared, to avoid a second copy of the model in memory.
 _SAMPLE = 1 << 14
 
 
 class Stepper(Protocol):
-    """What takes steps: an optimizer, or what stands in for one."""
+    """An optimizer, or a substitute for one whose steps are inferred."""
 
     param_groups: list[dict[str, Any]]
 
 
 class StepWatch:
-    """Look at an optimizer's parameters before a step, and again after it."""
+    """Compares the parameters of an optimizer before and after a step."""
 
     def __init__(self, optimizer: Stepper) -> None:
         self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
         with torch.no_grad():
             self._samples = [sample_of(parameter).clone() for parameter in self._parameters]
-            # A fused optimizer under AMP is handed scaled gradients and divides by the scale itself.
+            # A fused optimizer under AMP gets scaled gradients and divides by the scale itself.
             self._gradients = self._gradient_norms(getattr(optimizer, "grad_scale", None))
             self._weights, self._sampled = norms_of(self._parameters), norms_of(self._samples)
 
     def replace(self, others: dict[int, Tensor]) -> None:
-        """Compare with other tensors than those that were there before, by the ids of these."""
+        """Compare with the tensors that replace those before the step, by the ids of these."""
         for place, old in enumerate(self._parameters):
             new = others.get(id(old))
             if new is not None:
@@ -43,7 +43,7 @@ class StepWatch:
         """Return gradient norm, weight norm and relative change of every parameter, in the optimizer's order.
 
         Args:
-            has_closure: the gradients were computed by the step itself, so they are those that are there now.
+            has_closure: whether the step computed the gradients itself, so that the present ones count.
         """
         with torch.no_grad():
             if has_closure:
@@ -52,7 +52,7 @@ class StepWatch:
                 sample_of(parameter) - sample
                 for parameter, sample in zip(self._parameters, self._samples, strict=True)
             )
-        # One transfer a device: nothing waits for an accelerator before the end.
+        # One transfer for each device, at the end.
         n = len(changes)
         numbers = fetched([*self._gradients, *self._weights, *self._sampled, *changes])
         return [
@@ -63,7 +63,7 @@ class StepWatch:
         ]
 
     def _gradient_norms(self, scale: Tensor | None) -> list[Tensor]:
-        """Return the norm of each gradient, -1 where there is none."""
+        """Return the norm of each gradient, -1 without one."""
         norms = iter(norms_of(p.grad for p in self._parameters if p.grad is not None))
         found = [next(norms) if p.grad is not None else torch.tensor(-1.0) for p in self._parameters]
         if scale is None:
@@ -75,32 +75,32 @@ class StepWatch:
 
 
 def is_sharded(x: Tensor) -> bool:
-    """Tell whether this process may hold but a part of a tensor, as `fully_shard` and its predecessor leave it."""
+    """Tell whether this process may hold only a part of a tensor, as with `fully_shard` and its predecessor."""
     return hasattr(x, "to_local") or getattr(x, "_fsdp_flattened", False)
 
 
 def held_here(x: Tensor) -> Tensor:
-    """Return the values of a tensor that this process holds; to ask others for theirs would change the training.
+    """Return the values of a tensor that this process holds, without a collective operation.
 
-    Of a sparse tensor they are those that are stored; on the meta device there are none.
+    Of a sparse tensor they are the stored values; on the meta device there are none.
     """
     here: Tensor = (x.to_local() if hasattr(x, "to_local") else x).detach()
     if here.is_meta:
         return here.new_empty(0, device="cpu")
     if here.layout is not torch.strided:
         return here.coalesce().values() if here.is_sparse else here.values()
-    # There is no arithmetic on floating-point numbers of eight bits, nor on booleans.
+    # 8-bit floating-point numbers and booleans have no arithmetic.
     is_narrow = here.dtype.itemsize == 1 and (here.is_floating_point() or here.dtype == torch.bool)
     return here.float() if is_narrow else here
 
 
 def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
-    """Return an even sample of at least so many elements of what this process holds of a tensor."""
+    """Return an even sample of at least `least` of the elements of a tensor that this process holds."""
     return even_sample(in_memory_order(held_here(x)), least)[0]
 
 
 def norm_of(x: Tensor) -> Tensor:
-    """Return the norm of what this process holds, complex and whole numbers too, in float32 or float64."""
+    """Return the norm of the elements that this process holds, also complex and integer ones, as a float."""
     values = held_here(x)
     if values.is_complex():
         values = torch.view_as_real(values)
@@ -110,7 +110,7 @@ def norm_of(x: Tensor) -> Tensor:
 
 
 def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """Return `norm_of` each tensor; those of float32 are computed at once."""
+    """Return `norm_of` each tensor; those of float32 are computed in one call."""
     held = [held_here(x) for x in tensors]
     plain = iter(norms_at_once([x for x in held if x.dtype == torch.float32]))
     return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in held]
@@ -129,7 +129,7 @@ def has_finite_gradients(optimizer: Stepper) -> bool:
 
 
 def fetched(numbers: list[Tensor]) -> list[float]:
-    """Return what tensors of one element hold, with one transfer for each device and dtype."""
+    """Return the values of tensors of one element, with one transfer for each device and dtype."""
     found = [0.0] * len(numbers)
     kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
     for place, x in enumerate(numbers):

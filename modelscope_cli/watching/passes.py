@@ -1,27 +1,31 @@
-"""The forward passes of every model of a process: what enters, what each layer gives, and the gradient there.
-
-What may be recorded is decided by the optimizers: passes since the last step of the one that owns a model's
-weights belong to the next one.
-"""
+"""The forward passes of every model of a process: inputs, outputs of layers, and the gradients at these."""
 
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules import module as hooks
+from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import (
+    can_move_modes,
+    has_compiled,
     in_backward,
+    insert_mode,
     is_compiled,
     is_transformed,
     left_alone_by_compiler,
+    remove_mode,
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.records.watch import DROPPED
@@ -31,13 +35,6 @@ from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.entering import EnteringKey, EnteringSums
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
 from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
-from modelscope_cli.watching.functional import (
-    MOST_CALLS,
-    FunctionalWatch,
-    FunctionCall,
-    FunctionOperation,
-    type_of,
-)
 from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_registry import (
@@ -57,21 +54,161 @@ from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimensi
 from modelscope_cli.watching.step_time import StepTime
 from modelscope_cli.watching.whole_outputs import see_output
 
-_MOST_PASSES = 512  # to one step; a model that no optimizer ever steps is not looked at for ever
-_NEARLY_ALL = 0.9  # of what enters a dropout
-_MOST_SPREADS = 4  # passes to one step, whose outputs are compared row by row
-_MOST_EVALUATED = (
-    16  # the same in evaluation mode: most such passes are no training where nobody said no_grad
+MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
+
+_ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish prelu relu
+    relu6 rrelu selu sigmoid silu softmax softplus softsign tanh"""
+_NORMS = "batch_norm group_norm instance_norm layer_norm rms_norm"
+_BY_DIMENSIONS = """adaptive_avg_pool adaptive_max_pool avg_pool conv conv_transpose max_pool"""
+_OTHERS = (
+    "add bmm cat dropout dropout1d dropout2d dropout3d einsum linear matmul scaled_dot_product_attention"
 )
+# Operations that change values; views, copies, shapes and indexing only move them.
+_OPERATIONS = frozenset(
+    [f"{stem}{n}d" for stem in _BY_DIMENSIONS.split() for n in (1, 2, 3)]
+    + f"{_ACTIVATIONS} {_NORMS} {_OTHERS}".split()
+)
+_SAME = {
+    "clamp_min": "clamp",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+    "log_sigmoid": "logsigmoid",
+    "mm": "matmul",
+    "special_expit": "sigmoid",
+    "special_log_softmax": "log_softmax",
+    "special_softmax": "softmax",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOperation:
+    """The layer or function that returned an output.
+
+    Attributes:
+        type: the class of a layer, or `type_of` a function.
+        channel_dim: dimension of the channels in the output.
+        dim: dimension of a softmax.
+    """
+
+    type: str
+    channel_dim: int | None
+    dim: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of one of torch's functions; `name` is the same for all spellings of an operation."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    output: Any
+
+    def find_output(self) -> Tensor | None:
+        """Return the tensor that it returned, None if it gets no row.
+
+        A sum gets one if both terms have the shape of the result, as around a shortcut; a bias or an offset does
+        not.
+        """
+        output = self.output
+        x = output[0] if isinstance(output, tuple) and output else output
+        if not isinstance(x, Tensor) or not x.ndim or not x.is_floating_point():
+            return None
+        if self.name == "add" and not all(
+            isinstance(one, Tensor) and one.shape == x.shape for one in self.args[:2]
+        ):
+            return None
+        return x
+
+    @property
+    def dim(self) -> int | None:
+        """The dimension of a softmax."""
+        dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
+        return dim if isinstance(dim, int) else None
+
+
+def name_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the name of an operation with a row: `relu` for `torch.relu`, `x.relu_()`, `x.clamp(min=0)`."""
+    name = _plain_name(getattr(function, "__name__", ""))
+    if name == "clamp" and _is_from_zero(args, kwargs):
+        name = "relu"
+    return name if name in _OPERATIONS else None
+
+
+@functools.cache
+def _plain_name(name: str) -> str:
+    name = name.strip("_").removesuffix("_with_indices")
+    return _SAME.get(name, name)
+
+
+def type_of(operation: str) -> str:
+    """Return the type of an operation: `F.relu`, `add`."""
+    return f"F.{operation}" if hasattr(functional, operation) else operation
+
+
+def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    low = kwargs.get("min", args[1] if len(args) > 1 else None)
+    high = kwargs.get("max", args[2] if len(args) > 2 else None)
+    return isinstance(low, int | float) and low == 0 and high is None
+
+
+class _FunctionMode(TorchFunctionMode):
+    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
+        super().__init__()
+        self._see = see
+
+    @functools.partial(left_alone_by_compiler, with_callees=False)
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        output = function(*args, **kwargs)
+        name = name_of(function, args, kwargs)
+        if name is not None:
+            self._see(FunctionCall(name, args, kwargs, output))
+        return output
+
+
+class FunctionalWatch(threading.local):
+    """The function mode of this thread, and whether it is on.
+
+    Args:
+        see: called with each operation that may get a row.
+    """
+
+    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
+        self._mode = _FunctionMode(see)
+        self._is_on = False
+        self._n_above = 0  # modes that the script had entered after this one, when it was last switched off
+
+    def begin(self) -> bool:
+        """Prepare for a forward pass; return False if the mode cannot be used."""
+        self.switch(False)
+        self._n_above = 0
+        return can_move_modes() and not has_compiled()
+
+    def switch(self, is_on: bool) -> None:
+        if is_on == self._is_on:
+            return
+        self._is_on = is_on
+        if is_on:
+            insert_mode(self._mode, self._n_above)
+        else:
+            self._n_above = remove_mode(self._mode)
+
+
+_MOST_PASSES = 512  # recorded for one step, for models that are never stepped
+_NEARLY_ALL = 0.9  # of the input of a dropout
+_MOST_SPREADS = 4  # passes of a step whose outputs are compared row by row
+_MOST_EVALUATED = 16  # recorded in evaluation mode: most such passes are validation without no_grad
 
 
 class PassWatch:
-    """Looks on while models run.
+    """Observes forward passes.
 
     Args:
-        losses: says how gradients are scaled, and whether a step runs its closure again.
-        settle: called before a pass begins, when the steps before it are over.
-        replicas: is told of passes; None in a single process.
+        losses: provides the scale of gradients, and whether a step runs its closure again.
+        settle: called before a pass begins.
+        replicas: counts the passes; None in a single process.
     """
 
     def __init__(
@@ -85,19 +222,19 @@ class PassWatch:
     ) -> None:
         self._registry, self._losses, self._bookkeeper = registry, losses, bookkeeper
         self._guard, self._settle, self._replicas = guard, settle, replicas
-        self.is_blind = False  # while passes are our own
+        self.is_blind = False  # during passes of the recorder itself
         self._pass = ForwardPass()
         self._handles: list[RemovableHandle] = []
-        self._is_away = False  # until the root that runs now ends
+        self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
         self.step_time = StepTime()
         self._evaluated: tuple[WatchedModel, bool] | None = (
-            None  # ran last without gradients; in training mode?
+            None  # the last model run without gradients, and whether in training mode
         )
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Look on while open."""
+        """Observe while open."""
         with ExitStack() as stack:
             self._hook()
             stack.callback(self._unhook)
@@ -105,7 +242,7 @@ class PassWatch:
             yield
 
     def _hook(self) -> None:
-        """See every module."""
+        """Hook every module."""
         self._unhook()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),
@@ -113,7 +250,7 @@ class PassWatch:
         ]
 
     def _unhook(self, root: nn.Module | None = None) -> None:
-        """See none, but when `root` ends, which runs now: to be called by torch costs small layers much."""
+        """Remove the hooks, until `root`, which is running, ends: hooks slow down small layers."""
         for handle in self._handles:
             handle.remove()
         self._is_away = root is not None
@@ -126,19 +263,19 @@ class PassWatch:
         self.step_time.end_pass()
 
     def count_evaluation(self) -> None:
-        """Note that a criterion judged what the last pass without gradients gave."""
+        """Count a criterion applied to the last pass without gradients."""
         if self._evaluated is not None:
             model, is_training = self._evaluated
             model.count_evaluation(is_training)
 
     def forget_broken(self) -> None:
-        """Close what an exception has ended."""
+        """Close the calls that an exception has ended."""
         self._pass.forget_broken()
         if not self._pass.open and self._is_away:
             self._hook()
         self._functional.switch(self._pass.wants_functions)
 
-    # Under torch.compile both hooks vanish: a graph that has to show its inside is another graph.
+    # Under torch.compile both hooks do nothing, as recording would change the graph.
 
     @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
@@ -159,7 +296,7 @@ class PassWatch:
                 self.step_time.end_pass()
 
     def _is_aside(self, module: nn.Module) -> bool:
-        """Tell at once what is not looked at: a transform of one image, the inside of a pass not followed."""
+        """Tell quickly whether a module is ignored: a transform of one image, or inside a pass not followed."""
         if self._replicas is not None:
             return False
         return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
@@ -176,9 +313,9 @@ class PassWatch:
         if isinstance(module, torch.jit.ScriptModule) or getattr(module, "_is_replica", False):
             return
         if now.open and type(module).__name__ == "GraphModule" and self._registry.find(module) is None:
-            return  # what the compiler made of the model
+            return  # the compiled graph of the model
         if not now.open and self._registry.is_closed and self._registry.find(peel(module)) is None:
-            return  # another model, or something around the one that is meant
+            return  # another model, or a module around a watched one
         if not now.open:
             self._settle()
             can_look_between = self._functional.begin()
@@ -200,7 +337,7 @@ class PassWatch:
         self._functional.switch(now.wants_functions)
 
     def _is_passed_over(self, root: nn.Module, model: WatchedModel) -> bool:
-        """Tell whether nothing inside a pass is looked at; what has no gradient may be refused its fast path."""
+        """Tell whether nothing inside a pass is recorded; without gradients, hooks may disable a fast path."""
         is_seen = self._replicas is not None and not isinstance(root, nn.parallel.DistributedDataParallel)
         return not (model.is_followed or is_seen) and torch.is_grad_enabled()
 
@@ -209,12 +346,14 @@ class PassWatch:
         return found[1] if found is not None and found[0] is model else None
 
     def _begin_pass(self, module: nn.Module, args: Any) -> tuple[WatchedModel | None, bool]:
-        """Return the model that begins to run as it is trained, None for any other pass; and whether to record."""
+        """Return the model if this is a training pass, else None; and whether to record it."""
         root = peel(module)
         found = self._registry.find(root)
         model = found[0] if found else self._registry.register(root)
         if is_compiled(module) or is_compiled(root):
-            message = "the model is compiled: its layers run as one and cannot be seen, its parameters can"
+            message = (
+                "the model is compiled: its layers run as one and are not visible, but its parameters are"
+            )
             self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
         if model is None:
             return None, False
@@ -247,7 +386,7 @@ class PassWatch:
         return model, is_recorded
 
     def _look_at_arguments(self, model: WatchedModel, args: Any) -> None:
-        """Take in what the model itself is given."""
+        """Record the arguments of the model."""
         tensors = [tensor for _, tensor in tensors_in(args) if tensor.is_floating_point()]
         model.is_fed |= any(x.requires_grad for x in tensors)
         model.is_only_fed &= any(x.grad_fn is not None for x in tensors)
@@ -255,7 +394,7 @@ class PassWatch:
             self._look_at_entering(model, f"input#{place}" if place else "input", "", x)
 
     def _look_at_call(self, model: WatchedModel, name: str, module: nn.Module, args: Any) -> None:
-        """Note that a module runs, and take in what the first one with weights is given."""
+        """Record that a module runs, and the input of the first one with weights."""
         model.ran.add(name)
         if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p >= _NEARLY_ALL:
             self._guard.tell_once(
@@ -300,9 +439,8 @@ class PassWatch:
         if not name and now.is_training:
             now.model.expect_gradient(output)
         if not name and now.is_training and now.model.passes[0] <= _MOST_SPREADS:
-            with contextlib.suppress(
-                TypeError, RuntimeError, NotImplementedError
-            ):  # nested, sparse or quantised
+            # Nested, sparse or quantised.
+            with contextlib.suppress(TypeError, RuntimeError, NotImplementedError):
                 see_output(now.model, args, output)
         if is_criterion(module, output):
             now.model.forget(name)
@@ -321,13 +459,14 @@ class PassWatch:
             self._guard(self._look_between, call)
 
     def _look_between(self, call: FunctionCall) -> None:
-        """Look at what a module computes by itself, see `functional`."""
+        """Record an operation that a module computes itself."""
         now, x = self._pass, call.find_output()
         if now.model is None or x is None or (key := now.count(call.name)) is None:
             return
         if now.open[-1].functions[call.name] > MOST_CALLS:
             message = (
-                f"of more than {MOST_CALLS} {call.name} in one call of a module only the first are recorded"
+                f"a module calls {call.name} more than {MOST_CALLS} times in one pass; only the first are "
+                "recorded"
             )
             self._guard.tell_once("many-calls", message)
             return
@@ -358,6 +497,6 @@ class PassWatch:
 
     @left_alone_by_compiler
     def _arrived(self, sums: StepSums, gradient: Tensor | None) -> None:
-        # Of several outputs of a compiled graph those that the loss does not depend on are handed None.
+        # Outputs of a compiled graph that the loss does not depend on get None.
         if gradient is not None:
             self._guard(sums.add_gradient, gradient, self._losses.scale)

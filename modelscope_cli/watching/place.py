@@ -1,4 +1,4 @@
-"""Where in the user's own code something is called from: `train.py:31`; and what things are called there."""
+"""The line of the user's code that makes a call, `train.py:31`, and the names of variables there."""
 
 import os
 import sys
@@ -23,7 +23,7 @@ _LIBRARIES = tuple(
 
 
 def frame_of_caller() -> FrameType | None:
-    """Return the innermost frame that is not a library's; None where every one is."""
+    """Return the innermost frame outside libraries; None without one."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not _is_own(frame.f_code.co_filename):
         frame = frame.f_back
@@ -31,21 +31,21 @@ def frame_of_caller() -> FrameType | None:
 
 
 def place_of_caller() -> str | None:
-    """Return the innermost line that is not a library's; None where every one is."""
+    """Return the innermost line outside libraries; None without one."""
     frame = frame_of_caller()
     return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}" if frame is not None else None
 
 
 @lru_cache(maxsize=4096)
 def _is_own(file: str) -> bool:
-    """Tell whether a file is the user's: not of Python, of torch, of an installed package or of ours."""
+    """Tell whether a file is the user's: not of Python, torch, an installed package or this one."""
     return not file.startswith(("<frozen", "<string>", "<@", *_LIBRARIES)) and "site-packages" not in file
 
 
 def walk_named(roots: Iterable[tuple[str, Any]], depth: int) -> Iterator[tuple[int, str, Any]]:
-    """Give what variables hold, nearest first: its depth, how it is written (`net[0].w`, `params['w']`), itself.
+    """Yield depth, expression (`net[0].w`, `params['w']`) and value of the contents of variables, nearest first.
 
-    Of a function it is what it uses of its module and of the function around it.
+    Of a function, these are the variables that it uses of its module and of the enclosing function.
     """
     waiting, seen = [(0, *root) for root in roots], set[int]()
     while waiting and len(seen) < _MOST_OBJECTS:

@@ -79,16 +79,14 @@ def _without_steps(end: Entry) -> str:
     if models := [str(model) for model in end.get("models", ())]:
         return f"{ran}, but no step was seen: no parameter of {some(models)} was seen to change"
     why = "no model was seen to run (it is compiled, or is not an nn.Module)"
-    return (
-        f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: nothing is known of its steps"
-    )
+    return f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: its steps are unknown"
 
 
 def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
     end, script = first.end, str(first.begin.get("script", ""))
     kinds = Counter(event.kind for event in series.events)
     if end is None:
-        yield Notice("killed", f"the log ends at step {first.n_steps} without saying how: the run was killed")
+        yield Notice("killed", f"the log ends at step {first.n_steps} without an end: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
     elif not first.steps and end.get("backward"):
@@ -98,7 +96,7 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
             NEVER_TRAINED, f"{script} ended with exit code {first.exit_code} before it trained anything"
         )
     elif not first.steps:
-        others = "; processes that it starts itself are not watched, those of torchrun are"
+        others = "; processes started by the script are not watched, those of torchrun are"
         what = f"{script} never trained: no optimizer stepped and nothing ran backward"
         yield Notice(NEVER_TRAINED, what + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:

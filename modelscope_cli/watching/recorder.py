@@ -1,7 +1,6 @@
-"""The recorder: global hooks that look at every module and optimizer of a process, and change nothing.
+"""The recorder: global hooks on every module and optimizer of a process, which change nothing.
 
-What may be recorded is decided by the optimizers: forward passes since the last step of the one that owns a
-model's weights belong to the next one.
+A forward pass belongs to the next step of the optimizer that holds the model's weights.
 """
 
 import math
@@ -30,13 +29,15 @@ from modelscope_cli.watching.guard import Guard
 from modelscope_cli.watching.inferred import (
     InferredSteps,
     Tensors,
+    find_optimizers,
+    find_owners,
     graph_leaves,
     inferred,
+    register_hidden,
 )
 from modelscope_cli.watching.loss_graph import faults_of, shares_of_rows_in
 from modelscope_cli.watching.losses import LossWatch, watched_losses
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
-from modelscope_cli.watching.owners import find_optimizers, find_owners, register_hidden
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients
 from modelscope_cli.watching.passes import PassWatch
 from modelscope_cli.watching.place import frame_of_caller, place_of_caller
@@ -46,18 +47,20 @@ from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
-_SEARCHED = 8  # backward passes, before which the graph of a loss is searched
-_PROBED = 8  # the step before which a copy of the model is run: what starts at zero has grown by then
-_SPARSE = "steps are short beside what it takes to record one, so fewer are recorded; --every 1 records all"
-_watching: set[int] = set()  # processes with a recorder in them: a fork takes this along
+_SEARCHED = 8  # backward passes whose graph is searched
+_PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
+_SPARSE = (
+    "recording a step takes long compared with the step itself, so fewer are recorded; --every 1 records all"
+)
+_watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """Be the only one who looks on in this process."""
+    """Allow only one recorder in this process."""
     process = os.getpid()
     if process in _watching:
-        message = "this process is already being watched: two watches could not be told apart"
+        message = "this process is already watched: two watches would mix up"
         raise UsageError(message, "end the first watch before the next, or give it several models")
     _watching.add(process)
     try:
@@ -67,31 +70,31 @@ def alone() -> Iterator[None]:
 
 
 class Listener(Protocol):
-    """Who is told what was seen."""
+    """Receives the observations of a recorder."""
 
     def on_step(self, report: StepReport) -> None:
         """Called after every optimizer step; may raise to stop the script."""
 
     def on_unstepped(self) -> None:
-        """Called after ever more backward passes as long as there was no step."""
+        """Called after 1, 2, 4 ... backward passes while there was no step."""
 
     def on_birth(self, birth: Birth) -> None:
-        """Called before the step in which values that are not finite began."""
+        """Called before the step in which the first non-finite value occurred."""
 
     def on_event(self, step: int | None, kind: str, message: str) -> None:
-        """Called when something is worth a word."""
+        """Called at a notable event."""
 
 
 class Recorder:
-    """Everything that is seen in one process.
+    """Observes one process.
 
     Args:
         every: record every so many steps; None for the schedule of `is_recorded`.
         patterns: `--layer`, checked when the first model is trained.
-        models: look at these only; None at every one that runs.
-        optimizers: look at the steps of these only; none: at those of every one that trains a model.
-        has_ranks: other processes train the same model.
-        clock: gives the seconds by which recording is kept cheap; None for those of the processor.
+        models: the models to observe; None for every one that runs.
+        optimizers: the optimizers to observe; empty for every one that trains a model.
+        has_ranks: whether other processes train the same model.
+        clock: returns the seconds of which recording may take a share; None for CPU time.
     """
 
     def __init__(
@@ -107,14 +110,14 @@ class Recorder:
         self.registry = ModelRegistry(patterns, models)
         self._only = tuple(optimizers)
         self.n_steps = 0
-        self._n_counted = 0  # of all optimizers together
+        self._n_counted = 0  # over all optimizers
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
         clock = clock or time.process_time
         self._budget = Budget(clock)
-        self._spent = 0.0  # by the guard, before the step that is being prepared
+        self._spent = 0.0  # by the guard, before the current step
         self.guard = self._guard = Guard(
             lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
         )
@@ -130,11 +133,11 @@ class Recorder:
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
         self._workers = WorkerWatch()
-        self._is_told = False  # of steps, by an optimizer of torch's
+        self._is_told = False  # whether an optimizer of torch has stepped
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Look on while open; see `alone`."""
+        """Observe while open; see `alone`."""
         with ExitStack() as stack:
             stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
             stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
@@ -164,28 +167,28 @@ class Recorder:
             self._guard(self._look_at_workers)
 
     def _expect_optimizers(self) -> None:
-        """Know the optimizers that were made before anybody looked, so that one that never steps can be told."""
+        """Register the optimizers made before the recorder, to notice one that never steps."""
         given = [p for model in self.registry.models if (root := model.root()) for p in root.parameters()]
         for optimizer in self._only or find_optimizers(given):
             self.bookkeeper.cycle(optimizer)
 
     def optimizer_facts(self) -> list[dict[str, Any]]:
-        """Return what is certain of every optimizer that has stepped, be it gone or not."""
+        """Return the facts about every optimizer that has stepped, also of deleted ones."""
         for clock in self._clocks.values():
             clock.take_facts(self.bookkeeper)
         return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
 
     def schedule_facts(self) -> list[dict[str, Any]]:
-        """Return what is certain of every schedule of an optimizer that has stepped."""
+        """Return the facts about every schedule of an optimizer that has stepped."""
         taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
         return list(self.bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))
 
     def _is_looking(self) -> bool:
-        """Whether any model's next step is recorded; before there is one, whatever comes is."""
+        """Whether any model's next step is recorded; True before the first model is trained."""
         models = [model for model in self.registry.models if model.has_been_trained]
         return not models or any(model.is_recording for model in models)
 
-    # Steps. An optimizer may call another one's step, or its parent class's: the outermost counts.
+    # An optimizer may call the step of another one or of its parent class: the outermost counts.
 
     @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
@@ -221,7 +224,7 @@ class Recorder:
             self._look_for_leaks(self._models_of(optimizer))
 
     def _look_for_leaks(self, models: list[WatchedModel]) -> None:
-        """Run a copy of each model once more, with a changed batch."""
+        """Run a copy of each model with a changed batch."""
         self._passes.is_blind = True
         try:
             for model in models:
@@ -235,7 +238,7 @@ class Recorder:
             self._guard.tell_once(REPEATS, repeated)
 
     def _is_due(self, clock: Clock) -> bool:
-        """Tell whether the step that is being prepared is recorded, which is decided once."""
+        """Tell whether the current step is recorded, which is decided once."""
         if clock.decided[0] != clock.step:
             clock.is_owed |= is_recorded(clock.step, self._every)
             is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
@@ -252,7 +255,7 @@ class Recorder:
             self.registry.name(owner)
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
-        """Say where a step went wrong that follows one that did not."""
+        """Report the first non-finite value of a step after a finite one."""
         labels = {model.label for model in own}
         others = [model for model in self.registry.models if model.label not in labels]
         birth = find_birth(own, others, clock.step, loss)
@@ -266,7 +269,7 @@ class Recorder:
         if clock is None or clock.optimizer() is not optimizer:
             cycle = self.bookkeeper.cycle(optimizer)
             clock = next((one for one in self._clocks.values() if one.cycle is cycle), None)
-            if clock is not None:  # of an optimizer that was made anew
+            if clock is not None:  # of an optimizer that this one replaces
                 clock.optimizer = weakref.ref(optimizer)
                 self._clocks = {key: one for key, one in self._clocks.items() if one is not clock}
             else:
@@ -280,28 +283,28 @@ class Recorder:
     @left_alone_by_compiler
     def _step_skipped(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
-            return  # it does not tell of the steps that it takes
+            return  # its steps are inferred
         if not self._means(optimizer):
             self.losses.drop()
             return
         self._guard(self._forget_step, optimizer)
 
     def _forget_step(self, optimizer: Optimizer) -> None:
-        """What led to a step that a scaler left out is no part of the next one."""
+        """Discard the passes that led to a step which a scaler skipped."""
         clock, loss, models = self._clock(optimizer), self.losses.take(), self._models_of(optimizer)
         step = clock.step
         for model in models:
-            model.flags.spoilt = []  # they are scaled, and often too large: that is why
+            model.flags.spoilt = []  # scaled gradients are often too large, which is why the step is skipped
         self._tell_birth(clock, models, loss)
         for model in models:
             model.begin_step(model.step, model.is_recording or clock.is_due, model.is_followed)
         message = "the gradient scaler skipped a step: gradients were not finite"
         self._listener.on_event(step, "skipped", message)
         if loss is not None and not math.isfinite(loss):
-            self._listener.on_event(step, "loss", f"the loss was {loss} where a step was skipped")
+            self._listener.on_event(step, "loss", f"the loss was {loss} in a step that was skipped")
 
     def _models_of(self, optimizer: Stepper) -> list[WatchedModel]:
-        """Return the models some of whose weights an optimizer holds, found anew before each recorded step."""
+        """Return the models some of whose weights an optimizer holds, searched again before each recorded step."""
         known = self._trained.get(id(optimizer))
         size = [len(group["params"]) for group in optimizer.param_groups] + [len(self.registry.models)]
         if known is None or known[0]() is not optimizer or known[1] != size:
@@ -330,7 +333,7 @@ class Recorder:
         has_closure = self.losses.end_step()
         found_inf = getattr(optimizer, "found_inf", None)
         if isinstance(found_inf, Tensor) and found_inf.any():
-            return  # a fused optimizer leaves out by itself what a scaler says, which calls `_step_skipped`
+            return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         for report in reports:
@@ -338,7 +341,7 @@ class Recorder:
 
     @left_alone_by_compiler
     def settle(self) -> None:
-        """Report the steps since the last backward pass that no optimizer told of; see `inferred`."""
+        """Report the inferred steps since the last backward pass; see `inferred`."""
         reports: list[StepReport] = []
         if self._inferred.is_open and self._guard.is_open and not self._stepping:
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
@@ -364,7 +367,7 @@ class Recorder:
         self._guard(self._finish_backward)
 
     def _finish_backward(self) -> None:
-        self.settle()  # it may have stepped by itself, as it went
+        self.settle()  # a hook may have stepped during the backward pass
         self._look_at_gradients()
         n = self.losses.n_backward
         if not self._n_counted and n & (n - 1) == 0:
@@ -372,13 +375,14 @@ class Recorder:
         if not self._stepping and not self._only:
             if register_hidden(self.registry, self.bookkeeper.waiting(), n):
                 message = (
-                    "what is trained is compiled: its layers cannot be seen, its loss and parameters can"
+                    "the trained model is compiled: its layers are not visible, but its loss and parameters "
+                    "are"
                 )
                 self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
 
     def _look_for_tensors(self, loss: Any) -> None:
-        """Take the leaves of a loss for what is trained, where no module runs and no optimizer holds them."""
+        """Treat the leaves of a loss as the model if no module runs and no optimizer holds them."""
         held, models = self._inferred.tensors, self.registry.models
         is_other = self._is_told or self._only or self.registry.is_closed
         if is_other or any(model.has_been_trained and model.root() is not held for model in models):
@@ -394,7 +398,7 @@ class Recorder:
             model.has_been_trained = model.has_trained = True
             model.called, model.ran = place_of_caller(), {""}
             self.bookkeeper.look_at_start(model)
-            what = "what is trained are tensors of no module: their values, gradients and loss are judged"
+            what = "the trained tensors belong to no module: their values, gradients and loss are judged"
             self._guard.tell_once("tensors", f"{what}, and there are no layers to see")
         else:
             self._inferred.replaced = held.follow(leaves)
@@ -402,13 +406,13 @@ class Recorder:
         model.has_run, model.passes[0] = True, 1
 
     def _search_graph(self, loss: Any) -> None:
-        """Look in the graph of one of the first losses for what it is made of."""
+        """Search the graph of one of the first losses for other parameters and leaks between samples."""
         self._inferred.take_loose(loss, self.registry, self.bookkeeper.held())
         if isinstance(loss, Tensor) and (leak := shares_of_rows_in(loss)) is not None:
             self._guard.tell_once(LEAKS, f"{leak} ({place_of_caller() or 'the loss'})")
 
     def _look_at_loss(self, tensors: Any) -> None:
-        """Tell of a loss that was computed by hand in a way that may well be a mistake."""
+        """Report likely faults in a hand-written loss."""
         if not isinstance(tensors, Tensor) or tensors.numel() != 1 or not self._is_looking():
             return
         place = place_of_caller()
@@ -426,19 +430,19 @@ class Recorder:
                 continue
             is_finite = not model.is_followed or model.flags.see_gradients(
                 root
-            )  # else behind the step, at once
+            )  # else after the step, for all parameters together
             if not (is_finite and is_loss_finite):
                 look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
-        clock = self._clocks.get(id(one))  # not `_clock`: one that never steps needs no label
+        clock = self._clocks.get(id(one))  # not `_clock`, which gives a label
         return clock is None or clock.optimizer() is not one or self._is_due(clock)
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
         clock, begun = self._clock(optimizer), self._budget.clock()
         now = time.perf_counter()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
-        clock.rates = rates or clock.rates  # one that is compiled may be gone by now
+        clock.rates = rates or clock.rates  # a compiled optimizer may be deleted by now
         report = StepReport(
             optimizer=clock.label,
             step=clock.step,
@@ -478,7 +482,7 @@ class Recorder:
             model.is_stepped = isinstance(optimizer, Optimizer)
         if watch is not None:
             figures = watch.finish(has_closure)
-            if isinstance(optimizer, Optimizer):  # what is inferred is seen once they may be cleared
+            if isinstance(optimizer, Optimizer):  # inferred steps are seen after gradients may be cleared
                 clock.cycle.compare_gradients([norm for norm, *_ in figures])
             report.parameters = clock.name_rows(figures, self.registry)
             if not models:

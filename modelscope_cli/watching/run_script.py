@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from modelscope_cli.errors import UsageError, afterwards
+from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.ranks import Ranks, find_ranks
 from modelscope_cli.records.progress import SILENT, LiveProgress, Progress
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import WatchRecord
-from modelscope_cli.report.folder import OutputFolder
 from modelscope_cli.watching.conclude import conclude
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.ranks import WAIT_FOR_RANKS_S, wait_for_first, wait_for_others
@@ -88,7 +88,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
     for rank in wait_for_others(folder, ranks, WAIT_FOR_RANKS_S) if folder is not None else ():
-        progress.warn(f"rank {rank} has not finished; what it wrote so far is in the report")
+        progress.warn(f"rank {rank} has not finished; the report has what it wrote so far")
 
 
 def _open_folder(folder: Path, ranks: Ranks, force: bool) -> Path:

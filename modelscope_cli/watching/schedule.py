@@ -1,27 +1,27 @@
-"""Which steps are looked at closely, and of which the loss is noted. Standard library only."""
+"""Choose the steps whose layers are recorded, and those whose loss is. Standard library only."""
 
 import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-_OPENING = 20  # steps that are recorded whatever it takes
-_SHARE = 0.05  # of the time of the steps, that looking at them may take from then on
-_ALLOWANCE_S = 0.05  # that it may take beside
-_FOLLOWED = 0.5  # of both, above which steps that are not recorded are not looked into either
+_OPENING = 20  # steps that are recorded at any cost
+_SHARE = 0.05  # of the time of the steps that recording may take after that
+_ALLOWANCE_S = 0.05  # that it may take in addition
+_FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
 
 
 def is_recorded(step: int, every: int | None) -> bool:
     """Tell whether the layers and parameters of a step, counted from 0, are recorded.
 
-    Left to itself the interval grows with age, so that five records fall into each doubling: 38 in 300 steps,
-    80 in 100,000, and whatever happens is seen within a sixth of the time it took to happen.
+    By default the interval grows with the step, with five records in each doubling: 38 in 300 steps, 80 in
+    100,000. A change is recorded within a sixth of the time before it.
     """
     return step % every == 0 if every is not None else _is_due(step, young=16, per_doubling=5)
 
 
 def is_noted(step: int) -> bool:
-    """Tell whether the loss, the learning rates and the time of a step are: all of 512, 2,500 of 100,000."""
+    """Tell whether loss, learning rates and time of a step are recorded: all of 512, 2,500 of 100,000."""
     return _is_due(step, young=512, per_doubling=256)
 
 
@@ -34,13 +34,13 @@ def _is_due(step: int, young: int, per_doubling: int) -> bool:
 
 @dataclass(slots=True)
 class Budget:
-    """Keeps the time that it takes to look into steps below a share of theirs.
+    """Limits the time of recording to a share of the time of the steps.
 
-    A step that is due to be recorded and cannot be afforded is made up for as soon as one can. In the others what
-    layers give is followed, see `finite_flags`, while less is spent.
+    A record that exceeds the budget is made up for as soon as possible. Other steps are followed, see
+    `finite_flags`, at a lower budget.
 
     Attributes:
-        clock: gives CPU seconds of this process, which hardly depend on what else the machine does.
+        clock: returns CPU seconds of this process, which depend little on the load of the machine.
     """
 
     clock: Callable[[], float] = time.process_time
@@ -48,12 +48,12 @@ class Budget:
     _spent: float = 0.0
 
     def take(self, step: int, seconds: float) -> None:
-        """Note what it took to look into a step."""
+        """Add the time spent on a step."""
         if step >= _OPENING:
             self._spent += seconds
 
     def allows(self, step: int, is_recorded: bool = True) -> bool:
-        """Tell whether a step may be recorded, or else followed."""
+        """Tell whether a step may be recorded, or followed."""
         now = self.clock()
         if step < _OPENING or self._begun is None:
             self._begun = now

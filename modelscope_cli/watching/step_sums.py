@@ -1,19 +1,101 @@
 """The sums of one call of one layer between two optimizer steps, over all forward passes in between."""
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
+from modelscope_cli.analysis.statistics.quantiles import even_sample, in_memory_order
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.records.naming import NEAR_ZERO
-from modelscope_cli.watching.channel_death import pack
-from modelscope_cli.watching.magnitudes import count_magnitudes
 from modelscope_cli.watching.parameters import norm_of
+
+LOWEST, HIGHEST = -20, 12  # powers of two: about 1e-6 to 4096
+N_BINS = 2 * (HIGHEST - LOWEST)
+EDGES: tuple[float, ...] = (
+    *(math.ldexp(1 + half / 2, power) for power in range(LOWEST, HIGHEST) for half in (0, 1)),
+    math.ldexp(1, HIGHEST),
+)
+_SAMPLE = 1 << 14  # at least so many values of a large tensor; up to twice as many, every one counts
+_N_CODES = 512  # nine bits
+_FIRST = 2 * (LOWEST + 127)  # code of the lowest bin; 127 is what an exponent of zero is stored as
+_NON_FINITE = 2 * 255  # codes from here on are infinite or NaN
+
+
+def count_magnitudes(x: Tensor) -> Tensor:
+    """Return `N_BINS + 2` counts, first those below the lowest edge, last those above the highest.
+
+    The first ten bits of a float32 are its sign, its exponent and whether it lies in the upper half of its power
+    of two: shifting them down is the bin. What is not finite counts nowhere. Nothing here waits for a device.
+    """
+    values, step = even_sample(in_memory_order(x.detach()), _SAMPLE)
+    bits = values.to(torch.float32).contiguous().view(torch.int32)
+    if x.device.type == "cpu":
+        codes = (bits.numpy() & 0x7FFFFFFF) >> 22
+        found = torch.from_numpy(np.bincount(codes, minlength=_N_CODES))
+    else:
+        code = (bits & 0x7FFFFFFF) >> 22
+        found = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
+        found.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
+    below, inside, above = found[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))
+    return torch.cat((below.sum(0, keepdim=True), inside, above.sum(0, keepdim=True))) * step
+
+
+MOST_NAMED = 64  # channels, in a record
+_RECORDS = 8  # a channel that is silent in so many of them in a row is called dead
+
+Alive = (
+    tuple[bool, ...] | None
+)  # per channel, whether any value was not zero; None where there are no channels
+
+
+def pack(alive: Alive) -> list[int | str] | None:
+    """Return how many channels there are, and the dead ones as the bits of a hexadecimal number."""
+    if alive is None:
+        return None
+    return [len(alive), f"{sum(1 << channel for channel in dead_in(alive)):x}"]
+
+
+def unpack(packed: Any) -> Alive:
+    """Return what `pack` was given."""
+    if packed is None:
+        return None
+    n_channels, digits = packed
+    dead = int(digits, 16)
+    if not 0 <= dead < 1 << n_channels:
+        raise ValueError("dead channels that are not there")
+    return tuple(not dead >> channel & 1 for channel in range(n_channels))
+
+
+def alive_within(alive: Sequence[Alive]) -> Iterator[Alive]:
+    """Give, for each record, the channels that were alive in it or in one of those before it.
+
+    A channel that stays silent in one batch is not dead: half of a healthy layer's may be.
+    """
+    recent: list[tuple[bool, ...]] = []
+    for one in alive:
+        if one is None or (recent and len(recent[0]) != len(one)):
+            recent = []
+        if one is None:
+            yield None
+            continue
+        recent = [*recent, one][-_RECORDS:]
+        yield tuple(map(any, zip(*recent, strict=True)))
+
+
+def dead_in(alive: Sequence[bool]) -> list[int]:
+    return [channel for channel, is_alive in enumerate(alive) if not is_alive]
+
+
+def dead_fraction(alive: Alive) -> float | None:
+    return len(dead_in(alive)) / len(alive) if alive else None
+
 
 _FLAT = 0.99  # of the way to the end: the slope of tanh is 0.02 there, that of a sigmoid 0.01
 _CERTAIN = 0.999  # of a softmax: its gradient is at most a thousandth of what comes in

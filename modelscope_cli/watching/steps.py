@@ -16,21 +16,21 @@ from modelscope_cli.watching.parameters import Stepper, StepWatch
 from modelscope_cli.watching.replicas import ReplicaReport
 from modelscope_cli.watching.step_sums import Sums
 
-LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, what was seen
+LayerRow = tuple[str, str, int, str, Sums]  # model, layer, call, type, sums
 Figures = tuple[float | None, float, float | None]  # gradient norm, weight norm, relative change
 ParameterRow = tuple[str, str, Tensor, Figures]  # model, name, the tensor itself
 
 
 @dataclass(slots=True)
 class StepReport:
-    """What one optimizer step showed.
+    """The measurements of one optimizer step.
 
     Attributes:
         step: counted from 0, by this optimizer.
-        ms: since the end of the step before; None for the first.
-        is_recorded: whether the layers and parameters were looked at.
-        criteria: what the losses were computed from; `evaluated`: the same of evaluation since the step before.
-        replicas: what the ranks should have in common; None in a single process.
+        ms: since the end of the previous step; None for the first.
+        is_recorded: whether layers and parameters were recorded.
+        criteria: sums over the inputs of the losses; `evaluated`: those of evaluation since the previous step.
+        replicas: checksums to compare ranks; None in a single process.
     """
 
     optimizer: str
@@ -48,7 +48,7 @@ class StepReport:
 
 
 def is_running(called: FrameType) -> bool:
-    """Tell whether a function that was called has not yet ended, in this thread."""
+    """Tell whether a call is still running in this thread."""
     frame: FrameType | None = sys._getframe()
     while frame is not None and frame is not called:
         frame = frame.f_back
@@ -57,7 +57,7 @@ def is_running(called: FrameType) -> bool:
 
 @dataclass(slots=True)
 class OpenStep:
-    """A step that has begun, called by `frame`; one that raises never ends."""
+    """A step that has begun, called in `frame`; one that raises is never closed."""
 
     frame: FrameType
     watch: StepWatch | None = None
@@ -71,8 +71,8 @@ class Clock:
     """An optimizer that has stepped; its label is its class, with `#2` for the second of that class.
 
     Attributes:
-        cycle: the account of its gradients, which outlives it.
-        facts: what was last certain of it.
+        cycle: the history of its gradients, which outlives it.
+        facts: the last facts about it.
     """
 
     optimizer: "weakref.ref[Stepper]"
@@ -80,15 +80,17 @@ class Clock:
     cycle: Cycle
     step: int = 0
     ended: float = 0.0
-    is_due: bool = False  # the next step, whatever the schedule says: the one before went wrong
-    is_owed: bool = False  # a step was due that could not be afforded
-    decided: tuple[int, bool] = (-1, False)  # the step that is being prepared, and whether it is recorded
+    is_due: bool = (
+        False  # the next step is recorded regardless of the schedule, as the previous one was not finite
+    )
+    is_owed: bool = False  # a step was due and exceeded the budget
+    decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True
     rates: list[float] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
 
     def take_facts(self, bookkeeper: Bookkeeper) -> None:
-        """Note what is certain of the optimizer now, be it gone or not."""
+        """Update the facts about the optimizer, if it still exists."""
         optimizer = self.optimizer()
         if optimizer is not None:
             groups = optimizer.param_groups
@@ -103,7 +105,7 @@ class Clock:
         self.facts |= {name: getattr(self.cycle, name) for name in COUNTED}
 
     def name_rows(self, figures: list[Figures], registry: ModelRegistry) -> list[ParameterRow]:
-        """Return the rows of a step with the names of the parameters; `group0.3` where no model ran that has it."""
+        """Return the rows of a step with the names of the parameters; `group0.3` for one of no model that ran."""
         optimizer = self.optimizer()
         assert optimizer is not None
         names = registry.parameter_names()

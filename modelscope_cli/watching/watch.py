@@ -82,23 +82,23 @@ def watch(
 
     >>> with watch(model, optimizer) as watched:
     ...     for images, labels in loader:
-    ...         ...                      # your own steps; they end with the same weights, to the last bit
+    ...         ...                      # your own steps; the weights stay bit-identical
     >>> watched.findings
 
-    A script is run as Python runs it: what it prints, and the traceback of what it raises, are its own.
+    The script runs as under Python: its output and tracebacks are unchanged.
 
     Args:
         what: the script, or with `module` the name of a module as in `python -m`; or a model, or several.
         optimizer: of the loop: only its steps count, or those of several; None for all that train the models.
         arguments: the script's own arguments.
-        module: SCRIPT is a module's name, as in python -m.
+        module: SCRIPT is the name of a module, as in python -m.
         every: record every K-th step.
         steps: stop the script after N steps.
-        abort_on: stop the script, with exit code 1, once this is seen.
-        like: say what differs from a run that was fine: its folder or page. In Python also its record: `compared`
-            of the record says what differs, from the cause to the symptom.
-        report: run nothing: report on the log in this folder, of a run that was killed or not, and draw its
-            figures.
+        abort_on: stop the script with exit code 1 at the first NaN or finding.
+        like: compare with the folder or page of a good run, causes first. In Python also its record: `compared` of
+            the record lists the differences.
+        report: build the report from the log of a killed run, without running anything. Other logs work too, and
+            their figures are drawn.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force`: it need not be empty.
 
@@ -116,7 +116,7 @@ def watch(
     if report is not None:
         if what is not None:
             raise UsageError(
-                f"--report '{report}' runs no script, so '{what}' is one argument too many",
+                f"--report '{report}' runs no script, so '{what}' is not needed",
                 f"leave out {what}",
             )
         from modelscope_cli.watching.conclude import conclude

@@ -3,9 +3,11 @@
 import base64
 import contextlib
 import itertools
+import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,16 +17,62 @@ from torch.optim import Optimizer
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
-from modelscope_cli.watching.judge import Judge
-from modelscope_cli.watching.log import Log
+from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.read_series import RankLog
+from modelscope_cli.watching.read_series import RankLog, merge_ranks
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted
 from modelscope_cli.watching.step_sums import Sums
 from modelscope_cli.watching.steps import StepReport
+
+_AT_LEAST_EVERY = (
+    256  # parts of a run: what is found is found within so small a part of the time it took to come
+)
+
+
+class Judge:
+    """Says what the rules find so far.
+
+    A judgement looks at everything since the beginning, so that in long runs not every record gets one.
+
+    Args:
+        folder: where the other ranks write their logs, which the first rank reads; None in a single process.
+    """
+
+    def __init__(self, log: RankLog, folder: Path | None = None, n_ranks: int = 1) -> None:
+        self._log = log
+        self._others = {log_file(folder, rank): RankLog() for rank in range(1, n_ranks)} if folder else {}
+        self._offsets = dict.fromkeys(self._others, 0)
+        self._n_asked = 0
+        self._due = 1
+
+    def ask(self) -> str | None:
+        """Return the first finding in words; to be asked after every recorded step."""
+        self._n_asked += 1
+        if self._n_asked < self._due:
+            return None
+        self._due = self._n_asked + max(self._n_asked // _AT_LEAST_EVERY, 1)
+        is_first = not self._log.begin.get("rank")
+        others = [log for path, log in self._others.items() if is_first and self._has_begun(path, log)]
+        series = merge_ranks([self._log, *others])
+        findings = judge_training(series, series.facts).findings
+        return f"{findings[0].code} {findings[0].message}" if findings else None
+
+    def _has_begun(self, path: Path, log: RankLog) -> bool:
+        """Read on in the log of another rank, as far as it has whole lines."""
+        if path.is_file():
+            with path.open("rb") as file:
+                file.seek(self._offsets[path])
+                whole, end, _ = file.read().rpartition(b"\n")
+            self._offsets[path] += len(whole) + len(end)
+            for line in whole.splitlines():
+                ((kind, entry),) = json.loads(line).items()
+                log.take(kind, entry)
+        return bool(log.begin)
+
 
 _NEXT_PHASE = 8  # steps of a further optimizer, before facts are written for it: some scripts make one a step
 
@@ -77,7 +125,7 @@ class Watcher:
         self._is_stopped_by_nan = request.abort_on == "nan"
         self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
         self._show = show
-        self._warn = request.progress.warn
+        self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
@@ -137,19 +185,20 @@ class Watcher:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
-            cause = self._cause("something is not finite")
+            cause = self._cause("a value is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
         if self._judge is not None and report.is_recorded and (found := self._judge.ask()):
             raise StopScript(1, f"stopped at step {report.step}: {found}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
-            raise StopScript(0, f"stopped after {self._steps} steps, as asked")
+            raise StopScript(0, f"stopped after {self._steps} steps, as requested")
 
     def _cause(self, otherwise: str) -> str:
         return otherwise if self._birth is None else self._birth.words
 
     def _check_layers(self) -> None:
         try:
-            self.recorder.registry.check_patterns()
+            for note in self.recorder.registry.check_patterns():
+                self._note(note)
         except UsageError as refusal:
             raise StopScript(refusal.exit_code, "", refusal) from None
 
@@ -312,11 +361,9 @@ def unwatched_ranks(script: str, n_watched: int) -> str | None:
         return None
     others = [str(rank) for rank in range(n) if rank != own]
     if n_watched > 1:
-        which = f"{n - n_watched} of {n} ranks are not watched, as the script started them itself"
+        which = f"{n - n_watched} of {n} ranks are not watched, because the script started them"
     elif len(others) == 1:
-        which = f"rank {others[0]} of {n} is not watched, as the script started it itself"
+        which = f"rank {others[0]} of {n} is not watched, because the script started it"
     else:
-        which = f"ranks {some(others)} of {n} are not watched, as the script started them itself"
-    return (
-        f"{which}; this watches all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"
-    )
+        which = f"ranks {some(others)} of {n} are not watched, because the script started them"
+    return f"{which}; to watch all of them: torchrun --nproc-per-node {n} -m modelscope_cli watch {script}"

@@ -142,7 +142,7 @@ def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) ->
         changed = run((*given[:place], later.transpose(0, time), *given[place + 1 :]))
         seen = (changed - plain).transpose(0, time)
         if float(seen[: len(seen) - behind].abs().max()) > limit:
-            what = "what comes behind it, which is" if behind else "the target that it is given, which is"
+            what = "what comes after it, which is" if behind else "the target that it receives, which is"
             return LEAKS, f"its output at one place depends on {what} what it is to predict"
     is_in_rows = any(time == 1 for *_, time, _ in told)
     if is_in_rows or (not told and plain.ndim == 2 and _runs_over_rows(twin, given, rows)):

@@ -99,9 +99,7 @@ class WorkerWatch:
                 and (other := known.setdefault(tuple(states), worker)) != worker
             ):
                 who = "workers of a DataLoader" if other[0] == worker[0] else "the workers of several epochs"
-                return (
-                    f"{who} draw the same random numbers for other samples, of a copy of {name} that each has"
-                )
+                return f"{who} draw the same random numbers for different samples, from copies of {name}"
         return None
 
 

@@ -184,7 +184,7 @@ def test_a_model_that_keeps_something_runs_whole() -> None:
     torch.manual_seed(0)
     model, xs = Remembering().eval(), noise(4, 3, 8, 8).split(2)
     found = ablations(model, *xs)
-    assert found.why_whole == "keeps state from the run before"
+    assert found.why_whole == "keeps state between runs"
     with torch.no_grad():
         before = torch.cat([model(x) for x in xs])
     for row in found.rows:

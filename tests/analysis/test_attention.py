@@ -15,7 +15,7 @@ from modelscope_cli.analysis.activations.attention import AttentionCall, Attenti
 from modelscope_cli.analysis.activations.featuremaps import capture_attention
 from modelscope_cli.analysis.activations.maps import EVENLY
 from modelscope_cli.analysis.activations.stats import observe_attention
-from modelscope_cli.analysis.spatial.positions import nowhere
+from modelscope_cli.analysis.spatial.positions import Cells, nowhere
 from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import ForwardError
 
@@ -246,6 +246,15 @@ def test_heads_without_places_are_told_from_images():
     turned = by_head(weights.mT, 1, nowhere(weights.mT.shape), nowhere(weights.mT.shape), n_images=3)
     assert torch.equal(turned.weights, heads.weights)
     assert isinstance(turned, Heads)
+
+
+def test_heads_are_those_of_one_image_where_only_its_queries_have_places():
+    weights = torch.randn(3, 2, 4, 7).softmax(
+        -1
+    )  # by head, then by image: a head is not what stands together
+    ids = torch.arange(8).view(1, 2, 4, 1).expand(3, 2, 4, 7).flatten(0, 1)
+    heads = by_head(weights.flatten(0, 1), -1, Cells(ids, (2, 2)), nowhere(ids.shape), n_images=2)
+    assert torch.equal(heads.weights, weights.transpose(0, 1))
 
 
 def test_a_model_in_inference_mode_is_seen_alike():

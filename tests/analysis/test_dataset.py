@@ -79,7 +79,7 @@ def test_distinct_images_have_no_finding(folder):
     assert record.images == N
     assert (record.dataset.width.median, record.dataset.height.most) == (240, 180)
     judged = {rule.code: rule.reason for rule in record.rules if not rule.judged}
-    assert list(judged) == ["MS804"]
+    assert list(judged) == ["MS804", "MS811"]
     assert "--against" in judged["MS804"]
 
 
@@ -120,7 +120,14 @@ def test_a_leak_into_another_data_set_is_an_error(folder, originals, tmp_path):
     other = tmp_path / "val" / "dog"
     other.mkdir(parents=True)
     landscape(99).save(other / "new.png")
-    assert ms.check_images(folder, against=tmp_path / "val").passed
+    record = ms.check_images(folder, against=tmp_path / "val")
+    assert record.passed
+    (missing,) = record.findings  # no image of a cat in val
+    assert (missing.code, missing.layer, missing.severity) == ("MS811", "cat", "warning")
+    assert "none in" in missing.message
+    (tmp_path / "val" / "cat").mkdir()
+    landscape(98).save(tmp_path / "val" / "cat" / "new.png")
+    assert not ms.check_images(folder, against=tmp_path / "val").findings
     jpeg(originals[2], 50).save(other / "known.jpg")
     shutil.copy(folder / "dog" / "04.png", other / "same.png")
     record = ms.check_images(folder, against=tmp_path / "val")
@@ -131,7 +138,7 @@ def test_a_leak_into_another_data_set_is_an_error(folder, originals, tmp_path):
         ["04.png", "same.png"],
     ]
     assert [group.how for group in record.dataset.leaks] == ["alike", "the same bytes"]
-    assert record.dataset.against_images == 3
+    assert record.dataset.against_images == 4
     assert "known.jpg" in record.findings[0].message
 
 
@@ -184,7 +191,8 @@ def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
         Image.new("L", (40, 40), 7 * n + copy).save(tmp_path / f"{n}{copy}.png")
     record = ms.check_images(tmp_path, select="MS809")
     assert len(record.findings) == 21
-    assert record.findings[-1].message.startswith("and 10 more places")
+    assert record.findings[-1].message.startswith("... and 10 more")
+    assert "30 warnings (20 shown)" in str(record)
 
     known = tmp_path / "known.json"
     ms.check_images(tmp_path, select="MS809", baseline=known, update_baseline=True)
@@ -193,7 +201,7 @@ def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
     *before, rest = ms.check_images(tmp_path, select="MS809", baseline=known).findings
     assert all(one.known for one in before)
     assert not rest.known
-    assert rest.message.endswith("worse than in the baseline, where it was 10")
+    assert rest.message.endswith("worse than in the baseline, which has 10")
 
 
 def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
@@ -211,10 +219,17 @@ def test_a_threshold_and_a_baseline_are_obeyed(folder, originals, tmp_path):
 
 
 def test_what_means_nothing_is_refused(folder, tmp_path):
-    with pytest.raises(UsageError, match="names rules about a model"):
+    with pytest.raises(UsageError, match="selects rules for a model"):
         ms.check_images(folder, select="MS2")
-    with pytest.raises(UsageError, match="names rules about a data set"):
+    with pytest.raises(UsageError, match="selects rules for a data set"):
         ms.check("alexnet", weights="none", select="MS8")
+    for name in ("train", "val"):
+        (tmp_path / "sets" / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match="holds data sets, not classes: train, val") as caught:
+        ms.check_images(tmp_path / "sets")
+    assert str(caught.value.hint).endswith(
+        f"modelscope check {tmp_path}/sets/train --against {tmp_path}/sets/val"
+    )
     with pytest.raises(UsageError, match="no folder"):
         ms.check_images([])
     with pytest.raises(CannotRunError, match="does not exist"):

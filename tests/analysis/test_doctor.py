@@ -84,7 +84,7 @@ def test_the_worst_comes_first_and_what_is_meant_last(record: DoctorRecord) -> N
     rows = record.variations
     damage = [(row.changed, row.kl_divergence) for row in rows]
     assert damage == sorted(damage, reverse=True)
-    assert rows[-1].name == "as meant"
+    assert rows[-1].name == "reference"
     assert (rows[-1].changed, rows[-1].kl_divergence, rows[-1].affected) == (0, 0.0, 0)
     assert next(row for row in rows if row.name == "EXIF ignored").affected == 0
 
@@ -103,7 +103,7 @@ def for_255(module: nn.Module) -> nn.Module:
 def test_a_network_for_0_to_255_is_known_by_its_accuracy(
     record: DoctorRecord, squeezenet: LoadedModel, shapes: Path
 ) -> None:
-    right = record["as meant"]
+    right = record["reference"]
     record = diagnosed(for_255(squeezenet.module), shapes, labels=CLASSES)
     row = record["0..255"]
     assert row.accuracy == right.accuracy == 1
@@ -122,7 +122,7 @@ def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
     assert all(row.accuracy is None for row in record)
     assert "nobody" in str(record)
     assert "'0..255', " in str(record)
-    assert "not a proof" in str(record)
+    assert "no proof" in str(record)
 
 
 class Hues(nn.Module):
@@ -170,7 +170,9 @@ class WithBatchNorm(nn.Module):
         return self.head(self.norm(self.stem(x)).relu().mean((2, 3)))
 
 
-@pytest.mark.parametrize("name", ["not normalised", "0..255, then normalised", "0..255", "as meant", "-1..1"])
+@pytest.mark.parametrize(
+    "name", ["not normalised", "0..255, then normalised", "0..255", "reference", "-1..1"]
+)
 def test_batch_norm_remembers_how_its_images_were_prepared(name: str, shapes: Path) -> None:
     from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing, variations
     from modelscope_cli.inputs.request import InputRequest
@@ -178,13 +180,13 @@ def test_batch_norm_remembers_how_its_images_were_prepared(name: str, shapes: Pa
     torch.manual_seed(1)
     module = WithBatchNorm()
     plan = plan_preprocessing(InputRequest(size="64"), "custom", None, module)
-    plans = {one.name: one.plan for one in variations(plan)} | {"as meant": plan}
+    plans = {one.name: one.plan for one in variations(plan)} | {"reference": plan}
     module.train()
     for image, _ in Shapes(30, seed=77, size=224):  # others than those it is asked about
         module(plans[name].apply(image, "x")[None])
     record = diagnosed(module, shapes, size=64)
     found = [(one.kind, one.name) for one in record.evidence]
-    assert found == ([] if name == "as meant" else [("batch norm", name)])
+    assert found == ([] if name == "reference" else [("batch norm", name)])
 
 
 def test_the_misfit_is_the_divergence_of_torch(shapes: Path) -> None:
@@ -205,7 +207,7 @@ def test_the_misfit_is_the_divergence_of_torch(shapes: Path) -> None:
         Normal(mean, (variance + eps).sqrt()),
         Normal(norm.running_mean.double(), (norm.running_var.double() + eps).sqrt()),
     )
-    assert record["as meant"].misfit == close(theirs.mean().item(), A_NETWORK, scale=1)
+    assert record["reference"].misfit == close(theirs.mean().item(), A_NETWORK, scale=1)
 
 
 def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shapes: Path) -> None:
@@ -218,7 +220,7 @@ def test_options_that_ask_for_something_else_than_is_stated_are_a_variation(shap
     given, bare = record["as given"], record["not normalised"]
     assert given.kind == "given"
     assert (given.changed, given.kl_divergence) == (bare.changed, bare.kl_divergence)
-    assert "not what the weights state" in str(record)
+    assert "not the preprocessing of the weights" in str(record)
     assert diagnosed(module, shapes).given is None
 
 
@@ -246,7 +248,7 @@ def test_who_states_it_goes_by_where_the_weights_are_from(
     )
     record = diagnosed(loaded, shapes)
     assert (record.stated_by, record.assumed) == (stated_by, assumed)
-    assert ("most sure" in str(record)) == (stated_by is None)
+    assert ("most confident" in str(record)) == (stated_by is None)
 
 
 def test_where_nobody_states_one_the_options_are_what_is_meant(shapes: Path) -> None:
@@ -286,7 +288,7 @@ def test_what_gives_nan_in_a_variation_is_the_worst_and_never_most_sure(hues: Pa
     assert {row.name for row in worst} == {"0..255", "0..255, then normalised"}
     assert record.variations[: len(worst)] == tuple(worst)
     assert all(row.changed == 9 for row in worst)
-    assert "'0..255" not in str(record).partition("most sure")[2]
+    assert "'0..255" not in str(record).partition("most confident")[2]
     with pytest.raises(CannotRunError, match="logits are NaN or infinite"):
         ms.doctor(Brittle(), str(hues / "*/*.png"), size=32, mean=-200.0)
 

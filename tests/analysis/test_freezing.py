@@ -129,9 +129,9 @@ def test_a_pattern_that_freezes_nothing(measure, unchanged, option, pattern, quo
 def test_something_has_to_be_trained(measure, unchanged):
     model = Net()
     check = unchanged(model)
-    with pytest.raises(UsageError, match="nothing is left to train"):
+    with pytest.raises(UsageError, match="nothing left to train"):
         measure(model, X, freeze=("*",))
-    with pytest.raises(UsageError, match="nothing is left to train"):
+    with pytest.raises(UsageError, match="nothing left to train"):
         measure(model, X, freeze=("head",), train_only=("head",))
     check()
     model.requires_grad_(False)

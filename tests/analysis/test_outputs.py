@@ -84,7 +84,7 @@ def test_what_an_output_is(output, family, kind, path):
         (None, "a NoneType without tensors"),
         ("text", "a str without tensors"),
         (torch.ones(2, 3).long(), "tensors of int64"),
-        (torch.ones(0, 3), "nothing that can be"),
+        (torch.ones(0, 3), "cannot be"),
         (numbers(6, 3), "6x3, and it was given 2 images"),
     ],
 )
@@ -179,7 +179,7 @@ def test_an_embedding_is_followed_by_its_angle():
     before, after = read({"embeds": SCORES}), read({"embeds": numbers(2, 3, seed=1)})
     score = before.follow(THE_PREDICTED, None).score(after)
     assert_close(score, F.cosine_similarity(SCORES, numbers(2, 3, seed=1)))
-    with pytest.raises(UsageError, match="has no meaning here: the model outputs an embedding of 3 values"):
+    with pytest.raises(UsageError, match="does not apply: the model outputs an embedding of 3 values"):
         before.follow(parse_aim("cat"), LABELS)
 
 

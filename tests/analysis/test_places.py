@@ -10,6 +10,7 @@ from tolerance import A_NETWORK, assert_close
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.maps import CapturedOutput, ChannelChoice, capture_maps
+from modelscope_cli.analysis.spatial.positions import Cells, joined, seeded
 from modelscope_cli.analysis.spatial.tracker import Tracker
 from modelscope_cli.hooks.selection import select
 from modelscope_cli.hooks.session import HookSession
@@ -158,7 +159,7 @@ def test_overlapping_pieces_are_not_a_map():
     x, _ = numbered(4, 4)
     (exhibit,) = maps_of(Overlapping(), x, "look")
     assert exhibit.maps is None
-    assert exhibit.record.problem == "each place of the image is in it 1.5 times"
+    assert exhibit.record.problem == "each position of the image occurs 1.5 times"
 
 
 def test_windows_and_grids_of_maxvit_show_what_went_into_them():
@@ -276,7 +277,7 @@ def test_transposed_tokens_have_their_channels_first(n):
     model = Mixing(12, 16)  # as many as a grid of 4 x 4 would have
     wide, _, back = maps_of(model, x, "wide", "act", "back")
     assert wide.maps is None
-    assert wide.record.problem == "2 x 16 values that do not lie in places of the image"
+    assert wide.record.problem == "2 x 16 values without positions in the image"
     assert_close(back.maps, torch.stack([numbers[0], 2 * numbers[0]]))
 
 
@@ -310,7 +311,7 @@ def test_tokens_of_an_unknown_operator_go_by_their_number_and_say_so():
     assert exhibit.maps.shape == (2, 2, 2)
     (exhibit,) = maps_of(Two(2, lambda tokens: tokens[:, :11].sort(1).values), x, "look")
     assert exhibit.maps is None
-    assert exhibit.record.problem == "11 x 2 values that do not lie in places of the image"
+    assert exhibit.record.problem == "11 x 2 values without positions in the image"
 
 
 def test_tokens_of_a_video_show_the_frame_in_the_middle():
@@ -398,3 +399,10 @@ def test_windows_of_transformers_are_put_together():
     base = "vision_encoder.layers.0"
     norm, qkv = maps_of(model, torch.randn(1, 3, 40, 40), f"{base}.layer_norm1", f"{base}.attn.qkv")
     assert_close(qkv.maps, norm.maps.repeat(3, 1, 1), A_NETWORK)
+
+
+def test_a_sum_of_two_orders_of_the_same_places_is_nowhere():
+    at = seeded((1, 1, 4, 4))
+    assert torch.equal(joined([at, at], (1, 1, 4, 4)).ids, at.ids)
+    assert not joined([at, at.moved(lambda ids: ids.mT)], (1, 1, 4, 4)).is_anywhere()
+    assert not joined([at, Cells(at.ids, (2, 8))], (1, 1, 4, 4)).is_anywhere()

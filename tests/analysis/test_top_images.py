@@ -183,7 +183,7 @@ def test_sheets_and_record_are_written(folder, tmp_path):
         assert len(sheet.convert("RGB").getcolors(1 << 24)) > 100
     assert [row.file is None for row in record.channels] == [False, False, True, False]
     assert record.maps[0].shown == (0, 1, 3)
-    assert record.maps[0].note == "one value sees 3 x 3 pixels; 1 channel of 4 never above 0: 2"
+    assert record.maps[0].note == "receptive field 3 x 3 pixels; 1 channel of 4 never above 0: 2"
     assert json.loads((tmp_path / "out" / "report.json").read_text())["channels"][0]["most"][0]["box"]
     assert record["edges[1]"].channel == 1
 
@@ -233,7 +233,7 @@ def test_images_of_other_sizes_have_fields_of_their_own(tmp_path):
     assert all(box[2] <= 32 and box[3] <= 43 for name, box in boxes.items() if name == "1.png")
     record = ms.featuremaps(model, tmp_path, top_images=1, **{**LOOKED, "layer": "pool", "size": (20, 24)})
     assert {one.box for row in record.channels for one in row.most} == {(0, 0, 24, 20)}
-    assert record.maps[0].note.startswith("one value sees the whole image")
+    assert record.maps[0].note.startswith("receptive field the whole image")
 
 
 def test_what_means_nothing_is_refused(folder):

@@ -48,7 +48,7 @@ def test_not_the_same_says_where_they_part_and_how_far():
     assert lines[1].startswith("first divergence: bn, relative L2 ")
     assert lines[2].startswith("  bn: changed, relative L2 ")
     assert lines[-2] == f"  and {record.totals.changed - 10} more"
-    assert lines[-1] == "tolerance: relative L2 of 1.3e-06 (what torch.testing.assert_close allows float32)"
+    assert lines[-1] == "tolerance: relative L2 of 1.3e-06 (assert_close's tolerance for float32)"
 
 
 def test_weights_of_another_shape():

@@ -109,4 +109,4 @@ def test_of_an_untrained_model_and_of_a_class_that_is_not_there_no_map_passes():
         for verdict in verdicts(model, GOOD, n=3, **keywords).values():
             assert verdict.passed == 0
             assert verdict.answer == NOT_TESTED
-            assert "the model gives it" in verdict.reason
+            assert "its probability is" in verdict.reason

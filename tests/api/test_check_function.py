@@ -114,7 +114,7 @@ def test_the_project_file_is_for_the_command_alone(both, cwd):
         ({"fail_on": "eror"}, UsageError, "did you mean error"),
         ({"mode": "trian"}, UsageError, "did you mean train"),
         ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no baseline"),
-        ({"update_baseline": True}, UsageError, "which file"),
+        ({"update_baseline": True}, UsageError, "needs a file"),
     ],
 )
 def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, error, said):

@@ -111,7 +111,7 @@ def test_what_cannot_be_compared_is_refused():
         ms.diff(model, b_seed=1)
     with pytest.raises(UsageError, match="'--b-dtype float16' is a setting of models"):
         ms.diff(model, HEALTHY, b_dtype="float16")
-    with pytest.raises(UsageError, match="are other weights for B"):
+    with pytest.raises(UsageError, match="are different weights for B"):
         ms.diff(model, HEALTHY, x, b_checkpoint=SICK)
     with pytest.raises(UsageError, match="'--layer conv' needs a run"):
         ms.diff(model, HEALTHY, layer="conv")

@@ -19,5 +19,5 @@ def test_it_shows_itself_as_the_command_does(both):
     found = ms.doctor(TINY, STAR, checkpoint=HEALTHY, size=64)
     assert found["BGR"] in list(found)
     assert [row["variation"] for row in found.to_rows()] == [row.name for row in found.variations]
-    assert "stated by  nobody" in str(found)
+    assert "a guess, as the weights do not specify it" in str(found)
     assert both.said() == ""

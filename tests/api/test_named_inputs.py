@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.shell.app import run as run_argv
 
 TOWERS = '''
 import torch
@@ -139,7 +140,7 @@ def test_what_is_ablated_is_run_again_with_the_names(model):
             assert row.target_logit_change == pytest.approx(float((after - whole)[:, 1].mean()), abs=1e-5)
 
 
-def test_a_forward_of_one_dict_is_given_the_dict(towers, model):
+def test_a_forward_of_one_dict_is_given_the_dict(towers, model, capsys):
     other = towers["OneDict"]().eval()
     other.load_state_dict(model.state_dict())
     x = given()
@@ -152,6 +153,9 @@ def test_a_forward_of_one_dict_is_given_the_dict(towers, model):
     with pytest.raises(CannotRunError) as raised:
         ms.stats(other, {"picture": x["pixels"], "caption": x["tokens"]})
     assert "input='batch=" in raised.value.hint
+    line = "stats towers.py:OneDict -w none --input image=1,3,16,16 --input caption=int64:1,6"
+    assert run_argv(line.split()) == 0
+    assert "the forward takes one argument, and gets all of them as a dict" in capsys.readouterr().err
 
 
 def test_a_loader_of_dicts_gives_named_inputs(model):
@@ -211,8 +215,8 @@ def test_a_name_that_is_wrong_or_missing_is_told_with_a_line_that_works(both):
     both.said()
     for typed, message in (
         (line, "has no argument 'pixel' (did you mean pixels); it has pixels, tokens"),
-        (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "was not given: tokens"),
-        (f"stats {STAR} -m towers.py:Towers --quiet", "was not given: pixels, tokens"),
+        (line.replace("pixel=", "pixels=").partition(" --input tokens")[0], "needs more arguments: tokens"),
+        (f"stats {STAR} -m towers.py:Towers --quiet", "needs more arguments: pixels, tokens"),
     ):
         error, hint = both.failed(typed, code=2)
         assert message in error

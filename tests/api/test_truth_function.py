@@ -50,7 +50,7 @@ def test_what_it_is_given_of_each_batch_is_what_it_would_be_without_a_truth(trut
         ("--table worst", "'--table worst' needs --truth"),
         ("--truth folders --top 3", "'--truth folders' and '--top 3' exclude each other"),
         ("--truth folders --doctor", "'--doctor' and '--truth folders' exclude each other"),
-        ("--truth {truth} --scores sigmoid --table calibration", "is not a table of a truth of labels"),
+        ("--truth {truth} --scores sigmoid --table calibration", "does not exist for a truth of labels"),
         ("--truth {truth} --columns ece", "unknown column 'ece'"),
     ],
 )
@@ -65,5 +65,5 @@ def test_a_folder_that_is_called_after_no_class_is_named(both):
     error, hint = both.failed(f"predict {STAR} -m {TINY} -c {HEALTHY} --truth folders", 4)
     assert "the names of the folders: 'samples' is not among the 10 classes" in error
     assert "--labels" in hint
-    with pytest.raises(UsageError, match="lies in no folder"):
+    with pytest.raises(UsageError, match="is in no folder"):
         ms.predict(TINY, Image.open(STAR), checkpoint=HEALTHY, truth="folders")

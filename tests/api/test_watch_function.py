@@ -150,7 +150,7 @@ def changed_log(folder, version):
 
 
 OLDER, NEWER = (
-    "modelscope watch --out FOLDER SCRIPT   writes one anew",
+    "modelscope watch --out FOLDER SCRIPT   writes a new one",
     "pip install --upgrade modelscope-cli",
 )
 
@@ -190,7 +190,7 @@ def test_an_entry_that_nobody_wrote_is_named(folder, capsys, entry):
     with log_file(folder / "run").open("a") as log:
         log.write(json.dumps(entry) + "\n")
     assert run(["watch", "--report", "run"]) == 4
-    assert f"'{next(iter(entry))}', is not one that watch writes" in capsys.readouterr().err
+    assert f"'{next(iter(entry))}', was not written by watch" in capsys.readouterr().err
 
 
 # A loop of one's own
@@ -283,10 +283,10 @@ def test_it_stops_the_block_and_nothing_behind_it(keywords, steps, code):
 
 def test_one_at_a_time_and_again_afterwards():
     model, optimizer = seeded()
-    with ms.watch(model), pytest.raises(UsageError, match="already being watched"), ms.watch(model):
+    with ms.watch(model), pytest.raises(UsageError, match="already watched"), ms.watch(model):
         pass
     with ms.watch(model):
-        with pytest.raises(UsageError, match="already being watched"):
+        with pytest.raises(UsageError, match="already watched"):
             ms.watch("loop.py")
         step(model, optimizer)
     watched = ms.watch(model)
@@ -377,7 +377,7 @@ REFUSED = {
     "a call": ((Net(),), {"layer": "relu@1"}, "every call"),
     "every nothing": ((Net(),), {"every": 0}, "the least is 1"),
     "another reason": ((Net(),), {"abort_on": "nun"}, "did you mean nan"),
-    "a report and a script": (("loop.py",), {"report": "run"}, "one argument too many"),
+    "a report and a script": (("loop.py",), {"report": "run"}, "is not needed"),
 }
 
 

@@ -65,7 +65,7 @@ def test_a_changed_report_is_found(kept):
     changed(kept / "report.json", '"near_zero": 0.05', '"near_zero": 0.06')
     record = ms.verify(kept)
     assert record.differences == (
-        f"'{kept}/report.json' has a 'near_zero' that the blocks do not add up to",
+        f"'{kept}/report.json' has a 'near_zero' that does not match the totals of the blocks",
         f"'{kept}/report.json' was changed after it was written",
     )
     assert not record.passed

@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.safety.scan import scan_file
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.models.identify import identify
 
 N_HUGE = 100_000
 N_SCANNED = 40  # the first of each kind, and every fourth

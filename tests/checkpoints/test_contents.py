@@ -17,8 +17,8 @@ from writers import BY_NAME
 
 from modelscope_cli.checkpoints.entries import Contents
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import read_checkpoint, read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import read_checkpoint, read_values
 
 BASE = torch.arange(24.0)
 STATE = {

@@ -27,6 +27,7 @@ import uuid
 import zoneinfo
 from pathlib import Path
 
+import hostile
 import numpy as np
 import pytest
 import torch
@@ -189,6 +190,14 @@ def test_files_of_torch(tmp_path, content, way):
     assert safety.unread == ()
     if content in ("state", "module", "training", "parameter", "sparse", "views", "transformer", "defaults"):
         assert safety.rank == KNOWN, safety.suspects
+    assert_is_torchs_verdict(path)
+
+
+@pytest.mark.parametrize("call", [b"float32\n(", b"FloatStorage\n(", b"device\n(X\x03\0\0\0cpu"])
+def test_calls_of_names_that_may_be_named(tmp_path, call):
+    path = tmp_path / "a.pt"
+    path.write_bytes(hostile.in_zip(pickle.PROTO + b"\x02ctorch\n" + call + b"tR."))
+    assert (scan_file(path).weights_only.loads == "no") == (b"device" not in call)
     assert_is_torchs_verdict(path)
 
 

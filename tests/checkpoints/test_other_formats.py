@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import read_checkpoint
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import read_checkpoint
 
 SUFFIXES = ("", ".pt", ".bin")
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import read_values
 
 ENTRY = '{"dtype":"U8","shape":[3],"data_offsets":[0,3]}'
 N_GENERATED = 400

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.checkpoints.reading import read_contents
-from modelscope_cli.models.checkpoint import read_checkpoint, read_values
+from modelscope_cli.checkpoints.tensors import read_checkpoint, read_values
 from tests.checkpoints.writers import KINDS, Written
 
 N_SEEDS = 6

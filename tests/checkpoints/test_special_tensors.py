@@ -14,8 +14,8 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from modelscope_cli.analysis.weights.to_safetensors import check_convertible
 from modelscope_cli.checkpoints.reading import read_contents
+from modelscope_cli.checkpoints.tensors import read_checkpoint, read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import read_checkpoint, read_values
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

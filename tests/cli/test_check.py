@@ -3,7 +3,6 @@
 import json
 import re
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -16,7 +15,6 @@ SAMPLES = Path(__file__).parents[2] / "samples"
 HEALTHY = "check {TINY} -c {samples}/tiny_resnet.safetensors"
 SICK = "check {TINY} -c {samples}/sick.safetensors"
 QUICK = f"{SICK} {{star}} --select MS202,MS207"
-DEAD = ("MS202", "relu")
 KNOWN = {"code": "MS202", "layer": "relu"}
 
 
@@ -61,21 +59,6 @@ def test_the_exit_code_follows_the_findings(run, options, code):
         return
     outcome = run(f"{QUICK},MS5 {options} --json", expect=code)
     assert outcome.json["passed"] is (code == 0)
-
-
-def test_a_budget_that_is_typed_is_judged_whatever_is_selected(run):
-    outcome = run(f"{HEALTHY} --select MS1 --max-params 1k --json", expect=1)
-    assert codes(outcome) == ["MS501"]
-
-
-def test_findings_say_where_how_much_and_what_to_do(run):
-    finding = run(f"{QUICK} --json").json["findings"][0]
-    assert (finding["code"], finding["layer"]) == DEAD
-    assert (finding["rule"], finding["severity"]) == ("dead-channels", "warning")
-    assert (finding["value"], finding["threshold"]) == (14 / 16, 0.5)
-    assert finding["message"] == "14 of 16 channels are always zero"
-    assert finding["hint"]
-    assert finding["known"] is False
 
 
 def test_costs_are_those_of_one_image_whatever_the_batch(run):
@@ -206,34 +189,9 @@ def test_a_summary_of_the_step_is_appended(run, cwd, monkeypatch):
     assert "warning: no summary of the step" in run(f"{HEALTHY} --select MS1").err
 
 
-def test_the_verdict_is_one_sentence(run, cwd):
-    def verdict(options, code=0):
-        return run(f"{QUICK} {options} --format github", expect=code).out.splitlines()[-1].partition(": ")[2]
-
-    assert verdict("") == "passed with 3 warnings (only errors fail the check)"
-    assert verdict("--fail-on warning", 1) == "failed with 3 warnings"
-    assert verdict("--max-params 1", 1) == "failed with 1 error, 3 warnings"
-    run(f"{QUICK} --baseline known.json --update-baseline")
-    assert verdict("--baseline known.json --fail-on warning") == "passed: nothing new (3 known)"
-    assert verdict("--baseline known.json --max-params 1", 1) == "failed with 1 error (3 known)"
-
-
-def test_junit_by_suffix(run, cwd):
-    run(f"{QUICK} --fail-on warning --ignore MS207 -o check.xml", expect=1)
-    suite = ET.parse(cwd / "check.xml").getroot()
-    assert (suite.tag, suite.get("tests"), suite.get("failures")) == ("testsuite", "1", "1")
-    (failure,) = suite.iter("failure")
-    assert failure.get("message") == "relu: 14 of 16 channels are always zero"
-
-
-@pytest.mark.parametrize("format", ["table", "tsv", "csv", "markdown"])
-def test_every_other_format_shows_the_finding(run, format):
-    assert "14 of 16 channels are always zero" in run(f"{QUICK} --format {format}").out
-
-
 def test_a_baseline_lets_only_new_findings_fail(run, cwd):
     written = run(f"{QUICK} --fail-on warning --ignore MS207 --baseline known.json --update-baseline")
-    assert "wrote known.json: 1 finding is known from now on" in written.err
+    assert "wrote known.json: baseline of 1 finding" in written.err
     document = {
         "schema": "modelscope/baseline/2",
         "model": "TinyResNet",
@@ -269,7 +227,7 @@ def test_what_grew_worse_is_new(run, cwd):
         outcome = run(f"{line} --json", expect=code)
         (finding,) = outcome.json["findings"]
         assert finding["known"] is (code == 0)
-        assert ("worse than in the baseline, where it was 0.8" in finding["message"]) is (code == 1)
+        assert ("worse than in the baseline, which has 0.8" in finding["message"]) is (code == 1)
 
 
 def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
@@ -385,7 +343,7 @@ BAD = [
     ("--expect-output 1,a", 2, "'--expect-output 1,a' is not a shape", "--expect-output 1,1000"),
     ("--fail-on eror", 2, "'--fail-on eror' is not a severity: did you mean error", "--fail-on error"),
     ("--format junt", 2, "'junt' is not a format: did you mean junit", "did you mean junit"),
-    ("-o check.foo", 2, "'--output check.foo' does not say", "--format table"),
+    ("-o check.foo", 2, "'--output check.foo' has no suffix", "--format table"),
     ("--columns nme", 2, "'nme'", "--columns code,"),
     ("--baseline nowhere/known.json", 4, "there is no baseline 'nowhere/known.json'", "modelscope check "),
     (
@@ -404,10 +362,10 @@ BAD = [
     (
         "--baseline later.json",
         4,
-        "'later.json' is a baseline of schema 'modelscope/baseline/9'",
+        "'later.json' has the schema 'modelscope/baseline/9'",
         "--baseline later-known.json --update-baseline",
     ),
-    ("--update-baseline", 2, "'--update-baseline' needs to know which file", "--baseline known.json"),
+    ("--update-baseline", 2, "'--update-baseline' needs a file", "--baseline known.json"),
     (
         "--baseline nowhere/known.json --update-baseline",
         4,
@@ -495,7 +453,7 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
     assert (document["images"], document["dataset"]["against_images"]) == (18, 10)
     run(f"check {photos}/train --against {photos}/val --ignore MS801,MS804")
     out = run(f"check {photos}/val -f junit", expect=1).out
-    assert 'tests="10" failures="1"' in out
+    assert 'tests="11" failures="1"' in out
     assert "the model" not in out
     out = run(f"check {photos}/val -f github", expect=1).out
     assert out.startswith("::error title=MS801 unreadable-images::")
@@ -504,12 +462,12 @@ def test_a_folder_without_a_model_is_judged_as_a_data_set(run, photos):
 def test_options_about_models_are_refused_for_a_data_set(refused, photos):
     for option in ("--weights none", "-c last.pth", "--seed 1"):
         message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is about a model" in message
+        assert "is for models" in message
     for option in ("--size 32", "--mode train"):
         message, _ = refused(f"check {photos}/train {option}", 2)
-        assert "is about a model" in message
+        assert "is for models" in message
     message, _ = refused(f"check {photos}/train --select MS2", 2)
-    assert "names rules about a model" in message
+    assert "selects rules for a model" in message
     message, _ = refused(f"check resnet18 --against {photos}/val", 4)
     assert "'resnet18' does not exist" in message
 

@@ -1,21 +1,26 @@
 """The recipe in samples/ci: every command it prints is run as it stands."""
 
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import yaml
 
 from modelscope_cli.rules.settings import read_settings
 
-CI = Path(__file__).parents[2] / "samples" / "ci"
-FILES = ["github-actions.yml", "pre-commit-config.yaml", "README.md"]
+ROOT = Path(__file__).parents[2]
+CI = ROOT / "samples" / "ci"
+FILES = ["github-actions.yml", "gitlab-ci.yml", "pre-commit-config.yaml", "check.sh", "README.md"]
 
 
 def commands(name: str) -> list[str]:
     text = (CI / name).read_text(encoding="utf-8")
-    return re.findall(r"^(?: *run: | *entry: | +)(modelscope .*)$", text, re.MULTILINE)
+    return re.findall(r"^(?: *run: | *entry: | +- | +)?(modelscope .*)$", text, re.MULTILINE)
 
 
 @pytest.fixture
@@ -51,6 +56,47 @@ def test_the_only_other_command_installs_the_package():
     text = (CI / "github-actions.yml").read_text(encoding="utf-8")
     others = [line for line in re.findall(r"run: (.*)", text) if not line.startswith("modelscope ")]
     assert others == ["pip install ."]
+
+
+def test_the_script_ends_with_the_code_of_the_first_command_that_fails(checkout):
+    """Its lines run in a real shell, with a program in the place of ours that fails on demand."""
+    program = checkout / "modelscope"
+    program.write_text('#!/bin/sh\necho "$1" >> ran\n[ "$1" != "$FAILS" ] || exit 7\n')
+    program.chmod(0o755)
+    script = ["sh", str(CI / "check.sh")]
+    for fails, code, ran in (("", 0, ["check", "weights"]), ("check", 7, ["check"])):
+        (checkout / "ran").write_text("")
+        path = f"{checkout}:{os.environ['PATH']}"
+        outcome = subprocess.run(
+            script, env={**os.environ, "PATH": path, "FAILS": fails}, cwd=checkout, check=False
+        )
+        assert (outcome.returncode, (checkout / "ran").read_text().split()) == (code, ran)
+
+
+@pytest.mark.parametrize(
+    "hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()), ids=lambda one: one["id"]
+)
+def test_the_hooks_run_in_a_repository(checkout, hook):
+    """As a user's configuration names them; only their environment is this one, and not one made for them."""
+    arguments = {
+        "modelscope-weights": ["samples"],
+        "modelscope-check": ["samples/tiny_resnet.py:TinyResNet", "-c", "samples/sick.safetensors"],
+        "modelscope-data": ["samples/shapes"],
+    }[hook["id"]]
+    entry = hook["entry"].replace("modelscope", f"{sys.executable} -m modelscope_cli", 1)
+    local = {**hook, "entry": entry, "language": "system", "args": arguments, "always_run": True}
+    config = {"repos": [{"repo": "local", "hooks": [local]}]}
+    (checkout / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
+    for line in ("git init -q", "git add .pre-commit-config.yaml"):
+        subprocess.run(line.split(), check=True)
+    pre_commit = [sys.executable, "-m", "pre_commit", "run", "--all-files", "--verbose"]
+    environment = {**os.environ, "PRE_COMMIT_HOME": str(checkout / "home"), "PYTHONPATH": str(ROOT)}
+    outcome = subprocess.run(pre_commit, env=environment, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 0, outcome.stdout + outcome.stderr
+    last = outcome.stdout.strip().splitlines()[-1]
+    assert last.startswith(
+        "modelscope check: passed" if "check" in hook["entry"] else "modelscope weights: nothing found"
+    )
 
 
 def test_the_settings_it_shows_are_settings(checkout):

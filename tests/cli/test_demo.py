@@ -4,8 +4,6 @@ import shlex
 
 import pytest
 
-import modelscope_cli as ms
-
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
@@ -37,10 +35,3 @@ def test_what_it_says_to_try_runs(here, run):
     tried = [line.partition("try: modelscope ")[2] for line in run("demo").err.splitlines() if "try:" in line]
     assert len(tried) == 3
     assert [run(command).code for command in tried[:2]] == [0, 0]
-
-
-def test_it_is_a_function(here):
-    files = ms.demo("elsewhere")
-    assert all(file.is_file() for file in files)
-    with pytest.raises(ms.errors.UsageError):
-        ms.demo("elsewhere")

@@ -48,7 +48,7 @@ TABLE = [
     ("{tiny} --train-only nothing", 2, "'nothing' matches no layer", "types present"),
     ("{tiny} --freeze type:ReLU", 2, "'--freeze type:ReLU' matches only layers without", "modelscope"),
     ("{tiny} --freeze conv@1", 2, "'conv@1' names calls", "try conv"),
-    ("{tiny} --freeze '*'", 2, "nothing is left to train", "leave out --freeze"),
+    ("{tiny} --freeze '*'", 2, "nothing left to train", "leave out --freeze"),
     ("-m broken.py:Frozen", 4, "every parameter of the model is frozen", "--train-only '*'"),
     ("-m broken.py:Bare", 4, "the model has no parameters", "modelscope stats"),
     # what cannot be differentiated

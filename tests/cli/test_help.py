@@ -99,7 +99,7 @@ def test_options_of_watch_stand_before_the_script(run):
 
 def test_the_help_names_every_action_and_kind_of_hook_and_every_method_and_loss():
     hook = help_of(declared("stats")["hook"], "stats")
-    assert f"The actions are {', '.join(ACTIONS)}; the kinds are {', '.join(KINDS)}." in hook
+    assert f"Actions: {', '.join(ACTIONS)}. Kinds: {', '.join(KINDS)}." in hook
     assert f", or {', '.join(METHODS)}." in help_of(declared("explain")["method"], "explain")
     assert f"auto, {', '.join(LOSSES)}, or FILE.py:fn" in help_of(declared("grads")["loss"], "grads")
 
@@ -107,4 +107,4 @@ def test_the_help_names_every_action_and_kind_of_hook_and_every_method_and_loss(
 def test_a_docstring_says_to_python_alone_what_follows_in_python():
     doc = signature("predict")["labels"].help
     assert doc.endswith("JSON {index: label}.")
-    assert "In Python also the names themselves." in " ".join((ms.predict.__doc__ or "").split())
+    assert "In Python also a list of names." in " ".join((ms.predict.__doc__ or "").split())

@@ -5,14 +5,9 @@ import json
 import pytest
 import torch
 from safetensors.torch import load_file
-from tolerance import are_close, assert_close, close
+from tolerance import close
 from typer.main import get_command
 
-from modelscope_cli.analysis.interventions import bind, conclude, read_hooks
-from modelscope_cli.hooks.session import HookSession
-from modelscope_cli.models.load import load_model
-from modelscope_cli.models.request import ModelRequest
-from modelscope_cli.records.progress import SILENT
 from modelscope_cli.shell.typer_app import make_app
 
 COMMANDS = get_command(make_app()).commands
@@ -96,15 +91,6 @@ def test_the_second_pass_of_stats_sees_the_same_and_counts_nothing_twice(run):
     assert row["mad"] == close((values - values.mean()).abs().mean().item())
 
 
-def test_facts_stand_under_every_table(run):
-    hooks = "--hook add=1@head --hook 'print@type:ReLU' --hook save=x.safetensors@bn"
-    for command in ("stats", "featuremaps", "grads"):
-        out = run(f"{command} {{star}} {{healthy}} {hooks} -l bn --format table --force").out
-        assert "add=1@head: fired once at head, 100.0 % of the values changed, by at most 1.0000\n" in out
-        assert "print@type:ReLU: fired 7 times at 4 layers\n" in out
-        assert "save=x.safetensors@bn: fired once at bn, wrote x.safetensors\n" in out
-
-
 def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
     run("featuremaps {star} {healthy} -l relu --hook 'zero[0]@bn' --save-tensors y.safetensors --out here")
     maps = load_file(cwd / "y.safetensors")["relu"]
@@ -112,54 +98,6 @@ def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
     assert maps[1:].any()
     report = json.loads((cwd / "here" / "report.json").read_text())
     assert [hook["spec"] for hook in report["hooks"]] == ["zero[0]@bn"]
-
-
-def test_grads_are_those_of_what_was_changed(run, samples):
-    line = "grads {star} {healthy} --no-save --json"
-    document = run(f"{line} --hook 'grad:clamp=-1e-4,1e-4@head' --hook 'param-grad:scale=2@conv'").json
-    plain = run(line).json
-    norms, before = (
-        {row["name"]: row["grad_norm"] for row in found["parameters"]} for found in (document, plain)
-    )
-    assert norms["head.bias"] <= 1e-4 * 10**0.5
-    doubled = run(f"{line} --hook 'param-grad:scale=2@conv'").json["parameters"][0]
-    assert doubled["grad_norm"] == close(2 * before["conv.weight"])
-    assert [(hook["kind"], hook["fired"]) for hook in document["hooks"]] == [("grad", 1), ("param-grad", 1)]
-    head = next(row for row in document["activations"] if row["name"] == "head")
-    assert head["grad_abs_max"] == close(1e-4)
-
-
-def test_the_model_is_bit_identical_afterwards(samples, cwd):
-    loaded = load_model(
-        ModelRequest(model=f"{samples}/tiny_resnet.py:TinyResNet", device="cpu", weights="none")
-    )
-    x = torch.rand(1, 3, 64, 64)
-    before = loaded.module(x), {name: value.clone() for name, value in loaded.module.state_dict().items()}
-    bound = bind(read_hooks(["scale=2@conv", "call=hooks.py:in_place@bn"], "stats"), loaded, (x,), 0, SILENT)
-    with HookSession(loaded.module, interventions=bound.interventions) as session:
-        assert not are_close(session.run((x,)), before[0])
-    conclude(bound, SILENT)
-    assert_close(loaded.module(x), before[0])
-    assert all(torch.equal(value, before[1][name]) for name, value in loaded.module.state_dict().items())
-    assert not any(
-        module._forward_hooks or module._forward_pre_hooks or module._backward_hooks
-        for module in loaded.module.modules()
-    )
-
-
-def test_predictions_follow_also_where_they_are_streamed(run):
-    hooks = "--hook zero@head --hook add=1[3]@head --hook save=x.safetensors@head"
-    line = f"predict {{star}} {{harbour}} {{healthy}} --batch 1 --top 1 {hooks}"
-    document = run(f"{line} --json").json
-    assert [(guess["index"], guess["logit"]) for one in document["predictions"] for guess in one["top"]] == [
-        (3, 1)
-    ] * 2
-    assert [report["fired"] for report in document["hooks"]] == [2, 2, 2]
-    assert len(load_file("x.safetensors")) == 2
-    outcome = run(f"{line} --format tsv --force")
-    assert outcome.column("logit") == ["1.0", "1.0"]
-    assert "wrote x.safetensors (2 tensors)\n" in outcome.err
-    assert "zero@head: fired 2 times at head" in run(f"{line} --format table --force").out
 
 
 def test_a_function_speaks_on_stderr(run):
@@ -187,16 +125,16 @@ def test_a_function_speaks_on_stderr(run):
         ),
         (
             "grads {star} {healthy} --no-save --freeze conv --hook param-grad:zero@conv",
-            "--hook 'param-grad:zero@conv' never fired at conv: no parameters, or no gradient for them",
+            "--hook 'param-grad:zero@conv' never ran at conv: no parameters, or no gradient for them",
         ),
         (
             "grads {star} {healthy} --no-save --hook full-backward:zero@block1.conv1 --freeze conv --freeze bn",
-            "--hook 'full-backward:zero@block1.conv1' leaves some tensors alone, such as the gradient at the "
-            "input of block1.conv1: its inputs do not take gradients",
+            "--hook 'full-backward:zero@block1.conv1' skips some tensors, such as the gradient at the input "
+            "of block1.conv1: its inputs do not take gradients",
         ),
         (
             "stats -m vit_b_32 -w none --input-shape 1,3,224,224 -l heads.head --hook 'zero@re:layer_0.*out_proj'",
-            "--hook 'zero@re:layer_0.*out_proj' never fired at "
+            "--hook 'zero@re:layer_0.*out_proj' never ran at "
             "encoder.layers.encoder_layer_0.self_attention.out_proj: not called",
         ),
     ],
@@ -222,7 +160,7 @@ WRONG = [
     ("grads", "grad:zero[16]@conv", 2, "no channel 16 at the gradient at the output of conv", "[0..15]@conv'"),
     ("stats", "zero(1)@conv", 2, "no (1) at the output of conv, only 0", "--hook 'zero(0)@conv'"),
     ("stats", "save=no/x.safetensors@conv", 4, "there is no folder 'no'", "mkdir -p no"),
-    ("stats", "call=missing.py:fn@conv", 2, "no file 'missing.py'", "ls ."),
+    ("stats", "call=missing.py:fn@conv", 4, "no file 'missing.py'", "ls ."),
     ("stats", "call=hooks.py:duble@conv", 2, "'duble': did you mean double", "did you mean hooks.py:double"),
     ("stats", "call=no_such_module:fn@conv", 2, "no module 'no_such_module'", "python -c"),
     ("stats", "call=hooks.py:number@conv", 2, "'hooks.py:number' is of type int, not a function", "--hook 'call="),

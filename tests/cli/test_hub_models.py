@@ -62,14 +62,14 @@ def test_the_list(run):
     assert set(run("models timm:resnet50").column("name")) == {
         f"timm:{name}" for name in timm.list_models("*resnet50*")
     }
-    assert "models of timm" in run("models timm:vit_tiny* --format table").out
+    assert "timm models" in run("models timm:vit_tiny* --format table").out
     assert "modelscope models timm:" in run("models timm:of_nobody", expect=2).err
 
 
 def test_every_command_takes_one(run):
     pytest.importorskip("timm")
     tiny = "timm:test_vit -w none"
-    assert "as the model's pretrained_cfg" in run(f"predict {{harbour}} -m {tiny}").err
+    assert "as in the model's pretrained_cfg" in run(f"predict {{harbour}} -m {tiny}").err
     run("summary timm:test_vit")
     run(f"stats {{harbour}} -m {tiny}")
     run(f"grads {{harbour}} -m {tiny} --no-save")

@@ -100,8 +100,8 @@ def test_an_unknown_key_lists_those_there_are(run, last, command):
     ("line", "said"),
     [
         ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
-        ("summary squeezenet1_1 --key ema", "'--key ema' is about a checkpoint, and there is none"),
-        ("diff resnet18 resnet34 --key ema", "'--key ema' is about a checkpoint, and there is none"),
+        ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+        ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
     ],
 )
 def test_a_key_of_nothing_is_refused(run, last, line, said):

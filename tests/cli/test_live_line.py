@@ -5,6 +5,11 @@ import pty
 import re
 import subprocess
 import sys
+from queue import Queue
+
+import pytest
+
+from modelscope_cli.shell import live
 
 SCRIPT = """
 import sys
@@ -65,3 +70,71 @@ def test_it_is_drawn_and_gone_before_anything_else_is_written():
 def test_a_dumb_terminal_gets_plain_lines():
     code = "from modelscope_cli.shell.console import live_line\nwith live_line() as draw:\n    print(draw)"
     assert on_a_terminal(code, "dumb") == "None\r\n"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Slow(live.Pace):
+    FIRST_S = 2.0
+
+
+def lines_of(seconds_each: float, total: int) -> list[tuple[float, str]]:
+    """Return what a log gets, and when, of items that take equally long; the clock is looked at twice a second."""
+    clock = Clock()
+    pace, lines = Slow("images", total, clock), []
+    while pace.done < total:
+        clock.now += 0.5
+        pace.done = int((clock.now - 100) / seconds_each)
+        if pace.done < total and (line := pace.line()) is not None:
+            lines.append((clock.now - 100, line))
+    return lines
+
+
+def test_a_log_gets_nothing_of_short_work():
+    assert lines_of(0.1, 80) == []
+
+
+def test_a_log_gets_an_estimate_within_two_seconds_and_then_a_line_a_minute():
+    lines = lines_of(0.5, 400)
+    assert [at for at, _ in lines] == [2, 62, 122, 182]
+    assert lines[0][1] == "images: 4 of 400, about 3 min left"
+    assert lines[-1][1] == "images: 364 of 400, about 18 s left"
+
+
+def test_a_log_gets_a_line_before_the_first_of_very_long_items_is_done():
+    lines = lines_of(30, 10)
+    assert lines[:3] == [
+        (2, "images: 0 of 10"),
+        (30, "images: 1 of 10, about 4 min left"),
+        (90, "images: 3 of 10, about 4 min left"),
+    ]
+
+
+def test_work_that_slows_down_is_told_of_late():
+    clock = Clock()
+    pace = Slow("steps", 10, clock)
+    clock.now, pace.done = 103, 8
+    assert pace.line() is None
+    clock.now, pace.done = 130, 9
+    assert pace.line() is None
+    clock.now += 300
+    assert pace.line() == "steps: 9 of 10, about 37 s left"
+
+
+def test_lines_come_from_another_thread_while_one_item_takes_long():
+    clock, written = Clock(), Queue()
+    pace = Slow("passes", 4, clock)
+    clock.now += 3
+    with live.in_log(pace, written.put):
+        assert written.get(timeout=60) == "passes: 0 of 4"
+
+
+@pytest.mark.parametrize(("seconds", "words"), [(0.2, "1 s"), (89, "89 s"), (90, "2 min"), (5400, "1.5 h")])
+def test_a_duration_is_rounded(seconds, words):
+    assert live.duration(seconds) == words

@@ -66,4 +66,5 @@ def test_an_image_by_any_name_is_an_image(files, run, suffix):
 
 @pytest.mark.parametrize("suffix", sorted(MODEL_SUFFIXES))
 def test_a_file_that_is_not_there_is_said_to_be_missing(files, refused, suffix):
-    assert "no checkpoint file 'missing" in refused(f"predict missing{suffix} cat.jpg", 4)[0]
+    kind = "ONNX" if suffix == ".onnx" else "checkpoint"
+    assert f"no {kind} file 'missing" in refused(f"predict missing{suffix} cat.jpg", 4)[0]

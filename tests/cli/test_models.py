@@ -39,10 +39,3 @@ def test_input_shapes_are_those_the_models_take(run):
     assert len(shapes["raft_large"]) == 2
     assert len(shapes["r3d_18"][0]) == 5
     assert shapes["fasterrcnn_resnet50_fpn"] == []
-
-
-def test_columns(run):
-    outcome = run("models resnet18 --columns gmacs,name")
-    assert list(outcome.rows[0]) == ["gmacs", "name"]
-    assert outcome.rows[-1] == {"gmacs": "1.814", "name": "resnet18"}
-    assert outcome.err == ""

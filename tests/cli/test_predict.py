@@ -1,7 +1,5 @@
 """`modelscope predict`: the answers are torch's own, whatever the labels, activation and format."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -123,32 +121,9 @@ def test_labels_that_do_not_fit(run, cwd, content, said):
     assert outcome.out == ""
 
 
-def test_without_labels_there_are_indices(run):
-    outcome = run("predict {star} {tiny} --num-classes 7 --top 2 --json").json
-    assert [guess["label"] for guess in outcome["predictions"][0]["top"]] == [None, None]
-    assert run("predict {star} {tiny} --top 2").column("label") == ["", ""]
-
-
 def test_a_tensor_file_has_numbers_instead_of_names(run, cwd):
     torch.save(torch.randn(5, 3, 64, 64), cwd / "five.pt")
     assert run("predict five.pt {tiny} --top 1 --batch 2").column("image") == list("01234")
-
-
-def test_a_table_names_each_image_once(run):
-    text = run(f"{ALL} --format table --top 2").out
-    assert text.count("star.png") == 1
-    assert "softmax: one of 10 classes per image" in text
-    text = run(f"{ALL} --format table --scores sigmoid --temperature 2 --columns label,on").out
-    assert "on from a score of 0.5" in text
-    assert "logits divided by 2" in text
-
-
-def test_csv_and_markdown_hold_the_same_rows(run, cwd):
-    rows = list(csv.DictReader(io.StringIO(run(f"{ALL} --format csv --batch 1").out)))
-    assert rows == run(f"{ALL} --batch 1").rows
-    run(f"{ALL} --batch 1 -o out.csv")
-    assert list(csv.DictReader(io.StringIO((cwd / "out.csv").read_text()))) == rows
-    assert run(f"{ALL} --format markdown").out.count("\n| ") == 17  # header, rule, 15 rows
 
 
 def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):

@@ -1,49 +1,15 @@
 """`modelscope prune`: the report agrees with itself, with torch, and with the file it saves."""
 
-import csv
 import hashlib
-import io
 import json
 
 import pytest
 import torch
-from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch.nn.utils import prune as torch_prune
 
 TWO = "{star} {composition} {squeezenet}"
-
-
-def read_csv(path):
-    return list(csv.DictReader(io.StringIO(path.read_text())))
-
-
-@pytest.mark.drawn
-def test_the_document_holds_the_contract(run, cwd):
-    document = run(f"prune {TWO} --sweep 0.5 --json").json
-    assert document["schema"] == "modelscope/prune/1"
-    keys = {"layers", "totals", "before", "after", "file"}
-    assert keys | {"sweep", "amount", "method", "structured", "scope", "images"} <= document.keys()
-    assert (document["amount"], document["method"], document["scope"]) == (0.3, "l1", "layer")
-    assert (document["structured"], document["images"], document["file"]) == (False, 2, None)
-    assert [row["amount"] for row in document["sweep"]] == [0.3, 0.5]
-    for row in document["layers"]:
-        assert row["zeros"] == round(0.3 * row["numel"])
-        assert row["sparsity"] == row["zeros"] / row["numel"]
-    assert document["totals"]["zeros"] == sum(row["zeros"] for row in document["layers"])
-    assert [len(guesses["top"]) for guesses in document["before"] + document["after"]] == [5] * 4
-
-    folder = cwd / document["out_dir"]
-    assert folder.name == "prune-squeezenet1_1"
-    assert {file.name for file in folder.iterdir()} == set(document["files"])
-    assert json.loads((folder / "report.json").read_text()) == document
-    with Image.open(folder / "drift.png") as picture:
-        assert picture.size[0] > 1000
-        assert len(picture.convert("RGB").getcolors(1 << 20)) > 100
-    layers = read_csv(folder / "layers.csv")
-    assert [row["zeros"] for row in layers] == [str(row["zeros"]) for row in document["layers"]]
-    assert len(read_csv(folder / "drift.csv")) == 2
 
 
 def test_before_is_what_predict_says_and_after_what_the_saved_file_says(run, cwd, samples):
@@ -125,32 +91,6 @@ def test_an_attention_keeps_what_is_not_seen(run):
     assert [notice["code"] for notice in outcome.json["warnings"]] == ["unranked_weights", "undecided"]
 
 
-def test_on_noise_it_says_so(run):
-    outcome = run("prune {healthy} --json")
-    assert "warning: the drift is measured on noise" in outcome.err
-    assert [notice["code"] for notice in outcome.json["warnings"]] == ["drift_on_noise"]
-    assert "on noise 1x3x224x224" in run("prune {healthy} --format table").out
-
-
-def test_the_tables_say_what_zeros_are_worth(run):
-    drift = run("prune {star} {squeezenet} --format table --save-weights cut.safetensors").out
-    assert "do not make the file smaller or the forward pass faster" in drift
-    assert "weights of the smallest |w| in each layer" in drift
-    assert "star 93.4 % -> star" in drift
-    layers = run("prune {star} {squeezenet} --format table --table layers --by-channel").out
-    assert "features.12.expand3x3" in layers
-    assert "nothing is folded" in layers
-    assert run("prune {star} {squeezenet} --table layers").column("name")[0] == "features.0"
-    assert run(f"prune {TWO} --global --format markdown").out.count("\n| ") == 7
-
-
-def test_random_is_seeded(run):
-    line = "prune {star} {healthy} --method random --sweep '' --json"
-    first, again, other = (run(f"{line} --seed {seed}").json["sweep"] for seed in (0, 0, 1))
-    assert first == again
-    assert first != other
-
-
 def test_nothing_is_left_of_a_run_that_fails(run, cwd):
     code = "from torch import nn\nclass Maps(nn.Conv2d):\n"
     (cwd / "maps.py").write_text(
@@ -159,5 +99,5 @@ def test_nothing_is_left_of_a_run_that_fails(run, cwd):
     before = list(cwd.iterdir())
     line = "prune {star} -m maps.py:Maps --model-arg in_channels=3 --model-arg out_channels=4"
     outcome = run(f"{line} --model-arg kernel_size=3 --save-weights cut.safetensors", expect=4)
-    assert "the model returns tensors of int64: nothing that can be compared" in outcome.err
+    assert "the model returns tensors of int64, which cannot be compared" in outcome.err
     assert [file for file in cwd.iterdir() if file.name != "__pycache__"] == before

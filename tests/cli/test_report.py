@@ -190,17 +190,6 @@ def test_a_folder_whose_page_would_be_too_large_says_how_to_make_it(what, most, 
     assert "Activations" in Path("it/report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    "line", [f"stats {TINY} {STAR}", f"check {TINY} {STAR}", f"summary {SAMPLES}/tiny_resnet.py:TinyResNet"]
-)
-def test_every_command_gives_a_page_beside_what_it_prints(line, capsys):
-    code = typed(f"{line} --html page.html --json")
-    document = json.loads(capsys.readouterr().out)
-    assert extract(Path("page.html").read_bytes()) == [document]
-    assert ms.read("page.html").to_dict().keys() == document.keys()
-    assert typed(f"{line} --html page.html -q") == code  # a page of ours is renewed
-
-
 def test_a_guess_is_not_written_before_the_page_is_made(capsys):
     """Rows are not streamed then: there is a page at the end, with all of them."""
     model = f"-m {SAMPLES}/tiny_resnet.py:TinyResNet -c {SAMPLES}/tiny_resnet.safetensors"

@@ -54,15 +54,6 @@ def test_some_of_them(run, typed, codes):
     assert [rule.code for rule in list_rules(*typed.split()).rules] == codes
 
 
-def test_one_is_explained(run):
-    (rule,) = list_rules("MS705").rules
-    told = " ".join(run("rules MS705 --format table").out.split())
-    for text in (rule.code, rule.name, rule.sentence, rule.why, rule.source, rule.hint, rule.silence):
-        assert " ".join(text.split()) in told
-    budget = run("rules MS501 --format table").out
-    assert "leave out --max-params" in budget
-
-
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
@@ -76,12 +67,6 @@ def test_what_is_not_a_rule(run, typed, said):
     assert f"error: {said}" in outcome.err
     assert "hint: modelscope rules" in outcome.err
     assert outcome.out == ""
-
-
-def test_tables(run):
-    assert run("rules").column("code") == CODES
-    markdown = run("rules --format markdown --columns code,threshold").out
-    assert "| MS204 | 0.5 |" in markdown
 
 
 def test_a_narrow_terminal_shows_what_a_rule_means(run):

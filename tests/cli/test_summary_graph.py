@@ -25,16 +25,6 @@ def words(file):
     return "\n".join(one.text or "" for one in ET.parse(file).iter())
 
 
-def test_a_file_of_svg(run, cwd):
-    outcome = run("summary {TINY} --graph net.svg")
-    assert "wrote net.svg" in outcome.err
-    assert outcome.rows == run("summary {TINY}").rows
-    text = words("net.svg")
-    assert "MACs of a call: " in text
-    assert "\ntiny_resnet.py:TinyResNet (TinyResNet), input 1x3x224x224\n" in text
-    assert "block3" in text
-
-
 def test_a_page_holds_the_graph_and_the_result(run, cwd):
     run("summary {TINY} --graph net.html --color params")
     page = (cwd / "net.html").read_text()
@@ -56,19 +46,6 @@ def test_the_page_of_a_summary_has_the_graph_whenever_it_is_made(run, cwd):
     assert 'class="graph"' not in (cwd / "plain.html").read_text()
 
 
-def test_with_json_both_work_and_the_flow_is_in_the_document(run, cwd):
-    document = run("summary {TINY} --graph net.svg --json").json
-    assert document["flow"]["edges"][0] == [-1, 2]
-    assert run("summary {TINY} --json").json["flow"] is None
-    ET.parse("net.svg")
-
-
-def test_same_bytes_each_time(run, cwd):
-    for name in ("a", "b"):
-        run(f"summary {{TINY}} --graph {name}.svg")
-    assert (cwd / "a.svg").read_bytes() == (cwd / "b.svg").read_bytes()
-
-
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
@@ -80,7 +57,7 @@ def test_same_bytes_each_time(run, cwd):
         ("--graph no/net.svg", 4, "there is no folder 'no'"),
         ("--graph folder.svg", 4, "it is a folder"),
         ("--graph one.html --html one.html", 2, "are one file"),
-        ("--weights auto", 2, "changes nothing where no column is measured"),
+        ("--weights auto", 2, "has no effect: no column"),
         ("--columns name,tim", 2, "did you mean time"),
     ],
 )
@@ -140,24 +117,10 @@ def test_what_is_kept_is_kept_for_a_graph_by_itself(run, cwd, tmp_path, monkeypa
     run("summary squeezenet1_1 --graph net.svg")
     first = (cwd / "net.svg").read_bytes()
     outcome = run("summary squeezenet1_1 --graph net.svg --force")
-    assert "kept by an earlier run" in outcome.err
+    assert "cached result" in outcome.err
     assert (cwd / "net.svg").read_bytes() == first
     for _ in range(2):
         measured = run("summary squeezenet1_1 --input-shape 1,3,32,32 --columns name,time")
-        assert "kept by" not in measured.err
+        assert "cached" not in measured.err
     kept = [json.loads(file.read_text()) for file in (tmp_path / "cache" / "summary").iterdir()]
     assert sorted(one["document"]["flow"] is None for one in kept) == [False, True]
-
-
-def test_colors_are_completed():
-    from typer.main import get_command
-
-    from modelscope_cli.records.summary import COLORS
-    from modelscope_cli.shell.typer_app import make_app
-
-    command = get_command(make_app()).commands["summary"]
-    (color,) = [one for one in command.params if one.name == "color"]
-    with command.make_context("summary", ["resnet18"], resilient_parsing=True) as context:
-        found = [item.value for item in color.shell_complete(context, "")]
-    assert found == list(COLORS)
-    assert all(word in color.help for word in COLORS)

@@ -93,13 +93,6 @@ def test_every_command_has_the_options_of_tables():
         assert {"--sort", "--top", "--all", "--verbose", "-v"} <= options or not has_table, name
 
 
-def test_the_top_of_predict_is_classes(run):
-    assert len(run("predict {star} {star} {healthy} --top 2").rows) == 4
-    assert run("predict {star} {healthy} --top 3 --sort label").column("label") == sorted(
-        run("predict {star} {healthy} --top 3").column("label")
-    )
-
-
 def test_a_pipe_and_a_file_have_every_row(run, cwd):
     n = len(run(f"summary {RESNET} --json").json["layers"])
     assert n > 5 * MOST_ROWS
@@ -163,7 +156,7 @@ def test_a_reused_layer_stands_where_it_is_called(run):
     names = [line.strip() for line in outcome.out.splitlines()]
     start = names.index("layer1") + 1
     assert names[start : start + 8] == ["0", "conv1", "bn1", "relu", "conv2", "bn2", "relu#1", "1"]
-    assert "the second call of the same layer" in outcome.out
+    assert "the second call of a layer" in outcome.out
     orders = [int(order) for order in run("summary resnet18 --columns order").column("order")]
     assert orders == sorted(orders)
 
@@ -213,11 +206,3 @@ def test_notes_and_warnings_break_between_words_and_hints_never():
     assert len(lines) == 2 + 2 + 2 + 1 + 1  # 170 characters in 80 columns, an empty line, the hint
     assert lines[-1].startswith("hint: modelscope IMAGENET1K_V1")
     assert len(lines[-1]) > 100
-
-
-def test_how_images_are_prepared_is_told_in_full_when_asked(run):
-    quiet, told = run("stats {star} {healthy}").err, run("stats {star} {healthy} -v").err
-    assert "images: resized to" in quiet
-    assert "antialias" not in quiet
-    assert "preprocessing: decode to 8-bit RGB" in told
-    assert "antialias" in told

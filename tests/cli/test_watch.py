@@ -129,7 +129,14 @@ ANSWERS = [
     (LOOP, 5, "--fail-on error --strict", 1, "cannot tell", "cannot tell yet"),
     # A loss of torch with targets is held against what guessing costs, one of the script's own is not.
     (MEASURED, 200, "--fail-on error --strict", 0, "nothing wrong", "verdict: nothing wrong found"),
-    (LOOP, 200, "--fail-on error --strict", 1, "cannot tell", "neither what guessing costs nor how often"),
+    (
+        LOOP,
+        200,
+        "--fail-on error --strict",
+        1,
+        "cannot tell",
+        "neither the chance-level loss nor an accuracy",
+    ),
     (SLOW, 60, "--fail-on warning", 1, "fault", "warning MS710: 0.weight: "),
     (NO_ZERO_GRAD, 9, "", 0, "fault", "error MS713: "),
     (NO_ZERO_GRAD, 9, "--fail-on error", 1, "fault", "(loop.py:6)"),
@@ -182,20 +189,6 @@ def test_input_learning_rate_and_evaluation_stand_below_the_table(run, cwd):
     assert facts["evaluation"].startswith("evaluation cross_entropy (loop.py:15) ")
     assert "; accuracy " in facts["evaluation"]
     assert facts["verdict"] == "verdict nothing wrong found"
-
-
-def test_keys_of_the_contract(run, cwd):
-    (cwd / "loop.py").write_text(LOOP)
-    document = run("watch --json loop.py").json
-    assert document["schema"] == "modelscope/watch/1"
-    layer = document["layers"][0]
-    assert {"model", "name", "call", "series"} <= set(layer)
-    series = {"step", "mean", "std", "zero_fraction", "near_zero_fraction", "grad_norm"}
-    assert series <= set(layer["series"])
-    assert {"step", "grad_norm", "weight_norm", "update_ratio"} == set(document["parameters"][0]["series"])
-    assert len(document["loss"][0]["value"]) == document["steps"] == 5
-    assert document["lr"][0]["value"] == [0.05] * 5
-    assert document["events"] == document["findings"] == []
 
 
 def test_the_way_of_the_scripts_own_to_show_errors_and_its_streams(run, cwd):
@@ -261,31 +254,6 @@ def test_ctrl_c_from_outside(cwd):
     assert process.returncode == 130
     assert "modelscope_cli" not in err
     assert report_of(cwd / "o")["steps"] == 5
-
-
-def test_stops_after_as_many_steps_as_asked(run, cwd):
-    (cwd / "loop.py").write_text(LOOP + "raise SystemError('not reached')")
-    run("watch --steps 3 --out o loop.py 50")
-    assert report_of(cwd / "o")["steps"] == 3
-
-
-def test_aborts_on_nan_at_the_step_where_it_comes(run, cwd):
-    (cwd / "loop.py").write_text(
-        LOOP.replace("step(i)\n", "step(i)\n").replace(
-            "loss = model", "loss = (float('nan') if i == 7 else 1) * model"
-        )
-    )
-    run("watch --abort-on nan --out o loop.py 50", expect=1)
-    report = report_of(cwd / "o")
-    assert report["steps"] == 8
-    assert [f["since_step"] for f in report["findings"] if f["code"] == "MS701"] == [7]
-
-
-def test_aborts_on_findings(run, cwd):
-    (cwd / "loop.py").write_text(LOOP.replace("lr=0.05", "lr=1e-9"))
-    outcome = run("watch --abort-on findings --out o loop.py 500", expect=1)
-    assert report_of(cwd / "o")["steps"] == 8
-    assert "MS710" in outcome.err
 
 
 WITHOUT_OPTIMIZER = LOOP.replace(

@@ -83,7 +83,7 @@ def test_a_project_allows_names_and_is_told_where_it_made_use_of_them(run, files
 
 def test_calls_and_objects_are_told_apart(run, files):
     called = run("weights called.pt --json", expect=1)
-    assert "would call what is not known: test_weights_scan.kept('a')" in called.err
+    assert "would call unknown functions: test_weights_scan.kept('a')" in called.err
     assert [one["is_call"] for one in called.json["safety"]["suspects"]] == [True]
     odd = run("weights odd.pt --json")
     assert [one["is_call"] for one in odd.json["safety"]["suspects"]] == [False]

@@ -60,6 +60,14 @@ stats {TINY} --near-zero=-1
 stats {TINY} --batch 0
 stats {TINY} --workers two
 stats {TINY} --layer convv
+stats {TINY} --layer 1,2
+stats {TINY} --hook --layer conv --json
+stats {TINY} --sort --out new
+check {TINY} --junit new.xml
+check nope.py:Tiny
+check sets
+diff {TINY} dot.png --dtype-b bfloat16
+grads {TINY} --target cat --no-save
 stats {TINY} --layer conv@9
 stats {TINY} dott.png
 stats {TINY} models.py:Other
@@ -93,7 +101,14 @@ schema stat
 rules MS9999
 models resnet188
 """
-WORDS = {"FILE": "new.csv", "COLUMN": "mean", "DIR": "new", "--model NAME": f"--model {TINY}"}
+SETS = "sets/train/f/a.png", "sets/val/f/b.png"
+WORDS = {
+    "FILE": "new.csv",
+    "HOOK": "zero@conv",
+    "COLUMN": "mean",
+    "DIR": "new",
+    "--model NAME": f"--model {TINY}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +120,7 @@ def made(tmp_path_factory):
     torch.manual_seed(0)
     save_file(names["Tiny"]().state_dict(), folder / "tiny.safetensors")
     (folder / "ten.txt").write_text("\n".join("abcdefghij"))
-    for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png"):
+    for name in ("dot.png", "two/f/a.png", "two/g/b.png", "few/a/1.png", "few/a/2.png", "few/b/3.png", *SETS):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         Image.effect_noise((16, 16), 60).convert("RGB").save(folder / name)
     return folder

@@ -81,6 +81,8 @@ def test_a_bare_word_never_means_a_container() -> None:
     ("typed", "hint"),
     [
         ("1", "try @1"),
+        ("1,16", "--layer conv@1 --layer conv@16"),
+        ("1,99", "--layer @1 --layer @99"),
         ("conv@1,16", "--layer 'conv@1' --layer 'conv@16'"),
         ("conv,linear", "--layer 'conv' --layer 'linear'"),
         ("conv@4..1", "try conv@1..4"),
@@ -127,7 +129,7 @@ def test_a_word_that_begins_no_class_name_means_those_that_have_it_inside() -> N
 
 
 def test_a_word_with_two_meanings_is_explained() -> None:
-    assert "type:ReLU means 16" in (explain(parse_pattern("relu"), layers()) or "")
+    assert "1 of 17 ReLU layers; type:ReLU selects all 17" in (explain(parse_pattern("relu"), layers()) or "")
     assert explain(parse_pattern("conv"), layers()) is None
     assert explain(parse_pattern("layer3"), layers()) is None
 

@@ -57,6 +57,13 @@ OTHERS |= {"_opt_prefixes", "_protected_args"}
 OTHERS |= {"_model_args", "_model_mapping"}
 
 
+def test_a_compiled_module_is_told_however_it_was_compiled() -> None:
+    plain, compiled = nn.Linear(2, 2), nn.Linear(2, 2)
+    compiled.compile()
+    found = [torch_private.is_compiled(module) for module in (plain, torch.compile(plain), compiled)]
+    assert found == [False, True, True]
+
+
 def _is_private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in OTHERS
 

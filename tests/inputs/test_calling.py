@@ -8,7 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.inputs.forward_signature import arrange_named, check_call, needed_beside_an_image
+from modelscope_cli.inputs.forward_signature import (
+    arrange_named,
+    check_call,
+    needed_beside_an_image,
+    training_args,
+)
 from modelscope_cli.inputs.grammar import ShapeSpec, parse_named, shape_in
 
 
@@ -92,8 +97,8 @@ def test_named_inputs_go_in_as_keywords_or_as_the_one_dict(forward, names, expec
             "no argument 'imag' (did you mean image); it has image, text",
             "image=",
         ),
-        (image_and_text, "image", "was not given: text", "--input text=int64:1,16"),
-        (by_name_only, "text", "was not given: image", "--input image=1,3,224,224"),
+        (image_and_text, "image", "needs more arguments: text", "--input text=int64:1,16"),
+        (by_name_only, "text", "needs more arguments: image", "--input image=1,3,224,224"),
         (one_tensor, "y", "no argument 'y'; it has x", "--input x=1,3,224,224"),
         (image_and_known, "image loud", "no argument 'loud'; it has image", "--input image="),
         (text_first, "pixels", "it has input_ids, pixel_values", "--input input_ids=int64:1,16"),
@@ -113,9 +118,9 @@ IMAGE = torch.rand(1, 3, 4, 4)
     ("forward", "args", "message"),
     [
         (image_and_text, (IMAGE, IMAGE), None),
-        (image_and_text, (IMAGE,), "was not given: text"),
+        (image_and_text, (IMAGE,), "needs more arguments: text"),
         (one_tensor, (IMAGE, IMAGE), "takes 1 argument in order, not 2"),
-        (by_name_only, (IMAGE,), "was not given: image"),
+        (by_name_only, (IMAGE,), "needs more arguments: image"),
         (anything, (IMAGE, IMAGE, IMAGE), None),
         (text_first, (IMAGE,), "takes integers as 'input_ids', not an image"),
         (text_first, (torch.ones(1, 4, dtype=torch.int64), IMAGE), None),
@@ -136,6 +141,14 @@ def test_what_a_hook_of_the_users_brings_is_not_missed():
     other = module(image_and_text)
     other.register_forward_pre_hook(lambda module, args: (*args, IMAGE))
     check_call(other, (IMAGE,))
+
+
+def test_a_detector_in_training_is_given_the_middle_half_of_each_image():
+    images = [torch.zeros(3, 16, 32), torch.zeros(3, 8, 12)]
+    _, targets = training_args(nn.Identity(), "detection", (images,), label=3)
+    assert [one["boxes"].tolist() for one in targets] == [[[8, 4, 24, 12]], [[3, 2, 9, 6]]]
+    assert [one["labels"].tolist() for one in targets] == [[3], [3]]
+    assert [int(one["masks"].sum()) for one in targets] == [16 * 8, 6 * 4]
 
 
 def test_what_an_image_alone_is_not_enough_for():

@@ -114,7 +114,7 @@ def test_a_shard_that_is_cut_off_gives_what_can_be_reached_and_a_warning(shard, 
     inputs = opened("s.tar", size="24")
     n_listed = 4 if where == "data" else 3
     (warning,) = inputs.warnings
-    assert warning.message == f"'s.tar' is cut off or damaged: its first {n_listed} images can be reached"
+    assert warning.message == f"'s.tar' is truncated or damaged: only its first {n_listed} images can be read"
     batches = list(inputs)
     assert sum(batch.n_images for batch in batches) == inputs.n_images == 3
     assert [one.kind for one in inputs.info.broken] == (["truncated"] if where == "data" else [])

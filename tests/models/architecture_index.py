@@ -11,12 +11,12 @@ from pathlib import Path
 
 from torchvision.models import get_model_builder
 
-import modelscope_cli.models
+import modelscope_cli.checkpoints
 from modelscope_cli.models.names import model_names
 from modelscope_cli.models.pretrained import default_weights
 from modelscope_cli.models.zoo import zoo_architecture
 
-FILE = Path(modelscope_cli.models.__file__).with_name("architectures.txt.xz")
+FILE = Path(modelscope_cli.checkpoints.__file__).with_name("architectures.txt.xz")
 N, M = 7, 12
 
 

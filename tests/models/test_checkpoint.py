@@ -13,8 +13,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from modelscope_cli.checkpoints.tensors import Checkpoint, read_checkpoint
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import Checkpoint, read_checkpoint
 from modelscope_cli.shell.app import run as run_argv
 
 STATE = {"fc.weight": torch.arange(6.0).reshape(2, 3), "fc.bias": torch.ones(2)}

@@ -225,7 +225,7 @@ def test_a_processor_that_cannot_be_used_is_a_sentence_and_no_guess(
 ) -> None:
     file = folder / "preprocessor_config.json"
     file.write_text(text)
-    with pytest.raises(CannotRunError, match="says how images are prepared, and cannot be used") as caught:
+    with pytest.raises(CannotRunError, match="image preprocessing of the model") as caught:
         ms.predict(f"hf:{folder}", [image], device="cpu")
     assert re.search(reason, caught.value.message)
     assert caught.value.hint == f"python -m json.tool {file}"

@@ -9,9 +9,10 @@ import pytest
 from modelscope_cli.errors import UsageError
 from modelscope_cli.models import hubs
 from modelscope_cli.models.catalogue import list_models
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.hubs import hubs_closed, split_hub
 from modelscope_cli.models.names import timm_names
-from modelscope_cli.models.request import ModelRequest, check_request
+from modelscope_cli.models.request import ModelRequest
 
 
 @pytest.fixture

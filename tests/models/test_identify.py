@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.identify import identify
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.pretrained import default_weights

@@ -120,8 +120,16 @@ def test_weights_that_a_factory_loaded_are_not_called_random(tmp_path: Path) -> 
     code = "from torch import nn\ndef trained():\n    return nn.Linear(2, 2)\n"
     (tmp_path / "factory.py").write_text(code)
     loaded = load(f"{tmp_path / 'factory.py'}:trained")
-    assert loaded.notes[0] == "weights: as the factory gave them (seed 0)"
+    assert loaded.notes[0] == "weights: as built by the factory (seed 0)"
     assert "random" not in loaded.info.heading
+
+
+def test_a_fill_is_skipped_also_where_its_tensor_is_a_keyword(tmp_path: Path) -> None:
+    code = "from torch import nn\nclass Net(nn.Linear):\n    def reset_parameters(self):\n"
+    (tmp_path / "fills.py").write_text(f"{code}        nn.init.normal_(tensor=self.weight)\n")
+    spec = f"{tmp_path / 'fills.py'}:Net"
+    skeleton = load_skeleton(ModelRequest(model=spec, model_args=("in_features=2", "out_features=3")))
+    assert skeleton.module.weight.is_meta
 
 
 def test_relative_paths(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,8 +191,13 @@ def test_what_cannot_be_built_without_values_is_built_with_them(file: Path, attr
 
 
 def test_missing_file(tmp_path: Path) -> None:
-    error = rejected(UsageError, f"{tmp_path / 'no.py'}:Net")
+    error = rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net")
     assert f"no file '{tmp_path / 'no.py'}'" in error.message
+    assert error.hint == f"ls {tmp_path}"
+    (tmp_path / "on.py").write_text("from torch import nn\nclass Net(nn.Module): ...\n")
+    assert f"--model {tmp_path / 'on.py'}:Net " in str(
+        rejected(CannotRunError, f"{tmp_path / 'no.py'}:Net").hint
+    )
 
 
 @pytest.mark.parametrize(
@@ -347,7 +360,7 @@ def test_another_package_of_that_name_is_told(package: Path, monkeypatch: pytest
     monkeypatch.syspath_prepend(str(other.parent))
     __import__(f"{package.name}.model")
     error = rejected(UsageError, f"{package / 'model.py'}:build")
-    assert f"another one of that name is '{other / 'model.py'}'" in error.message
+    assert f"but '{other / 'model.py'}' has the same name" in error.message
     assert f"--model {package.name}.model:build" in (error.hint or "")
 
 

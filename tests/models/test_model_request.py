@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.models.request import ModelRequest, check_request, parse_model_args
+from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.request import ModelRequest, parse_model_args
 
 
 def rejected(request: ModelRequest) -> UsageError:
@@ -40,7 +41,8 @@ def test_names_are_read_in_any_case() -> None:
 def test_a_typo_is_answered_without_importing_torch() -> None:
     script = (
         "import sys\nfrom modelscope_cli.errors import UsageError\n"
-        "from modelscope_cli.models.request import ModelRequest, check_request\n"
+        "from modelscope_cli.models.check_request import check_request\n"
+        "from modelscope_cli.models.request import ModelRequest\n"
         "try: check_request(ModelRequest('resnt34'))\n"
         "except UsageError: sys.exit('torch' in sys.modules)\n"
         "sys.exit(2)"

@@ -10,8 +10,10 @@ import torchvision
 from safetensors.torch import save_file
 
 import modelscope_cli as ms
-from modelscope_cli.models import checkpoint, model_of_checkpoint
-from modelscope_cli.models.request import ModelRequest, check_request
+from modelscope_cli.checkpoints import tensors
+from modelscope_cli.models import model_of_checkpoint
+from modelscope_cli.models.check_request import check_request
+from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.shell.app import run
 
 
@@ -44,7 +46,7 @@ def files(tmp_path_factory):
 def read(monkeypatch):
     """Count what is read of headers, and what is identified, in the room that loads models."""
     counts = Counter()
-    for module in (model_of_checkpoint, checkpoint, checkpoint):
+    for module in (model_of_checkpoint, tensors, tensors):
         for name in ("read_contents", "identify"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, _counting(getattr(module, name), counts, name))

@@ -11,10 +11,10 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import modelscope_cli as ms
+from modelscope_cli.checkpoints.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models import model_of_checkpoint as recognising
-from modelscope_cli.models.identify import fingerprint, identify, timm_architectures
 from modelscope_cli.models.load import load_model, load_skeleton
 from modelscope_cli.models.model_of_checkpoint import recognise
 from modelscope_cli.models.request import ModelRequest
@@ -127,7 +127,7 @@ def test_a_checkpoint_does_not_say_how_its_images_were_prepared(timm: Any, tmp_p
     record = ms.doctor(tmp_path / "net.pth", image, device="cpu")
     assert record.stated_by is None
     assert record.assumed == "the model's pretrained_cfg, test_vit.r160_in1k"
-    assert record["as meant"].misfit is None
+    assert record["reference"].misfit is None
     assert ms.doctor(model, image).stated_by == record.assumed
     model.pretrained_cfg.update(crop_pct=0.9)
     timm.models.save_for_hf(model, tmp_path / "hub")
@@ -167,6 +167,15 @@ def test_where_several_fit_the_name_of_the_file_decides_or_the_plainest_is_taken
     assert found.candidates[:2] == ("timm:efficientnet_b0", "timm:tf_efficientnet_b0")
 
 
+def test_the_other_of_two_that_fit_is_named(timm: Any, tmp_path: Path) -> None:
+    module = timm.create_model("test_efficientnet_ln", num_classes=3)
+    torch.save(module.state_dict(), tmp_path / "net.pth")
+    request, (note,) = recognise(ModelRequest(str(tmp_path / "net.pth")))
+    names = {"timm:test_efficientnet_gn", "timm:test_efficientnet_ln"}
+    (other,) = names - {request.model}
+    assert f"they also fit {other}: --model NAME" in note
+
+
 def test_what_a_checkpoint_says_of_itself_goes_before(timm: Any, tmp_path: Path) -> None:
     from timm_fingerprints import shapes_of as skeleton_of
 
@@ -174,7 +183,7 @@ def test_what_a_checkpoint_says_of_itself_goes_before(timm: Any, tmp_path: Path)
     torch.save({"state_dict": state, "arch": "tf_efficientnet_b0"}, tmp_path / "net.pth")
     request, (note,) = recognise(ModelRequest(str(tmp_path / "net.pth")))
     assert request.model == "timm:tf_efficientnet_b0"
-    assert "says about itself" in note
+    assert "the metadata of" in note
 
 
 def of_test_vit() -> dict[str, torch.Tensor]:

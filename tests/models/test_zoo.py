@@ -112,9 +112,9 @@ def test_model_arguments_go_to_the_builder() -> None:
     [
         ("width_per_grop=3", "'width_per_grop=3'"),
         ("norm_layer=3", "'norm_layer=3'"),
-        ("weights=DEFAULT", "'weights' is an option"),
-        ("num_classes=3", "'num_classes' is an option"),
-        ("weights_backbone=DEFAULT", "'weights_backbone' is an option"),
+        ("weights=DEFAULT", "'weights' is a separate option"),
+        ("num_classes=3", "'num_classes' is a separate option"),
+        ("weights_backbone=DEFAULT", "'weights_backbone' is a separate option"),
     ],
 )
 def test_model_arguments_it_does_not_take(typed: str, said: str) -> None:

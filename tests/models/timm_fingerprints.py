@@ -13,12 +13,12 @@ from pathlib import Path
 
 import timm
 
-import modelscope_cli.models
+import modelscope_cli.checkpoints
+from modelscope_cli.checkpoints.identify import fingerprint
 from modelscope_cli.models.architecture import on_meta
-from modelscope_cli.models.identify import fingerprint
 from modelscope_cli.records.run import Shape
 
-FILE = Path(modelscope_cli.models.__file__).with_name("timm_architectures.txt.xz")
+FILE = Path(modelscope_cli.checkpoints.__file__).with_name("timm_architectures.txt.xz")
 N, M = 7, 12
 
 

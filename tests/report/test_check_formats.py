@@ -1,15 +1,18 @@
 """Findings as other programs read them: nothing in a layer's name or message breaks out of its place."""
 
+import json
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 from hypothesis import given
 from hypothesis import strategies as st
+from sarif_pydantic import Sarif
 
-from modelscope_cli.commands.check.table import check_sheet, render_github, render_junit
+from modelscope_cli.commands.check.table import check_sheet, render_junit, review
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.check import CheckRecord, Finding
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
+from modelscope_cli.report.ci import render_review
 from modelscope_cli.rules.registry import RULES
 
 RULE = RULES[0]
@@ -23,9 +26,13 @@ def record(layer: str, message: str) -> CheckRecord:
     return CheckRecord(run, (found,), (RULE.info(0),), False, "error", "eval", 0)
 
 
+def rendered(checked: CheckRecord, format: str) -> str:
+    return render_review(review(checked), format)
+
+
 @given(TEXT, TEXT)
 def test_a_github_command_is_one_line_and_reads_back(layer, message):
-    line, verdict = render_github(record(layer, message)).split("\n")[:-1]
+    line, verdict = rendered(record(layer, message), "github").split("\n")[:-1]
     assert verdict == "modelscope check: failed with 1 error"
     assert "\r" not in line
     properties, _, data = line.removeprefix("::error title=").partition("::")
@@ -41,11 +48,44 @@ def test_junit_is_xml_whatever_a_layer_is_called(layer, message):
     assert [suite.get(key) for key in ("tests", "failures", "skipped")] == ["1", "1", "0"]
 
 
+@given(TEXT, TEXT)
+def test_sarif_is_valid_and_says_what_the_finding_says(layer, message):
+    log = Sarif.model_validate_json(rendered(record(layer, message), "sarif"))
+    (run,) = log.runs
+    (result,) = run.results
+    assert run.tool.driver.rules[result.rule_index].id == result.rule_id == RULE.code
+    assert result.message.text == plain((f"{layer}: " if layer else "") + f"{message} (hint)")
+
+
+@given(TEXT, TEXT)
+def test_gitlab_has_what_its_report_requires(layer, message):
+    (entry,) = json.loads(rendered(record(layer, message), "gitlab"))
+    assert set(entry) == {"description", "check_name", "fingerprint", "severity", "location"}
+    assert entry["severity"] == "major"
+    assert entry["location"]["lines"] == {"begin": 1}
+    assert entry["location"]["path"] == message
+
+
+def test_a_finding_is_recognised_though_its_numbers_and_lines_move():
+    def identities(*changes):
+        one = record("relu", "dead").findings[0]
+        findings = tuple(replace(one, **change) for change in changes)
+        text = rendered(replace(record("relu", "dead"), findings=findings), "gitlab")
+        return [entry["fingerprint"] for entry in json.loads(text)]
+
+    moved = {"message": "9 of 16", "value": 0.5, "hint": "other"}
+    assert identities({}) == identities(moved)
+    assert len(set(identities({}, moved, {"layer": "relu2"}))) == 3  # the same place twice is two findings
+
+
 def test_known_findings_are_neither_commands_nor_failures():
     known = record("relu", "dead")
     known = replace(known, findings=(replace(known.findings[0], known=True),), passed=True)
-    assert render_github(known) == "modelscope check: passed: nothing new (1 known)\n"
+    assert rendered(known, "github") == "modelscope check: passed: nothing new (1 known)\n"
     assert ET.fromstring(render_junit(known).encode()).get("failures") == "0"
+    (result,) = json.loads(rendered(known, "sarif"))["runs"][0]["results"]
+    assert [one["kind"] for one in result["suppressions"]] == ["external"]
+    assert json.loads(rendered(known, "gitlab")) == []
 
 
 def test_what_is_new_is_marked_and_what_is_known_is_dim():

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.report.folder import (
+from modelscope_cli.output_files import (
     OutputFolder,
     free_folder,
     is_unfinished,
@@ -85,7 +85,7 @@ def test_default_folders_are_numbered(tmp_path, monkeypatch):
 
 CLAIM = """
 import sys
-from modelscope_cli.report.folder import free_folder
+from modelscope_cli.output_files import free_folder
 print("ready", flush=True)
 sys.stdin.readline()
 for _ in range(20):
@@ -133,7 +133,7 @@ def test_another_run_that_was_quicker_loses_nothing_and_costs_nothing(tmp_path):
             out.mkdir()
             (out / "one.png").write_text("theirs")
 
-    with pytest.raises(CannotRunError, match="another run has written to"):
+    with pytest.raises(CannotRunError, match="another run wrote to"):
         write()
     assert (out / "one.png").read_text() == "theirs"
     assert (tmp_path / "out-2" / "one.png").read_text() == "ours"

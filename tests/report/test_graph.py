@@ -179,6 +179,14 @@ def test_words_have_room_and_can_be_read(records, name):
             assert float(one.get("x")) + width(one.text, 12) <= int(svg.get("width"))
 
 
+def test_the_range_of_shades_is_written_to_the_right_of_them(records):
+    svg = ET.fromstring(next(iter(records.values())).graph(color="params"))
+    groups = [group for group in svg.iter(f"{SVG}g") if group.find(f"{SVG}text[@class='words']") is not None]
+    (legend,) = (group for group in groups if group.find(f"{SVG}rect[@class='h0 edge']") is not None)
+    chips, (words,) = legend.findall(f"{SVG}rect"), legend.findall(f"{SVG}text")
+    assert float(words.get("x")) > max(float(one.get("x")) + float(one.get("width")) for one in chips)
+
+
 @everyone
 def test_the_file_is_whole_by_itself_and_says_what_it_shows(records, name):
     record = records[name]

@@ -12,7 +12,7 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import UsageError
-from modelscope_cli.report.notebook import to_html, to_text
+from modelscope_cli.report.notebook import to_html
 from modelscope_cli.report.sheet import Column, Sheet
 
 
@@ -93,26 +93,6 @@ def test_a_long_table_is_folded_around_what_deserves_a_look(n, bad):
     assert "<details>" in html
 
 
-def test_numbers_stand_on_the_right_and_names_keep_their_indentation():
-    html = to_html(sheet([Row("  conv", 1.0)]))
-    assert "<td>  conv</td>" in html
-    assert '<td class="n">1.0</td>' in html
-    assert "white-space: pre;" in html
-
-
-def test_columns_with_nothing_in_them_are_left_out():
-    rows = [Row("a"), Row("b")]
-    assert "value" not in Rows(to_html(sheet(rows))).rows[0][1]
-    assert "value" not in to_text(sheet(rows))
-    assert "value" in to_text(sheet([Row("a"), Row("b", 1.0)]))
-
-
-def test_dark_and_light_are_the_notebooks_own():
-    html = to_html(sheet([Row("a")]))
-    for name in ("--jp-content-font-color1", "--vscode-editor-foreground", "prefers-color-scheme: dark"):
-        assert name in html
-
-
 class Twice(nn.Module):
     """A layer that runs twice, one with two outputs, and a broken one."""
 
@@ -168,14 +148,6 @@ def test_warnings_are_shown_with_the_record():
         assert "none of the layers has run" in seen._repr_html_()
 
 
-def test_rows_are_flat(record):
-    row = record.to_rows()[0]
-    assert row["name"] == "conv"
-    assert row["mean"] == record["conv"].mean
-    assert row["channels"] == 4
-    assert all(isinstance(value, str | int | float | None) for value in row.values())
-
-
 def test_a_record_without_rows_is_there():
     passed = ms.observe(Twice())
     with passed as seen:
@@ -192,9 +164,3 @@ def test_a_figure_is_drawn_and_saved(record, tmp_path):
     assert figure._repr_png_().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match="does not end in one of"):
         record.plot(tmp_path / "stats.xyz")
-
-
-def test_what_is_not_drawn_is_said():
-    record = ms.summary(nn.Linear(2, 2), torch.ones(1, 2))
-    with pytest.raises(UsageError, match="summary does not draw figures"):
-        record.plot()

@@ -66,7 +66,7 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert list(line.get_xdata()) == list(range(60))
     assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
     assert "MS705" in words(figure)
-    assert {"loss", "learning rate", "the step from which something is wrong"} <= set(words(figure))
+    assert {"loss", "learning rate", "first step of a finding"} <= set(words(figure))
 
 
 def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
@@ -118,9 +118,7 @@ def test_dead_units_have_a_sequential_palette_and_the_code_behind_their_row():
     assert code.xy[1] == 1  # the second row
     (triangle,) = [line for line in figure.axes[0].lines if line.get_marker() == ">"]
     assert (list(triangle.get_xdata()), list(triangle.get_ydata())) == ([22], [1])
-    assert {"not recorded", "over 90 % zero", "the step from which something is wrong, and its code"} <= set(
-        words(figure)
-    )
+    assert {"not recorded", "over 90 % zero", "first step of a finding, and its code"} <= set(words(figure))
 
 
 def test_gray_is_explained_where_gradients_are_drawn():

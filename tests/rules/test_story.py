@@ -182,18 +182,18 @@ CANNOT_TELL = {
     "no step": ({"steps": 0, "loss": (), "lr": (), "optimizers": ()}, "no step was seen"),
     "a falling loss that nothing is known to be held against": (
         {"criteria": ()},
-        "nothing is known to hold it",
+        "nothing to compare it with",
     ),
     "no loss": ({"loss": (), "criteria": ()}, "no loss was seen"),
     "no layer": ({"layers": ()}, "no layer could be seen"),
     "a loss at what guessing costs": (
         {"loss": (loss(NOISY),), "criteria": (criterion(value=NOISY, accuracy=(None,) * N),)},
-        "where guessing costs",
+        "the chance-level loss is",
     ),
-    "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "could be noise alone"),
+    "a loss within its noise": ({"loss": (loss(NOISY),), "criteria": ()}, "a difference within the noise"),
     "a falling loss of which the predictions are no better than a guess": (
         {"criteria": (criterion(accuracy=(0.1,) * N),)},
-        "the loss averages 1.97",
+        "the mean loss is 1.97",
     ),
 }
 
@@ -221,8 +221,8 @@ def test_a_loss_below_zero_that_does_not_fall_is_no_fault() -> None:
 def test_a_flat_loss_is_a_fault_that_says_what_guessing_costs() -> None:
     (found,) = judged(training(failing=True)).findings
     assert (found.code, found.value) == ("MS735", FLAT[-1])
-    assert "guessing costs 2.3;" in found.message
-    assert "10.0% of the predictions are right" in found.message
+    assert "the chance-level loss is 2.3;" in found.message
+    assert "accuracy 10.0%" in found.message
 
 
 # What a reader sees: dates and severities in the order of the chain, and the cure of the cause.

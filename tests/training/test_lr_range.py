@@ -12,7 +12,7 @@ from tolerance import close
 from torch import nn
 
 from modelscope_cli.records.train import Restored
-from modelscope_cli.training.lr_range import LrSweep, Sweep, find_lr, suggest
+from modelscope_cli.training.lrfind import LrSweep, Sweep, find_lr, suggest
 from modelscope_cli.training.runner import Callback
 from modelscope_cli.training.save_restore import TrainingState, hashes_of
 

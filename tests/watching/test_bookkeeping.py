@@ -290,7 +290,7 @@ class Cut(Net):
     [
         ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
         ("detached", "MS715", "trunk.weight", "its output is detached"),
-        ("not called", "MS716", "trunk.weight", "it is never used"),
+        ("not called", "MS716", "trunk.weight", "is never used"),
     ],
 )
 def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):

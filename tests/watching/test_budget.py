@@ -137,7 +137,7 @@ def test_values_that_are_not_finite_are_dated_in_a_step_that_is_not_looked_into(
     found = (PARAMETER, 39, "layer.weight") if what == "parameter" else (UNSEEN, 40, "")
     assert (born.what, born.step, born.name) == found
     if found[0] == UNSEEN:
-        assert "whose layers were not looked at in step 40" in born.words
+        assert "whose layers were not recorded in step 40" in born.words
     assert heard.reports[41].is_recorded  # the next is looked at in any case
 
 

@@ -9,9 +9,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from modelscope_cli import watch
-from modelscope_cli.watching.channel_death import dead_fraction, pack, unpack
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank, read_series
+from modelscope_cli.watching.step_sums import dead_fraction, pack, unpack
 
 
 class Net(nn.Module):

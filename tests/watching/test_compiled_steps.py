@@ -76,4 +76,4 @@ def test_it_is_seen_and_not_disturbed(recorded, caplog, kind):
     assert record.loss[0].value[0] == pytest.approx(float(bare[0][0]), rel=1e-6)
     if kind != "loss":
         assert record.reason is not None
-        assert "its layers could not be seen" in record.reason
+        assert "its layers are not visible" in record.reason

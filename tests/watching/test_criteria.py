@@ -282,6 +282,14 @@ def test_pixels_that_are_shares_have_no_accuracy(recorded):
     assert (seen.series.accuracy, seen.label_entropy) == ((None,), None)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_guessing_costs_what_the_best_constant_does(recorded, reduction):
+    target = torch.randn(N, CLASSES, generator=torch.Generator().manual_seed(0))
+    seen, _ = figures(recorded, lambda x: F.mse_loss(x, target, reduction=reduction))
+    best = F.mse_loss(target.mean().expand_as(target), target, reduction=reduction).item()
+    assert seen.series.guessing[0] == close(best / (N if reduction == "sum" else 1) * N / (N - 1))
+
+
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_the_value_is_the_mean_whatever_the_reduction(recorded, reduction):
     labels = torch.arange(N) % CLASSES

@@ -308,7 +308,7 @@ def test_backward_passes_that_change_nothing_are_said():
     with watch(model) as watched:
         for _ in range(3):
             model(torch.randn(4, 6)).square().mean().backward()
-    assert "3 backward passes ran, and no parameter" in watched.record().reason
+    assert "3 backward passes ran, but no parameter" in watched.record().reason
 
 
 def test_a_compiled_step_has_its_learning_rate(watching):

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelscope_cli.watching.magnitudes import EDGES, N_BINS, count_magnitudes
 from modelscope_cli.watching.schedule import is_recorded
+from modelscope_cli.watching.step_sums import EDGES, N_BINS, count_magnitudes
 
 
 @given(st.lists(st.floats(width=32), max_size=200))

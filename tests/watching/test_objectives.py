@@ -104,7 +104,7 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
     ("model", "is_foretelling", "leaks"),
     [
         (Attention(is_causal=True), True, None),
-        (Attention(), True, "behind it"),
+        (Attention(), True, "after it"),
         (Attention(), False, None),  # a tagger may look ahead
         (Attention(dim=0, is_causal=True), True, "depends"),
         (Pooled(), False, None),

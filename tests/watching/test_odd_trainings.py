@@ -153,7 +153,7 @@ def test_a_loss_need_not_fall_where_a_model_makes_its_own_targets(recorded, targ
     record = recorded(noise_of(target))
     assert [one.code for one in record.findings] == ([] if is_free else ["MS735"])
     assert record.verdict == ("cannot tell" if is_free else "fault")
-    assert ("made by the model itself" in (record.reason or "")) is is_free
+    assert ("come from the model itself" in (record.reason or "")) is is_free
 
 
 def test_values_that_are_not_numbers_are_not_called_averages_that_stay(recorded):

@@ -15,12 +15,12 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
-from modelscope_cli.watching.judge import Judge
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
 from modelscope_cli.watching.read_series import RankLog, Scalars, read_rank, read_series
 from modelscope_cli.watching.replicas import ReplicaWatch
+from modelscope_cli.watching.watcher import Judge
 
 SCRIPT = """
 import os, sys, torch, torch.distributed as dist
@@ -114,7 +114,7 @@ def test_a_rank_that_disagrees_is_a_finding_on_every_rank(tmp_path):
     (finding,) = [one for one in json.loads(out)["findings"] if one["code"] == "MS746"]
     assert (finding["layer"], finding["since_step"], finding["severity"]) == ("0.weight", 4, "error")
     assert "ranks 0 and 1 hold different weights since step 4" in finding["message"]
-    assert "written to between steps 3 and 4, by no optimizer" in finding["message"]
+    assert "change between steps 3 and 4 without an optimizer" in finding["message"]
     assert seen.events == ()
     own = read_rank(log_file(tmp_path / "odd"))  # as the first rank has it while it runs
     own.end = None
@@ -145,7 +145,7 @@ def test_a_rank_that_ends_otherwise_is_named():
     messages = [event.message for event in find_other_ends([RankLog(end=end) for end in ends])]
     assert messages == [
         "rank 1 ended with exit code 3, after 7 steps",
-        "rank 2 ended without saying how, after 0 steps",
+        "rank 2 ended without an end in its log, after 0 steps",
         "rank 2 took 0 steps, the others 7",
     ]
 
@@ -194,10 +194,10 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
 
 HALF = dict.fromkeys(LAYERS, 0.5)
 CAUSES = {
-    "past it": ({"passes": (0, 0)}, "the forward pass of rank 1 goes past DistributedDataParallel"),
+    "past it": ({"passes": (0, 0)}, "the forward pass of rank 1 bypasses DistributedDataParallel"),
     "no sync": ({"passes": (0, 2)}, "every backward pass of rank 1 runs inside no_sync()"),
-    "moved": ({"lost": True}, "moved or cast behind DistributedDataParallel"),
-    "left out": ({"origin": {"1.weight": {"averaged": False}}}, "1.weight was frozen, or not there"),
+    "moved": ({"lost": True}, "moved or cast after DistributedDataParallel"),
+    "left out": ({"origin": {"1.weight": {"averaged": False}}}, "1.weight was frozen or missing"),
     "replaced": (
         {"origin": {key: {"averaged": False, "replaced": True} for key in LAYERS[:2]}},
         "0.weight, 0.bias were replaced by others once DistributedDataParallel was made",
@@ -206,10 +206,10 @@ CAUSES = {
     "rate": ({"lr": 0.2}, "the learning rate is 0.1 on rank 0 and 0.2 on rank 1"),
     "clipped": ({"gradient": HALF}, "every gradient of rank 1 is 0.5 times that of rank 0"),
     "unused": ({"gradient": {"1.weight": None}}, "1.weight has no gradient on rank 1"),
-    "one not averaged": ({"gradient": {"0.bias": 3.0}}, "not averaged, as that of 2 others is"),
-    "cut off": ({"gradient": {"0.weight": 0.5, "0.bias": 0.7, "1.weight": 1.2}}, "once they are averaged"),
-    "options": ({"moved": 0.02}, "the gradients agree and the steps differ"),
-    "written to": ({"behind": 1}, "written to between steps 3 and 4, by no optimizer"),
+    "one not averaged": ({"gradient": {"0.bias": 3.0}}, "not averaged, unlike that of 2 others"),
+    "cut off": ({"gradient": {"0.weight": 0.5, "0.bias": 0.7, "1.weight": 1.2}}, "after averaging"),
+    "options": ({"moved": 0.02}, "the gradients agree but the steps differ"),
+    "written to": ({"behind": 1}, "change between steps 3 and 4 without an optimizer"),
 }
 
 
@@ -227,7 +227,7 @@ def test_the_cause_of_a_disagreement_is_named(what):
 def test_of_three_ranks_the_odd_one_is_named():
     found = compare_weights(logs(world=3, differs_from=0)).disagreement
     assert found.ranks == (1,)
-    assert "rank 1 holds other weights than the rest from the start" in found.message
+    assert "rank 1 holds different weights from the rest from the start" in found.message
 
 
 def test_ranks_that_nothing_shows_to_be_copies_are_not_compared():
@@ -251,6 +251,21 @@ def test_gradients_that_are_the_same_where_losses_differ_are_averaged():
     assert "broadcast the weights of rank 0" in found.disagreement.cure
 
 
+@pytest.mark.parametrize("n_differ", [2, 0])
+def test_weights_that_stay_the_same_behind_losses_that_differ_are_meant_to(n_differ):
+    ranks = logs(is_parallel=False, differs_from=4)
+    for rank in ranks:
+        for step in range(N):
+            is_other = rank is ranks[1] and step < n_differ
+            rank.steps["SGD", step] = Scalars(1.0 + is_other, [0.1], None, True)
+            for n, rows in enumerate(rank.parameters.values()):
+                rows[step][0] *= 1 + (rank is ranks[1]) * (n + 1) / 10
+    found = compare_weights(ranks)
+    assert (found.compared, found.apart, found.disagreement is None) == (
+        (3, 0, False) if n_differ else (0, 3, True)
+    )
+
+
 def test_a_parameter_that_an_average_by_hand_leaves_out_is_named():
     ranks = logs(is_parallel=False, differs_from=None)
     key = "Net", "0.bias"
@@ -259,7 +274,7 @@ def test_a_parameter_that_an_average_by_hand_leaves_out_is_named():
         ranks[1].weights[key][step] = 100 * step + (step > 0), 0.5 + 0.1 * (step > 0), 1.0
     found = compare_weights(ranks)
     assert (found.compared, found.disagreement.name) == (3, "0.bias")
-    assert "not averaged, as that of 2 others is" in found.disagreement.message
+    assert "not averaged, unlike that of 2 others" in found.disagreement.message
 
 
 def test_weights_that_are_the_same_again_are_averaged_from_time_to_time():
@@ -278,7 +293,7 @@ def test_a_weight_that_hardly_moves_and_is_the_same_again_is_not_averaged_from_t
     }
     found = compare_weights(ranks)
     assert not found.is_averaged_rarely
-    assert "the forward pass of rank 1 goes past DistributedDataParallel" in found.disagreement.message
+    assert "the forward pass of rank 1 bypasses DistributedDataParallel" in found.disagreement.message
 
 
 def test_a_difference_by_rounding_is_no_disagreement():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from modelscope_cli.watching.owners import find_owners
+from modelscope_cli.watching.inferred import find_owners
 
 
 class Net(nn.Module):

@@ -41,8 +41,8 @@ def test_a_rank_that_the_script_starts_is_named_once_with_the_command_that_watch
     series = read_series(tmp_path / "runs")
     (event,) = series.events
     assert event.message == (
-        "rank 1 of 2 is not watched, as the script started it itself; this watches all of them: "
-        f"torchrun --nproc-per-node 2 -m modelscope_cli watch loop.py {port}"
+        "rank 1 of 2 is not watched, because the script started it; to watch all of them: torchrun "
+        f"--nproc-per-node 2 -m modelscope_cli watch loop.py {port}"
     )
     assert said.count(event.message) == 1
     assert [layer.name for layer in series.layers] == [""]
@@ -53,9 +53,9 @@ def test_a_rank_that_the_script_starts_is_named_once_with_the_command_that_watch
     [
         (1, 1, None),
         (4, 4, None),
-        (4, 1, "ranks 0, 1, 3 of 4 are not watched, as the script started them itself"),
-        (9, 1, "ranks 0, 1, 3 and 5 more of 9 are not watched, as the script started them itself"),
-        (8, 2, "6 of 8 ranks are not watched, as the script started them itself"),
+        (4, 1, "ranks 0, 1, 3 of 4 are not watched, because the script started them"),
+        (9, 1, "ranks 0, 1, 3 and 5 more of 9 are not watched, because the script started them"),
+        (8, 2, "6 of 8 ranks are not watched, because the script started them"),
     ],
 )
 def test_what_is_said_of_ranks(monkeypatch, world, n_watched, words):

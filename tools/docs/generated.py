@@ -33,10 +33,17 @@ def generated() -> dict[Path, str]:
     return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md")}
 
 
+_RECIPES = (
+    ("actions", "github-actions.yml"),
+    ("gitlab", "gitlab-ci.yml"),
+    ("pre-commit", "pre-commit-config.yaml"),
+)
+
+
 def _with_recipes(page: Path) -> str:
     """Show the files of `samples/ci`, which are tried by a test of their own."""
     text = page.read_text(encoding="utf-8")
-    for name, file in (("actions", "github-actions.yml"), ("pre-commit", "pre-commit-config.yaml")):
+    for name, file in _RECIPES:
         recipe = (ROOT / "samples" / "ci" / file).read_text(encoding="utf-8").strip()
         text = fill(text, name, f"```yaml\n{recipe}\n```")
     return text

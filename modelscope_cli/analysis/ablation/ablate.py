@@ -39,19 +39,18 @@ def ablate(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> AblateRecord:
-    """Take out the layers of a model one by one, and return which of them carry the decision.
-
-    What follows a layer is computed again, what came before is not. Over several images all figures are means.
+    """Ablate the layers of a model one by one, and return how the prediction changes. Only the layers after the
+    ablated one are computed again. Over several images all numbers are means.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's own size.
         layer, exclude: layer patterns.
-        by_channel: take out the channels of each `layer` one by one.
-        method: what replaces the output: zeros; each channel's mean over its positions; or the same values at
-            shuffled positions (seeded). Where each channel has one value, the channels take the part of positions.
-        target: which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS,
+        by_channel: ablate the channels of each `layer` one by one.
+        method: what replaces the output: zeros; the mean of each channel over its positions; or the same values at
+            shuffled positions (seeded). If a channel has a single value, channels are averaged or shuffled instead.
+        target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figures; `force`: it need not be empty.
@@ -76,7 +75,7 @@ def ablate(
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)
     if ablations.why_whole:
-        subject.progress.note(f"every pass runs the whole model, which {ablations.why_whole}")
+        subject.progress.note(f"every pass runs the whole model, because it {ablations.why_whole}")
     subject.warn(ablations.warnings)
     hooks = subject.conclude()
     record = AblateRecord(
@@ -84,7 +83,7 @@ def ablate(
         baseline=ablations.baseline,
         rows=ablations.rows,
         mode=method,
-        images=subject.inputs.n_images,
+        images=ablations.images,
         classes=ablations.classes,
         output=ablations.output,
         score_name=ablations.score_name,

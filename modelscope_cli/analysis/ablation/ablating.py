@@ -28,8 +28,10 @@ from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observ
 from modelscope_cli.hooks.snapshot import RandomState
 from modelscope_cli.hooks.torch_private import leaves_of, map_leaves
 from modelscope_cli.inputs.batch import Batch, Inputs
+from modelscope_cli.interrupts import deferred
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import Notice
 
@@ -191,6 +193,7 @@ class Ablations:
     output_note: str | None
     why_whole: str | None
     called: frozenset[str]
+    images: int
     warnings: tuple[Notice, ...]
 
 
@@ -212,8 +215,9 @@ def ablate(
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:
         n_passes = ablating.prepare(next(iter(inputs))) * inputs.n_batches
-        for _ in track(ablating.go_through(inputs), "ablating", n_passes):
-            pass
+        with deferred() as is_interrupted:
+            for _ in track(ablating.go_through(inputs, is_interrupted), "ablating", n_passes):
+                pass
     return ablating.result()
 
 
@@ -251,7 +255,7 @@ class _Ablating:
         self._called = frozenset(self.session.first_calls)
         candidates = self._finder.found
         if not candidates:
-            message = "no selected layer has an output that can be taken out"
+            message = "no selected layer has an output that can be replaced"
             raise UsageError(message, "modelscope summary ...   lists the layers")
         self._calls = [candidate.call for candidate in candidates]
         followed = self._trial.follow(self._request.target, self._categories)  # raises for a wrong target
@@ -263,8 +267,8 @@ class _Ablating:
         ]
         return len(self._effects)
 
-    def go_through(self, inputs: Inputs) -> Iterator[None]:
-        """Run one ablated pass per iteration."""
+    def go_through(self, inputs: Inputs, is_interrupted: Callable[[], bool]) -> Iterator[None]:
+        """Run one ablated pass per iteration; after Ctrl-C end within the first batch, or after a later one."""
         for number, batch in enumerate(inputs):
             self._replay.forget()
             holdings = Holdings(self._module)
@@ -275,9 +279,20 @@ class _Ablating:
                 self._judge(before, holdings)
             followed = before.follow(self._request.target, self._categories)
             self._remember(batch, before, followed)
-            for effect in self._effects:
+            for n, effect in enumerate(self._effects, 1):
                 effect.add(before, self._run_ablated(batch, effect), followed)
                 yield
+                if is_interrupted() and number == 0:
+                    self._cut_short(n)
+                    return
+            if is_interrupted():
+                self._cut_short(len(self._effects))
+                return
+
+    def _cut_short(self, n_effects: int) -> None:
+        what = f"{n_effects} of {len(self._effects)} outputs on {counted(self._n_images(), 'image')}"
+        self._warnings.append(Notice("interrupted", f"Ctrl-C: only {what} were ablated"))
+        del self._effects[n_effects:]
 
     def _begin(self, *, is_again: bool) -> None:
         for intervention in self._interventions:
@@ -312,18 +327,20 @@ class _Ablating:
         if self._random.has_moved():
             self._why_whole = "draws random numbers"
         elif not holdings.are_same():
-            self._why_whole = "keeps state from the run before"
+            self._why_whole = "keeps state between runs"
         self._replay.is_whole = self._why_whole is not None
         gap = float(second_pass.largest_change(self._trial).max())
         if gap > 0:
             message = (
-                f"the outputs for the same input differ by up to {gap:.2g}: effects that small mean nothing"
+                f"the outputs for the same input differ by up to {gap:.2g}: smaller effects mean nothing"
             )
             self._warnings.append(Notice("unsteady", message))
 
+    def _n_images(self) -> int:
+        return sum(map(len, self._scores))
+
     def _remember(self, batch: Batch, answer: ModelOutput, followed: FollowedOutput) -> None:
-        n_before = sum(map(len, self._scores))
-        self._predictions += predictions_of(answer, _TOP, self._categories, batch, n_before)
+        self._predictions += predictions_of(answer, _TOP, self._categories, batch, self._n_images())
         self._scores.append(followed.score(answer).cpu())
         if followed.probability is not None:
             self._probabilities.append(followed.probability(answer).cpu())
@@ -340,6 +357,7 @@ class _Ablating:
             output_note=self._trial.note,
             why_whole=self._why_whole,
             called=self._called,
+            images=self._n_images(),
             warnings=(*self._warnings, *undecided(self._predictions)),
         )
 

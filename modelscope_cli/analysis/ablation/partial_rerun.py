@@ -210,6 +210,6 @@ def _versions(leaves: list[Any]) -> list[int] | None:
 
 def took_another_way() -> CannotRunError:
     return CannotRunError(
-        "the model calls different layers each time it runs, so no call can be found again",
+        "the model calls different layers in each run, so calls cannot be matched",
         "modelscope stats ...   runs it once",
     )

@@ -28,13 +28,13 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.featuremaps import FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report import gallery
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.image_tiles import make_palette
 from modelscope_cli.report.layer_axis import block_of
 from modelscope_cli.report.page.results import save_result
@@ -97,7 +97,7 @@ def _look(heads: Heads) -> _AttentionMap:
     shape = tuple(heads.weights.shape[1:])
     shape = (n_groups, *shape) if n_groups > 1 else shape
     if heads.key_grid is None:
-        return _AttentionMap(shape, problem="what it weighs are not positions in the image")
+        return _AttentionMap(shape, problem="its keys are not positions in the image")
     n_cells = math.prod(heads.key_grid)
     is_mine = ((heads.keys >= 0) & (heads.keys < n_cells)).any(1)
     weights, keys = heads.weights[is_mine.to(heads.weights.device)].float(), heads.keys[is_mine]
@@ -145,7 +145,9 @@ def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedO
         of, weights = f"attention of the class token (token {token})", look.rows[look.positions.index(token)]
     else:
         which = f"{look.n_queries} queries" if look.n_queries else "the queries"
-        of = "attention of the one query" if look.n_queries == 1 else f"attention received, mean over {which}"
+        of = (
+            "attention of the only query" if look.n_queries == 1 else f"attention received, mean over {which}"
+        )
         weights = look.received
     frame = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
     assert frame.maps is not None
@@ -206,31 +208,31 @@ def featuremaps(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> FeatureMapsRecord:
-    """Return what the layers put out for one image: shapes and ranges; with `out`, a grid of each.
+    """Return the feature maps of one image: shapes and ranges; with `out`, a grid of each layer.
 
-    The forward stops after the last layer that was asked for. Where nobody asked for any, and the network has more
-    than forty outputs, it is one a stage: the last of each size of maps. With `top_images`, a data set is gone
-    through, and the record says of every channel which images fire it most, in the middle and least.
+    The forward pass stops after the last selected layer. Without `layer`, a network with more than forty outputs
+    gives one per stage: the last of each map size. With `top_images`, the record has for every channel the images
+    of a data set with the strongest, median and weakest activation.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: a path, a PIL image or a tensor; None for seeded noise of the model's own size.
         layer, exclude: layer patterns.
-        channels: only these channels, by number: 3,7,10..20; one number is that channel, not a count. In Python
+        channels: only these channels, by index: 3,7,10..20; a single number is an index, not a count. In Python
             also `[3, 7]`.
-        max_channels: at most this many channels, evenly chosen, if `channels` does not name them. With
-            `top_images`, those of the largest mean over the images.
+        max_channels: at most this many channels, evenly spaced. With `top_images`, those with the largest mean over
+            the images.
         strongest: choose the channels with the largest mean |activation|.
-        scale: colours span each channel's own range, or the layer's.
+        scale: the colour range: of each channel, or of the layer.
         cmap: A colour map of matplotlib.
         cell: long side of a map.
-        overlay: lay the maps over the gray image, as opaque as they are strong.
-        attention: draw where each attention head in the layers looks. It is what the class token takes from each
-            place of the image or, without one, what each place gives on average.
-        top_images: rank the images of a folder, and show the N that fire each channel most, least and in between.
-            At most 25; an image counts by the largest value of the channel anywhere in it, of equal ones the first
-            in the list. The middle is that of at most 1,024 images, chosen by a hash of their names.
-        save_tensors: save the whole outputs as .safetensors.
+        overlay: draw the maps over the gray image; stronger values are more opaque.
+        attention: draw each attention head of the layers: the attention from the class token to each position or,
+            without a class token, the mean attention that each position receives.
+        top_images: rank the images of a folder by the maximum of each channel, and show the N strongest, median and
+            weakest. At most 25; ties keep the order of the list. The median is taken over at most 1,024 images,
+            chosen by a hash of their names.
+        save_tensors: save the outputs as .safetensors.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the grids and `report.json`; `force`: it need not be empty.
 
@@ -296,7 +298,7 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     if subject.inputs.n_images > 1 and not subject.given.is_noise:
         message = f"one image at a time; {subject.given.name} has {subject.inputs.n_images}"
         is_of_files = subject.inputs.make_blocks is not None and subject.first.names
-        ranked = "--top-images 9   ranks the images of all of them; else give one image file"
+        ranked = "--top-images 9   ranks all of them; otherwise give one image file"
         raise UsageError(message, ranked if is_of_files else "give a tensor of one image")
     image = next(iter(subject.first.pictures), None)
     if is_overlay and image is None:
@@ -335,7 +337,8 @@ def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[
     notes = []
     if n_taken < n_outputs:
         notes.append(
-            f"{n_outputs} outputs: one per stage is taken, {n_taken} in all; --layer selects others: --layer conv"
+            f"{n_outputs} outputs: one per stage is drawn, {n_taken} in all; --layer selects others: --layer "
+            "conv"
         )
     if isinstance(channels, str) and channels.isdecimal():
         notes.append(f"only channel {channels} is drawn; --max-channels {channels} draws that many")

@@ -136,7 +136,7 @@ def stats(
     progress: Progress | None = None,
     **keywords: Unpack[BlockKeywords],
 ) -> StatsRecord:
-    """Return statistics of every layer's output, over any number of images; nothing is kept but the sums.
+    """Return statistics of every layer's output, over any number of images, in constant memory.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
@@ -145,13 +145,13 @@ def stats(
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions (.png .svg .pdf).
-        correlation: correlate the channels of each `layer`; one figure for each, in `out`.
-        attention: also look at each head of the attention in the layers, in a pass of its own.
+        correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
+        attention: also measure each attention head of the layers, in a separate pass.
         hook: what changes on the way, as `--hook` takes it.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
-            their percentage: `p01`, `p50`, `p99.9`. They are exact, and every image is read twice for them.
-            `channel_zeros` counts the zeros of each channel, and is left out as well.
+            their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice. `channel_zeros`
+            counts the zeros of each channel; it is also left out by default.
         out: folder for `report.json`, its page, the figures of `correlation`, and over image files every finished
             block; `force`: it need not be empty.
 
@@ -228,8 +228,8 @@ def _why_alone(mode: str, *, correlation: bool, attention: bool, hook: str | Seq
     """Say why one process has to run all batches in one go; empty if it need not."""
     reasons = {
         "in train mode every batch norm sees the batches in order": mode == "train",
-        "the correlation of channels is too large to be kept block by block": correlation,
-        "the table of attention is made in one go": attention,
+        "channel correlations cannot be resumed (too large to store)": correlation,
+        "the table of attention cannot be computed in blocks": attention,
         "--hook counts its changes over all batches": bool(hook),
     }
     return next((reason for reason, is_so in reasons.items() if is_so), "")

@@ -39,25 +39,26 @@ def attack(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> AttackRecord:
-    """Look for the smallest change of an image that fools a model; return what came of it, also as an 8-bit file.
+    """Find a minimal perturbation of an image that fools a model, and check it again as an 8-bit file.
 
-    The gradient is taken with respect to the pixels the model sees, before normalisation. A segmentation is fooled
-    where more than half of the pixels change, a detection where the box loses half of its score, an embedding where
-    its cosine similarity to the image's own falls below 0.5.
+    The gradient is taken with respect to the pixels the model sees, before normalisation. A segmentation model is
+    fooled if more than half of the pixels change, a detection model if the box loses half of its score, an
+    embedding if its cosine similarity to the original falls below 0.5.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: one image: a path or a PIL image.
-        method: fgsm: one step along the sign of the gradient; ifgsm: several smaller ones; pgd: the same from a
+        method: fgsm: one step along the sign of the gradient; ifgsm: several smaller steps; pgd: the same from a
             random start.
-        norm: what epsilon bounds: linf, the change of every value; l2, the length of the whole change.
-        epsilon: how far the image may change, with pixels in 0..1: stop at the first image that fools the model.
-            Without it, look for the smallest change.
-        steps: how many gradient steps to make.
+        norm: the norm that epsilon bounds: linf, the change of every value; l2, the length of the whole
+            perturbation.
+        epsilon: the size of the perturbation, with pixels in 0..1: stop at the first image that fools the model.
+            Without it, find the smallest.
+        steps: number of gradient steps.
         step_size: the size of one step; without `epsilon`, of the first search.
-        restarts: how many random starts pgd tries.
-        target: the class to be mistaken for, an index or a label; without it, any but the predicted one.
-            mask:CLASS, box:N: pixels or a box to get rid of. similar:FILE: an image to resemble.
+        restarts: number of random starts of pgd.
+        target: the class to reach, an index or a label; without it, any but the predicted one. mask:CLASS, box:N:
+            pixels or a box to remove. similar:FILE: an image to resemble.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the images and the report; `force`: it need not be empty.
 
@@ -88,7 +89,8 @@ def attack(
     n_steps = asked.restarts * (asked.steps + 1)
     if asked.is_smallest:
         subject.progress.note(
-            f"the smallest change: some {_RUNS} searches of at most {n_steps} steps each; --epsilon E is one search"
+            f"the smallest perturbation: about {_RUNS} searches of at most {n_steps} steps each; --epsilon E "
+            "is one search"
         )
         n_steps *= _RUNS
     with counting(subject.progress, "steps", n_steps) as tick:

@@ -151,7 +151,7 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
         )
     if aim is not None and aim.kind == "logit":
         raise UsageError(
-            f"'--target {aim.typed}' is a number, and an attack needs to know its goal",
+            f"'--target {aim.typed}' is a number, but an attack needs a goal",
             "--target CLASS, or leave out --target",
         )
     kind = answer.main.kind
@@ -163,7 +163,8 @@ def choose_goal(aim: TargetSpec | None, answer: ModelOutput, categories: Sequenc
         return _box_goal(aim, answer, categories)
     if isinstance(answer.main, Vectors) and answer.main.is_one_value:
         raise CannotRunError(
-            "the model outputs one value per image, and an attack needs classes, pixels, boxes or an embedding",
+            "the model outputs one value per image, but an attack needs classes, pixels, boxes or an "
+            "embedding",
             "modelscope grads ... --target 'logit:[0]'   differentiates it",
         )
     own_output = answer.follow(THE_PREDICTED, categories)
@@ -284,7 +285,7 @@ def check_family(loaded: LoadedModel) -> None:
     more = needed_beside_an_image(loaded.module)
     if more:
         message = f"the forward of {loaded.info.class_name} needs more than an image: {some(more)}"
-        raise CannotRunError(f"{message}, and an attack changes one image", "modelscope grads --help")
+        raise CannotRunError(f"{message}, but an attack changes one image", "modelscope grads --help")
 
 
 def check_inputs(inputs: Inputs, name: str) -> None:
@@ -294,14 +295,12 @@ def check_inputs(inputs: Inputs, name: str) -> None:
         name: the name of the inputs in messages.
     """
     if inputs.info.names:
-        message = (
-            f"{name} are named inputs, and an attack changes the pixels of an image that is the only input"
-        )
+        message = f"{name} are named inputs, but an attack needs an image as the only input"
         raise UsageError(message, "give one image file")
     if inputs.preprocessing is None:
         problem = "holds tensors" if inputs.info.files else "is not an image"
         raise UsageError(
-            f"{name} {problem}, and an attack changes the pixels of an image", "give one image file"
+            f"{name} {problem}, but an attack changes the pixels of an image", "give one image file"
         )
     if inputs.n_images > 1:
         raise UsageError(f"one image at a time; {name} has {inputs.n_images}", "give one image file")
@@ -420,12 +419,11 @@ def notices(attacked: Attacked, read: ReadBack, request: AttackRequest) -> tuple
         hint = "" if request.target else "; another --target CLASS may have a gradient"
         message = (
             f"the gradient of the loss ({best.losses[-1][-1]:.3g}) is exactly zero in {best.n_stuck} of "
-            f"{len(best.losses)} runs: the attack cannot see a direction there, which does not prove "
-            f"robustness{hint}"
+            f"{len(best.losses)} runs: the attack has no direction, which does not prove robustness{hint}"
         )
         notices.append(Notice("zero_gradient", message))
     if request.epsilon and read.levels.equal(attacked.levels):
-        message = "the change is less than half a level of 8 bits everywhere: the file is the image itself"
+        message = "the perturbation is below half an 8-bit level everywhere: the file equals the image"
         notices.append(Notice("lost_in_8_bits", message))
     return tuple(notices)
 
@@ -461,7 +459,7 @@ def _answer_of(answer: ModelOutput, before: ModelOutput, categories: tuple[str, 
     guesses = answer.main.guesses(N_TOP, categories, Scoring())
     if guesses is None:
         similarity = before.follow(THE_PREDICTED, categories)
-        return Said((), f"a cosine similarity of {float(similarity.score(answer)):.3f}")
+        return Said((), f"cosine similarity {float(similarity.score(answer)):.3f}")
     (top,) = guesses
     if not top:
         return Said((), "no box")

@@ -136,7 +136,7 @@ class Blocks:
         self._refuse_alone(alone)
         if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
             if alone and self._folder is not None:
-                subject.progress.note(f"no blocks are kept: {alone}")
+                subject.progress.note(f"no blocks are stored: {alone}")
             yield SequentialBlocks(subject)
             return
         n_threads = threads_of_blocks(subject.loaded.device)
@@ -150,7 +150,9 @@ class Blocks:
 
     def _refuse_alone(self, alone: str) -> None:
         if alone and self.is_shared:
-            raise UsageError(f"{alone}, so several processes cannot share it", "start one without torchrun")
+            raise UsageError(
+                f"{alone}, so processes cannot share the work", "start a single process, without torchrun"
+            )
         if alone and self._is_again:
             raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
 

@@ -25,9 +25,9 @@ from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.output_files import is_unfinished, make_folder, write_bytes, write_with
 from modelscope_cli.records.certificate import Machine
 from modelscope_cli.records.naming import dtype_name
-from modelscope_cli.report.folder import is_unfinished, make_folder, write_bytes, write_with
 
 SCHEMA = "modelscope/blocks/1"
 # Fields of requests that do not change results.

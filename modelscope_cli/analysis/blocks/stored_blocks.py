@@ -52,7 +52,7 @@ class Rendezvous:
         while not self._has(word):
             self.check()
             if time.monotonic() > end:
-                raise CannotRunError("the first process says nothing", "start the command again")
+                raise CannotRunError("the first process does not answer", "start the command again")
             time.sleep(0.02)
         with _explained():
             return str(self._store.get(word).decode())
@@ -96,7 +96,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of torch, which has several
-        message = "the rendezvous store has gone, and with it the process that keeps it"
+        message = "the rendezvous store is gone: the process that holds it has ended"
         raise CannotRunError(message, _RESUME) from error
 
 

@@ -41,18 +41,18 @@ def verify(
     model: "Model | None" = None,
     progress: Progress | None = None,
 ) -> VerifyRecord:
-    """Compute blocks of a result again and say whether they are what lies in its folder.
+    """Recompute blocks of a stored result and compare them with those in its folder.
 
-    The report has to say what all blocks add up to, and its files have to be as they were written.
+    The totals of the report have to match its blocks, and its files must be unchanged.
 
     On the same kind of machine, with the same version of torch and as many threads, all bits have to be the same;
-    elsewhere numbers may differ by 0.1 % of the largest beside them.
+    otherwise numbers may differ by 0.1 % of the largest in their list.
 
     Args:
         result: the folder that --out named, or the report.json in it.
-        sample: how many blocks to compute again.
+        sample: how many blocks to recompute.
         seed: the seed that chooses the blocks.
-        model: the module, where one was handed over.
+        model: the module, if one was passed to the function.
 
     Raises:
         UsageError: a keyword that means nothing, or a module that is not there (exit 2 on the command line).
@@ -62,9 +62,9 @@ def verify(
     folder = BlockFolder(path.parent if path.name == DOCUMENT else path)
     document = folder.document()
     if document is None:
-        message = f"'{folder.path}' holds no blocks, so nothing can be computed again"
+        message = f"'{folder.path}' holds no blocks, so nothing can be recomputed"
         raise CannotRunError(
-            message, "give the command --out DIR, which keeps them for a list of images longer than --batch"
+            message, "give the command --out DIR, which stores them for more images than --batch"
         )
     requested = model if model is not None else model_request(document)
     if requested is None:
@@ -118,7 +118,7 @@ def _in_report(path: Path, recomputed: Record) -> list[str]:
         for key in sorted({*report, *document} - _CIRCUMSTANCES)
         if _figures(report.get(key)) != _figures(document.get(key))
     ]
-    return [f"'{path}' has a '{key}' that the blocks do not add up to" for key in changed_keys]
+    return [f"'{path}' has a '{key}' that does not match the totals of the blocks" for key in changed_keys]
 
 
 def _figures(value: Any) -> Any:

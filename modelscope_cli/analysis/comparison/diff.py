@@ -64,12 +64,12 @@ def diff(
     """Compare two checkpoints, two models, or one under two settings: the weights, or with an input every layer.
 
     Args:
-        a, b: names, files or modules of yours, or two results that were kept (pages, documents, or the folders of
-            commands), whose numbers are compared one by one; without b, a again under the settings of b_... . A
-            module and itself is compared with a copy, as it cannot be in two states at once; two modules may not
-            share layers in a run. A checkpoint beside a module is run in a copy of it.
+        a, b: names, files or modules of yours, or two saved results (pages, documents, or folders of commands),
+            which are compared number by number; without b, a again under the settings of b_... . A module and
+            itself is compared with a copy, as it cannot be in two states at once; two modules may not share layers
+            in a run. A checkpoint beside a module is run in a copy of it.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
-        tolerance: the largest relative L2 that does not count as a difference.
+        tolerance: the largest relative L2 that counts as equal.
         layer, exclude: layer patterns.
         plot: draw the differences along the depth (.png .svg .pdf).
         hook, mode: of both; `auto` is eval.
@@ -235,7 +235,7 @@ def compare_results(a: Any, b: Any, tolerance: float | None, invoked: Invocation
         b=DiffSide(other.model, other.device, other.dtype, other.seed, None),
         mode=None,
         tolerance=largest,
-        tolerance_reason="given" if tolerance is not None else "figures that were kept",
+        tolerance_reason="given" if tolerance is not None else "saved results",
         first_divergence=first_divergence(rows),
         totals=count_up(rows),
         figures=rows,
@@ -247,7 +247,7 @@ def _result(path: str) -> Any:
     record = read(path)
     if not hasattr(record, "run"):
         hint = "give the weights themselves, A.safetensors and B.safetensors"
-        raise UsageError(f"'{path}' is a result of {record.command}, whose figures cannot be compared", hint)
+        raise UsageError(f"'{path}' is a result of {record.command}, which cannot be compared", hint)
     return record
 
 

@@ -8,8 +8,9 @@ from modelscope_cli.checkpoints.reading import is_checkpoint_name, is_several
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.files import IMAGE_SUFFIXES
 from modelscope_cli.inputs.request import InputRequest
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.names import model_names
-from modelscope_cli.models.request import ModelRequest, check_request, is_checkpoint, is_import
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import
 from modelscope_cli.models.weights_file import is_model_file
 
 Patterns = str | Sequence[str]
@@ -120,7 +121,7 @@ def requests_of(
         raise UsageError(message, f"leave out --checkpoint {settings.checkpoint}")
     keys = {"--key": settings.key, "--b-key": own.key}
     if not _has_checkpoint(settings, names, own):
-        refuse_given(keys, "is about a checkpoint, and there is none", "--checkpoint FILE")
+        refuse_given(keys, "needs a checkpoint, and there is none", "--checkpoint FILE")
     a = _with_key(
         replace(settings, model=base.model, checkpoint=base.checkpoint or settings.checkpoint), settings.key
     )
@@ -205,7 +206,7 @@ def choose_tolerance(tolerance: float | None, dtypes: Sequence[str] | None) -> t
     if dtypes is None:
         return 0.0, "exact"
     coarsest = max(dtypes, key=lambda dtype: ROUNDING.get(dtype, 0.0))
-    return ROUNDING.get(coarsest, 0.0), f"what torch.testing.assert_close allows {coarsest}"
+    return ROUNDING.get(coarsest, 0.0), f"assert_close's tolerance for {coarsest}"
 
 
 def refuse_given(options: Mapping[str, object], reason: str, hint: str) -> None:

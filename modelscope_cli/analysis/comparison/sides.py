@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.request import BSettings, WeightsFile, holds_weights, refuse_given
 from modelscope_cli.analysis.subject import describe_module, open_for
 from modelscope_cli.checkpoints.entries import in_order
+from modelscope_cli.checkpoints.tensors import read_checkpoint
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.layers import refuse_layouts
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
-from modelscope_cli.models.checkpoint import read_checkpoint
+from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
 from modelscope_cli.models.load import LoadedModel, load_model, resolve_device, resolve_dtype
-from modelscope_cli.models.request import ModelRequest, as_request, check_request
+from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
@@ -66,7 +67,7 @@ def sources_handed_over(
             return WeightsFile(Path(side), side_settings.key or settings.key)
         if is_file:
             values = {"--b-weights": side_settings.weights, "--b-checkpoint": side_settings.checkpoint}
-            refuse_given(values, f"are other weights for B than '{side}'", "leave out one of them")
+            refuse_given(values, f"and '{side}' are different weights for B", "leave out one of them")
         if is_file and model is None:
             return _varied(module_side, Path(side), side_settings, settings)
         named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}

@@ -1,5 +1,7 @@
 """`check DIR`: the public function."""
 
+import os
+import shlex
 from collections.abc import Mapping, Sequence
 from os import PathLike, fspath
 from pathlib import Path
@@ -10,6 +12,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.check import PASSED, CheckRecord
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
@@ -19,6 +22,7 @@ from modelscope_cli.rules.settings import read_settings
 
 Folders = str | PathLike[str] | Sequence[str | PathLike[str]]
 _ALIKE = "MS803"
+_SETS = ("train", "training"), ("val", "valid", "validation", "test", "testing")
 _MOST_FILES = 1000  # named in the record
 
 
@@ -35,13 +39,14 @@ def check_images(
     update_baseline: bool = False,
     progress: Progress | None = None,
 ) -> CheckRecord:
-    """Judge a data set by rules, without a model: copies, leaks, what is broken, odd, dark, flat or blurred.
+    """Check a data set against rules, without a model: duplicates, leaks, unreadable, odd, dark, flat or blurred
+    images.
 
     Every image is read and decoded once, at a short side of 128 pixels; some 130 bytes are kept of each.
 
     Args:
         images: folders, globs, lists (`@files.txt`) or shards.
-        against: another data set, which has to have no image in common with the first.
+        against: a second data set, which must not share images with the first.
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 
     Raises:
@@ -52,6 +57,7 @@ def check_images(
     folders, others = _words(images), _words(against)
     if not folders:
         raise UsageError("there is no folder of images to check", "modelscope check IMAGES")
+    _refuse_sets(folders, others)
     progress = progress or SILENT
     settings = read_settings(
         None,
@@ -105,6 +111,20 @@ def check_images(
     if unjudged := unjudged_error(record):
         raise unjudged
     return record
+
+
+def _refuse_sets(folders: Sequence[str], others: Sequence[str]) -> None:
+    """Refuse a folder of sets, such as `train` and `val`: they are not classes."""
+    if len(folders) != 1 or others or not os.path.isdir(folders[0]):
+        return
+    names = {name.lower(): os.path.join(folders[0], name) for name in sorted(os.listdir(folders[0]))}
+    train, held_out = ([path for name, path in names.items() if name in sets] for sets in _SETS)
+    if train and held_out:
+        message = (
+            f"'{folders[0]}' holds data sets, not classes: {some(map(os.path.basename, train + held_out))}"
+        )
+        words = shlex.join(["modelscope", "check", train[0], "--against", held_out[0]])
+        raise UsageError(message, words)
 
 
 def _words(paths: Folders) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import os
 import time
 from array import array
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -200,6 +201,8 @@ def examine_images(
     good = table.good().tolist()
     identical, alike = _find_copies(table, listed, least_alike)
     groups = _Groups(listed, identical, alike)
+    labels = [listed.label(n) for n in range(len(table))]
+    classes = Counter(filter(None, labels[: listed.n_first])), Counter(filter(None, labels[listed.n_first :]))
     report = DatasetReport(
         folders=tuple(folders),
         against=tuple(against),
@@ -218,7 +221,8 @@ def examine_images(
         report=report,
         names=_Names(listed.files, good),
         **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
-        has_labels=any(listed.label(n) is not None for n in range(len(table))),
+        has_labels=any(classes),
+        classes=classes,
         readable=(bisect_left(good, listed.n_first), len(good) - bisect_left(good, listed.n_first)),
     )
 

@@ -4,7 +4,7 @@ import shlex
 import time
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike, fspath
@@ -16,14 +16,14 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
-from modelscope_cli.analysis.explaining.layer import ExplainedLayer, ModuleNames, find_layer
+from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import read_requirements, together, winner_first
 from modelscope_cli.analysis.explaining.request import ALL, AUTO, choose_methods, receipt_kind
-from modelscope_cli.analysis.explaining.scored import Counted, Scored
+from modelscope_cli.analysis.explaining.scored import Counted, ExplainedLayer, Scored
 from modelscope_cli.analysis.explaining.target import ClassTarget, choose_target
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
@@ -36,6 +36,7 @@ from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Batch, ModelSide
 from modelscope_cli.inputs.image import decode
 from modelscope_cli.inputs.python_inputs import to_inputs
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.explain import (
     FIGURES,
     FULL,
@@ -47,9 +48,8 @@ from modelscope_cli.records.explain import (
 )
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
@@ -173,27 +173,27 @@ def explain(
     progress: Progress | None = None,
     **keywords: Unpack[BlockKeywords],
 ) -> ExplainRecord:
-    """Say where in an image the evidence for a class lies, by several methods, and how far each can be trusted.
+    """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
-    The layer is found by following one run back from the score. Over several images all figures are means, and
-    `whereabouts` says for each class where its evidence lies.
+    The layer is chosen by following one run back from the score. Over several images all numbers are means, and
+    `whereabouts` has the mean evidence for each class.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
-        method: which methods: auto (a few that complement each other), all (all that fit), or hirescam, gradcam,
+        method: the methods: auto (a few that complement each other), all (all that apply), or hirescam, gradcam,
             gradcam++, layercam, finercam, saliency, input-x-gradient, integrated-gradients, smoothgrad, occlusion,
             rollout, lrp.
-        target: which number of the output to follow: a class index or label, predicted, box:N, mask:CLASS,
+        target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         against: the class that finercam compares the target with.
         layer: the layer to explain.
-        receipt: how far to test the maps: quick (do they repeat, depend on the image and the head, and show what
-            the model needs), full or none. full adds insertion, deletion and ROAD against random rankings and
+        receipt: how thoroughly to test the maps: quick (they repeat, depend on the image and on the head, and show
+            what the model needs), full or none. full adds insertion, deletion and ROAD against random rankings and
             edges, shuffled weights, another class and planted evidence. In Python, True is quick and False none.
-        box: where the object is, in pixels of the image file.
+        box: the position of the object, in pixels of the image file.
         mask: the same as a mask image: light pixels are inside.
-        require: exit with 1 unless the winner's receipt shows this: passed, 'covering>chance', 'road>0.1'.
+        require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
         save_tensors: save the cells of the maps as .safetensors.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figures; `force`: it need not be empty. Over several image files it holds
@@ -246,7 +246,9 @@ def explain(
                 receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
                 has_maps=n < n_kept,
-                say_cost=partial(_say_cost, subject, question, kind) if n == 0 else lambda passes: None,
+                announced=partial(_announced, subject, question, kind)
+                if n == 0
+                else lambda passes: nullcontext(),
             )
             for n, question in enumerate(ask(batch, first), first)
         )
@@ -309,8 +311,9 @@ class _Shared:
     batch: int
 
 
-def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) -> None:
-    """Announce the cost of the receipts, estimated from one pass, if it is long."""
+@contextmanager
+def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -> Iterator[None]:
+    """Announce the cost of the receipts, estimated from one pass, if it is long; count the passes of one image."""
     started = time.perf_counter()
     with torch.no_grad():
         question.run.run(question.image)
@@ -319,7 +322,15 @@ def _say_cost(subject: Subject, question: ImageQuery, kind: str, passes: int) ->
     if kind == FULL or n_images * seconds > _LONG:
         whole = f", about {_spell(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
         note = f"{kind} receipt: about {passes:,} passes and {_spell(seconds)} an image{whole}"
-        subject.progress.note(note if kind == QUICK else f"{note}; --receipt quick is shorter")
+        faster = "none" if kind == QUICK else "quick"
+        subject.progress.note(f"{note}; --receipt {faster} is faster")
+    if n_images > 1:
+        yield
+        return
+    counted = question.run
+    with counting(subject.progress, "passes", passes) as counted.tick:
+        yield
+    counted.tick = lambda: None
 
 
 def _spell(seconds: float) -> str:
@@ -329,7 +340,7 @@ def _spell(seconds: float) -> str:
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:
     if box is not None and mask is not None:
         raise UsageError(
-            "--box and --mask both say where the object is", "leave out --box or leave out --mask"
+            "--box and --mask both give the position of the object", "leave out --box or leave out --mask"
         )
     if box is not None:
         return Region.of_box(box)

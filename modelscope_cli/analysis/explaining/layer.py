@@ -9,8 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.dataflow import Dataflow, ValuePosition
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.dataflow import Dataflow
+from modelscope_cli.analysis.explaining.scored import (
+    ExplainedLayer,
+    ImageLayout,
+    Scored,
+    UnfitError,
+    ZeroGradientError,
+)
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, Observer
@@ -27,52 +33,6 @@ _PASSED = (
     "feature_dropout",
 )
 _NO_LAYER = "--method integrated-gradients   needs no layer"
-
-
-class UnfitError(CannotRunError):
-    """A method does not fit the model: omitted among several, an error if requested by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageLayout:
-    """The positions of the image in a tensor of one image.
-
-    Attributes:
-        grid: rows and columns.
-        order: the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens.
-        prefix: number of tokens before those of the grid.
-    """
-
-    grid: tuple[int, int]
-    order: tuple[int, ...]
-    prefix: int = 0
-
-    def maps(self, tensor: Tensor) -> Tensor:
-        """Return a tensor as maps, `(N, C, rows, columns)`."""
-        ordered = tensor.permute(self.order)
-        return ordered if ordered.ndim == 4 else ordered[:, :, self.prefix :].unflatten(2, self.grid)
-
-    def __str__(self) -> str:
-        kind = f"{self.grid[0]} x {self.grid[1]}"
-        if len(self.order) == 4:
-            return kind if self.order[1] == 1 else f"{kind}, channels last"
-        tokens = "token" if self.prefix == 1 else "tokens"
-        return f"{kind} patch tokens" + (f" after {self.prefix} other {tokens}" if self.prefix else "")
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedLayer:
-    """The explained tensor: its name, position in the pass, layout, and why it was chosen.
-
-    Attributes:
-        is_behind_token: whether after it the score reads only a class token, and no patch.
-    """
-
-    name: str
-    place: ValuePosition
-    layout: ImageLayout
-    why: str
-    is_behind_token: bool = False
 
 
 class ModuleNames(Observer):
@@ -178,11 +138,11 @@ def follow(scored: Scored, names: ModuleNames, image: Tensor) -> RecordedPass:
     names.followed = None
     if end is None:
         why, hint = (
-            "a part of the model is compiled, scripted or not written in functions of torch",
+            "part of the model is compiled, scripted or not written in torch functions",
             _NO_LAYER,
         )
         if followed.ended is not None:
-            why = f"no gradient goes through '{followed.ended}' on the way"
+            why = f"'{followed.ended}' on the way passes no gradient"
             hint = "--method occlusion   needs no gradient"
         raise UnfitError(f"the score cannot be followed back to the image: {why}", hint)
     return RecordedPass(followed, names, _cuts(followed, end), (image.shape[-2], image.shape[-1]))
@@ -233,7 +193,7 @@ def find_layer(
         if not gradient.any():
             raise no_gradient(name)
         is_blind.append(name)
-    raise UnfitError("no tensor of this model has positions that everything passes through", _NO_LAYER)
+    raise UnfitError("this model has no feature map that the whole score depends on", _NO_LAYER)
 
 
 def _wanted(recorded: RecordedPass, wanted: tuple[str, ...]) -> ExplainedLayer:
@@ -284,7 +244,9 @@ def no_gradient(where: str, is_token_alone: bool = False) -> UnfitError:
     message = (
         f"the gradient of the score is exactly zero everywhere at '{where}': nothing can be explained there"
     )
-    return UnfitError(message, "modelscope grads ...   shows where it ends, for example at weights of zero")
+    return ZeroGradientError(
+        message, "modelscope grads ...   shows where it ends, for example at weights of zero"
+    )
 
 
 def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list[str]) -> str:
@@ -295,7 +257,7 @@ def _why(recorded: RecordedPass, value: int, layout: ImageLayout, is_blind: list
             f"{n_patches} of them; this is the last norm that it reaches"
         )
     if value not in recorded.cuts and value not in recorded.names.norms:
-        return f"the last layer with positions ({layout}); not everything passes through it"
+        return f"the last feature map ({layout}); part of the score bypasses it"
     reader = next((call for call in recorded.followed.calls if value in call.reads), None)
     into = f"enters {reader.function}" if reader is not None else "is the output"
-    return f"the last tensor with positions that everything passes through ({layout}): it {into}"
+    return f"the last feature map before the score ({layout}): it {into}"

@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.layer import ExplainedLayer, no_gradient
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.layer import no_gradient
+from modelscope_cli.analysis.explaining.scored import ExplainedLayer, Scored
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import UnfitError, no_gradient
+from modelscope_cli.analysis.explaining.layer import no_gradient
 from modelscope_cli.analysis.explaining.map import Map, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
@@ -18,7 +19,7 @@ from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, p
 from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
-from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target
+from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target, UnfitError, ZeroGradientError
 from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
@@ -116,7 +117,7 @@ def explain_image(
     receipt: str,
     is_asked_for: bool,
     has_maps: bool,
-    say_cost: Callable[[int], None] = lambda passes: None,
+    announced: Callable[[int], AbstractContextManager[None]] = lambda passes: nullcontext(),
 ) -> ImageResult:
     """Explain one image by every method that fits.
 
@@ -124,12 +125,12 @@ def explain_image(
         receipt: `quick`, `full` or `none`.
         is_asked_for: whether the methods were named, so that one that does not fit is an error.
         has_maps: whether to return maps and image, and not only figures.
-        say_cost: called with the approximate number of passes of the receipt before it begins.
+        announced: entered for the receipt, with its approximate number of passes.
     """
     outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
-        say_cost(_passes(outcomes, receipt))
-        outcomes = _with_receipts(question, outcomes, receipt)
+        with announced(_passes(outcomes, receipt)):
+            outcomes = _with_receipts(question, outcomes, receipt)
     return ImageResult(
         name=question.name,
         words=question.target.words,
@@ -180,7 +181,16 @@ def _outcomes(
 def _because(error: UnfitError, model: nn.Module) -> UnfitError:
     """Return the error for a model that cannot be differentiated if it is one, else the original error."""
     quantized = without_gradient(model)
-    return error if quantized is None else UnfitError(quantized, "--method occlusion   needs no gradient")
+    if quantized is not None:
+        return UnfitError(quantized, "--method occlusion   needs no gradient")
+    zeros = [name for name, one in model.named_parameters() if one.ndim > 1 and not one.any()]
+    if zeros and isinstance(error, ZeroGradientError):
+        message = f"every value of '{zeros[-1]}' is zero, so the score does not depend on the image"
+        return UnfitError(
+            message,
+            "--checkpoint FILE   with trained weights; of torchvision's models also --weights DEFAULT",
+        )
+    return error
 
 
 def _logit_of_nothing(kind: str, scored: Scored, image: Tensor) -> float:
@@ -227,7 +237,7 @@ def _with_receipts(
     unseen = _unseen(question)
     reasons = {"covering": unseen or faithfulness.unmade or "the map is flat or not finite"}
     reasons |= dict.fromkeys(("repeat", "image"), "a map to compare it with is missing, flat or not finite")
-    reasons |= dict.fromkeys(("rankings", "edges"), "the model says nearly the same of a blank image")
+    reasons |= dict.fromkeys(("rankings", "edges"), "the model's score of a blank image is nearly the same")
     no_map = "no layer has parameters to shuffle" if not randomised else "the changed model has no map"
     reasons |= dict.fromkeys(("head", "weights"), no_map)
     reasons["other class"] = "it has no map" if question.other is not None else "the target is not a class"
@@ -255,7 +265,7 @@ def _unseen(question: ImageQuery) -> str:
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
-    return f"the model gives it {question.probability:.1%}, and too little is below {target.least_probability:.0%}"
+    return f"its probability is {question.probability:.1%}; at least {target.least_probability:.0%} is needed"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

@@ -2,16 +2,64 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.dataflow import Cut
+from modelscope_cli.analysis.explaining.dataflow import Cut, ValuePosition
+from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import Run
 
-if TYPE_CHECKING:
-    from modelscope_cli.analysis.explaining.layer import ExplainedLayer
+
+class UnfitError(CannotRunError):
+    """A method does not fit the model: omitted among several, an error if requested by name."""
+
+
+class ZeroGradientError(UnfitError):
+    """The gradient of the score is zero everywhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageLayout:
+    """The positions of the image in a tensor of one image.
+
+    Attributes:
+        grid: rows and columns.
+        order: the tensor's dimensions in the order batch, channel, rows, columns, or batch, channel, tokens.
+        prefix: number of tokens before those of the grid.
+    """
+
+    grid: tuple[int, int]
+    order: tuple[int, ...]
+    prefix: int = 0
+
+    def maps(self, tensor: Tensor) -> Tensor:
+        """Return a tensor as maps, `(N, C, rows, columns)`."""
+        ordered = tensor.permute(self.order)
+        return ordered if ordered.ndim == 4 else ordered[:, :, self.prefix :].unflatten(2, self.grid)
+
+    def __str__(self) -> str:
+        kind = f"{self.grid[0]} x {self.grid[1]}"
+        if len(self.order) == 4:
+            return kind if self.order[1] == 1 else f"{kind}, channels last"
+        tokens = "token" if self.prefix == 1 else "tokens"
+        return f"{kind} patch tokens" + (f" after {self.prefix} other {tokens}" if self.prefix else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedLayer:
+    """The explained tensor: its name, position in the pass, layout, and why it was chosen.
+
+    Attributes:
+        is_behind_token: whether after it the score reads only a class token, and no patch.
+    """
+
+    name: str
+    place: ValuePosition
+    layout: ImageLayout
+    why: str
+    is_behind_token: bool = False
 
 
 class Target(Protocol):
@@ -39,14 +87,18 @@ class LayerGradient:
 
 @dataclass(slots=True)
 class Counted:
-    """A run that counts its images in `images`."""
+    """A run that counts its images in `images`, and calls `tick` for each."""
 
     run: Run
     images: int = 0
+    tick: Callable[[], object] = lambda: None
 
     def __call__(self, images: Tensor) -> Any:
         self.images += len(images)
-        return self.run(images)
+        result = self.run(images)
+        for _ in range(len(images)):
+            self.tick()
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +117,7 @@ class Scored:
     run: Counted
     target: Target
     batch: int
-    find: Callable[["Scored", Tensor], "ExplainedLayer"]
+    find: Callable[["Scored", Tensor], ExplainedLayer]
     seed: int = 0
     term: Callable[[Tensor], Tensor] | None = None
 
@@ -97,7 +149,7 @@ class Scored:
                 raise not_connected()
             yield score.detach(), gradient
 
-    def at(self, layer: "ExplainedLayer", image: Tensor, *, is_blank: bool = False) -> LayerGradient:
+    def at(self, layer: ExplainedLayer, image: Tensor, *, is_blank: bool = False) -> LayerGradient:
         """Run once and return activation and gradient of one layer, replaced by zeros with `is_blank`.
 
         The graph begins at the layer.
@@ -114,10 +166,8 @@ class Scored:
         return LayerGradient(leaf.detach().float(), gradient.float(), score.detach())
 
 
-def not_connected() -> Exception:
+def not_connected() -> UnfitError:
     """Return the error for a score without a gradient to the image."""
-    from modelscope_cli.analysis.explaining.layer import UnfitError
-
-    message = "no gradient leads from the score back to the image"
-    shows = "modelscope predict ...   shows what the model says of the image"
+    message = "the score passes no gradient back to the image"
+    shows = "modelscope predict ...   shows the prediction"
     return UnfitError(message, f"{shows}; --method occlusion needs no gradient")

@@ -59,20 +59,20 @@ def grads(
             stay as they are, and a dict is one pass.
         layer, exclude: layer patterns.
         hook: what changes on the way, forward and backward, as `--hook` takes it.
-        loss: which loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto takes what fits the
-            output; bce is for several labels or none; yours is called as fn(output) or fn(output, target). In
+        loss: the loss: auto, cross-entropy, nll, bce, mse, mean, logit, or FILE.py:fn. auto chooses by the output;
+            bce is for several labels or none; your function is called as fn(output) or fn(output, target). In
             Python also a function, called in the same way.
-        target: A class: its index, its label, or predicted. Or a number of the output instead of a loss: box:N,
+        target: A class: its index, its label, or predicted. Or an output value instead of a loss: box:N,
             mask:CLASS, logit:PATH[I,J], similar:FILE.
         label_smoothing: label smoothing of the cross-entropy.
         weight_decay: add L/2 |w|^2 to the loss. Its share of every gradient is shown.
         clip: clamp the gradients of the parameters to [-V, V].
         clip_norm: scale all gradients down to this norm.
-        clip_activations: clamp what flows back through `layer`. All layers are shown.
+        clip_activations: clamp the gradients of the outputs of `layer`. All layers are shown.
         freeze: do not train these layers (repeatable).
-        train_only: train nothing but these layers (repeatable).
+        train_only: train only these layers (repeatable).
         mode: `eval`, `train`, or `auto`: eval, but train for the loss of a detection model.
-        repeat: go through the input N times. Noise is new each time.
+        repeat: repeat the input N times. Noise is drawn anew each time.
         full_backward: read the gradients with register_full_backward_hook.
         vanishing: mark |g| below X times the one at the output.
         exploding: mark |g| above X times the one at the output.

@@ -46,8 +46,8 @@ from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, so in eval mode none of them normalises, and no gradient is called "
-    "vanishing or exploding; --mode train   judges them",
+    "no batch norm has seen a batch yet, so in eval mode none of them normalises, so no gradient is judged "
+    "as vanishing or exploding; --mode train   judges them",
 )
 
 
@@ -170,7 +170,7 @@ class _Measurement:
                     lambda: _synchronize(self._loaded.device),
                 )
         except CannotRunError as error:  # perhaps only with everything trained: not a reason to stop
-            message = f"what freezing saves could not be measured: {error.message}"
+            message = f"the effect of freezing could not be measured: {error.message}"
             self._warnings.append(Notice("saving_not_measured", message))
             return None
 
@@ -318,7 +318,7 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
     if any(_flags(model)):
         return
     if any(was_trainable):
-        raise UsageError("nothing is left to train", "leave out --freeze   or freeze less")
+        raise UsageError("there is nothing left to train", "leave out --freeze   or freeze less")
     if was_trainable:
         raise CannotRunError(
             "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
@@ -339,7 +339,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
 
 def _notices(loss: LossInfo, totals: GradTotals) -> tuple[Notice, ...]:
     if not math.isfinite(loss.value):
-        return (Notice("nonfinite_loss", f"the loss is {loss.value}: no gradient is meaningful"),)
+        return (Notice("nonfinite_loss", f"the loss is {loss.value}, so no gradient is meaningful"),)
     if totals.output_grad_norm == 0:
         message = (
             f"the loss ({loss.value:.3g}) sends no gradient at all into the model; --target another class may"

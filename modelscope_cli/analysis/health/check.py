@@ -14,6 +14,8 @@ from torch import nn
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.models.request import ModelRequest, as_request, weights_file
+from modelscope_cli.output_files import check_file, write_text
+from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
@@ -25,10 +27,8 @@ from modelscope_cli.records.keywords import (
 )
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
-from modelscope_cli.records.weights import KNOWN, Safety
-from modelscope_cli.report.folder import check_file, write_text
+from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.shared_tables import tell_allowed
 from modelscope_cli.rules.baseline import (
     CheckBaseline,
     check_model,
@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-_FOREIGN = ("site-packages", "dist-packages")
-
-
 class Sources:
     """The source lines of a model's layers, in the current repository or below the current folder.
 
@@ -60,8 +57,6 @@ class Sources:
     def __init__(self, model: nn.Module, spec: str) -> None:
         self._modules = dict(model.named_modules(remove_duplicate=False))
         self._builder = spec
-        here = Path.cwd()
-        self._root = next((folder for folder in (here, *here.parents) if (folder / ".git").exists()), here)
 
     def find(self, layer: str | None) -> SourceLine | None:
         """Return the line that creates a layer in its parent's class, or its class; else the model's builder.
@@ -80,7 +75,7 @@ class Sources:
 
     def _in_class(self, module: nn.Module | None, child: str) -> SourceLine | None:
         try:
-            file = self._in_repository(inspect.getsourcefile(type(module)))
+            file = in_repository(inspect.getsourcefile(type(module)))
             lines, first = inspect.getsourcelines(type(module)) if file else ([], 0)
         except (TypeError, OSError):  # a class defined in C, or interactively
             return None
@@ -95,17 +90,8 @@ class Sources:
         if not colon:
             return None
         path = where if where.endswith(".py") else getattr(sys.modules.get(where), "__file__", None)
-        file = self._in_repository(path)
+        file = in_repository(path)
         return SourceLine(file, _line_of(attribute, Path(str(path)))) if file else None
-
-    def _in_repository(self, path: str | None) -> str | None:
-        """Return a path relative to the root of the repository; None outside of it."""
-        if path is None:
-            return None
-        file = Path(path).resolve()
-        if not file.is_relative_to(self._root.resolve()) or any(part in _FOREIGN for part in file.parts):
-            return None
-        return file.relative_to(self._root.resolve()).as_posix()
 
 
 def _line_of(attribute: str, path: Path) -> int:
@@ -148,28 +134,29 @@ def check(
     progress: Progress | None = None,
     **keywords: Unpack[BlockKeywords],
 ) -> CheckRecord:
-    """Judge a model by rules; `.passed` and `.assert_passed()` say what came of it.
+    """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 
-    What `pyproject.toml` says is for the command alone: here only the keywords count.
+    Only the keywords count: `pyproject.toml` is read by the command only.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
             which less can be said.
-        select: judge only these rules: MS202, its name, or a beginning such as MS2 (repeatable).
+        select: judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).
         ignore: leave out these rules.
         set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
             `["MS202=0.5"]`.
         fail_on: the lowest severity that makes the exit code 1: error or warning.
         baseline: ignore the findings listed in this file, unless they got worse.
-        update_baseline: write today's findings to that file, and ignore all of them.
+        update_baseline: write the current findings to that file, and ignore them.
         max_params: at most this many parameters, such as 25M.
         max_macs: at most this many multiply-adds, such as 5G.
         max_memory: at most this much memory at once in a forward of one image, weights included, such as 500MB.
         max_train_memory: at most this much memory at once in a training step with adamw, of the smallest batch that
             the model takes, such as 2GB.
         expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
-        allow: patterns of unknown names that a checkpoint may name: `timm.models.*`; dangerous ones never.
+        allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
+            allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
         out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
             not be empty.
@@ -365,6 +352,6 @@ def write_baseline(
 ) -> tuple[KnownFinding, ...]:
     """Write the baseline, and return its findings."""
     write_text(path, render_baseline(known, model))
-    n = "1 finding is" if len(known) == 1 else f"{len(known)} findings are"
-    progress.note(f"wrote {path}: {n} known from now on")
+    n = "1 finding" if len(known) == 1 else f"{len(known)} findings"
+    progress.note(f"wrote {path}: baseline of {n}")
     return known

@@ -217,8 +217,8 @@ def _partners(before: ImageBoxes, after: ImageBoxes) -> list[tuple[int, int]]:
 def _no_such_box(number: int, n_boxes: int) -> Exception:
     if n_boxes == 0:
         return CannotRunError(
-            "the model finds no box in the image, so there is none to follow",
-            "--target CLASS   follows the best box of a class, found or not",
+            "the model detects no box in the image, so there is none to explain",
+            "--target CLASS   takes the best box of a class, detected or not",
         )
     return UsageError(
         f"'--target box:{number}': the model finds {n_boxes} boxes, numbered from 0, the best first",

@@ -56,7 +56,7 @@ class ClassScores(_Logits):
 
     @property
     def words(self) -> str:
-        each = ", each on its own" if self.has_several else ""
+        each = ", each independent" if self.has_several else ""
         return f"scores of {self.logits.shape[1]} classes{each}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
@@ -128,7 +128,7 @@ class PixelScores(_Logits):
             there = ", ".join(name_class(each, categories) for each in predicted.unique().tolist()[:5])
             raise UsageError(
                 f"'--target {aim.typed}': no pixel is predicted to be {name}; predicted are {there}",
-                f"--target '{aim.name}'   follows it in all pixels",
+                f"--target '{aim.name}'   takes it in all pixels",
             )
         return _follow_pixels(words, targets, pixels, (index,) * len(self))
 

@@ -70,7 +70,7 @@ class OutputReader:
         leaves = leaves_of(output)
         if not leaves:
             raise CannotRunError(
-                f"the model returns {what_is_in(output)}: nothing that can be compared or predicted",
+                f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
         # Each estimate of optical flow refines the one before.
@@ -137,8 +137,8 @@ class OutputReader:
     def _check_rows(self, n_rows: int, n_images: int | None, shape: str) -> None:
         if n_images not in (None, n_rows):
             raise CannotRunError(
-                f"the model's output is {shape}, and it was given {n_images} images: which row belongs to which "
-                "image is not known",
+                f"the model's output is {shape}, and it was given {n_images} images: the rows cannot be "
+                "matched to images",
                 "--batch 1   gives it one image at a time",
             )
 

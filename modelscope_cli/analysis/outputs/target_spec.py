@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PREDICTED = "predicted"
+_IMAGENET = 1000  # classes: their labels come with torchvision, also for random weights
+_FEW = 20  # labels to list in an error
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ def parse_aim(typed: str) -> TargetSpec:
         match = re.fullmatch(r"(.*?)\[\s*(-?\d{1,9}(?:\s*,\s*-?\d{1,9})*)\s*\]", rest)
         if match is None:
             raise UsageError(
-                f"'--target {typed}' does not say which number: a path and its indices in brackets",
+                f"'--target {typed}' needs a path and indices in brackets",
                 "--target 'logit:[3]'   or, of one of several outputs, 'logit:logits[3]'",
             )
         return TargetSpec(typed, kind, match[1], tuple(int(index) for index in match[2].split(",")))
     if not rest:
         example = "similar:IMAGE" if kind == "similar" else "mask:0"
-        raise UsageError(f"'--target {typed}' does not say which", f"--target {example}")
+        raise UsageError(f"'--target {typed}' needs a value after the colon", f"--target {example}")
     return TargetSpec(typed, kind, rest)
 
 
@@ -79,17 +81,24 @@ def class_index(target: str, n_classes: int | None, categories: Sequence[str] | 
                 f"target {target} is out of range: the classes are 0..{last}", f"--target {last}"
             )
         return index
+    if not categories and n_classes == _IMAGENET:
+        from torchvision.models import _meta
+
+        categories = _meta._IMAGENET_CATEGORIES
     if not categories:
         raise UsageError(
-            f"target '{target}' is not a class index, and this model's labels are not known", "--target 0"
+            f"target '{target}' is not a class index, and the labels of this model are unknown", "--target 0"
         )
     matches = [i for i, label in enumerate(categories) if label.lower() == target.lower()]
     if not matches:
-        near = nearest(target, categories)
-        likeliest = nearest(target, categories, n=1).removeprefix("did you mean ") or categories[0]
+        with_word = [label for label in categories if re.search(rf"\b{re.escape(target)}\b", label, re.I)]
+        near = nearest(target, categories).removeprefix("did you mean ").split(", ")
+        likeliest = [*with_word, *filter(None, near)] or list(categories)
+        listed = categories if len(categories) <= _FEW else likeliest[:_FEW]
+        words = "the classes are" if listed is categories else "did you mean"
         raise UsageError(
-            f"unknown target '{target}'" + (f": {near}" if near else ""),
-            f"--target {shlex.quote(likeliest)}   or an index",
+            f"unknown target '{target}': {words} {', '.join(dict.fromkeys(listed))}",
+            f"--target {shlex.quote(likeliest[0])}   or an index",
         )
     if len(matches) > 1:
         raise UsageError(
@@ -111,4 +120,4 @@ def label_of_class(index: int, categories: Sequence[str] | None) -> str | None:
 
 def means_nothing(aim: TargetSpec, words: str, instead: str) -> UsageError:
     """Return the error for a target that this kind of output does not support."""
-    return UsageError(f"'--target {aim.typed}' has no meaning here: the model outputs {words}", instead)
+    return UsageError(f"'--target {aim.typed}' does not apply: the model outputs {words}", instead)

@@ -134,7 +134,7 @@ class Evaluator:
         )  # only the first of a clip
         if truth.is_folders and (not files or inputs.files.has_given):
             raise UsageError(
-                f"{requested.name} lies in no folder that could name its class", "give image files"
+                f"{requested.name} is in no folder that could name its class", "give image files"
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)

@@ -50,24 +50,24 @@ def predict(
     progress: Progress | None = None,
     **keywords: Unpack[BlockKeywords],
 ) -> PredictRecord:
-    """Return what a model says of images: the likeliest classes of each, of its pixels, or the best boxes.
+    """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's own size.
         top: how many classes or boxes to print for each image.
-        labels: names of the classes, instead of those of the weights: one per line, a JSON list, or JSON {index:
-            label}. In Python also the names themselves.
-        scores: softmax: exactly one class per image, the scores add up to 1. sigmoid: several classes or none, each
-            scored on its own. auto: sigmoid if the model states it, else softmax.
-        threshold: with sigmoid, the lowest score at which a class is on; 0.5 by default.
-        temperature: divide the logits by this; above 1 makes the model less sure.
-        truth: compare the predictions with the truth. folders: each folder is named after the class of its images,
-            a label or an index. FILE: lines of image,class or JSON {image: class}; with several labels
-            image,class,class; for pixels image,mask.png. In Python also such a mapping, or a list of classes in the
-            order of the images: a label, in any case, or an index; of several labels a list of them, of pixels the
-            path of a mask. No prediction is kept then.
+        labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
+            label}. In Python also a list of names.
+        scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
+            scored independently. auto: sigmoid if the model specifies it, otherwise softmax.
+        threshold: with sigmoid, the lowest score of a class that is on; 0.5 by default.
+        temperature: divide the logits by this; above 1 makes the model less confident.
+        truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
+            index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class; for
+            pixels image,mask.png. In Python also such a mapping, or a list of classes in the order of the images: a
+            label, in any case, or an index; of several labels a list of them, of pixels the path of a mask. No
+            prediction is kept then.
         hook: what changes on the way, as `--hook` takes it.
         each: called with a record of every batch as soon as it is known. Nothing of it is kept then, for any number
             of images, and the record that is returned has no predictions.

@@ -175,7 +175,7 @@ def evidence(rows: Sequence[Variation]) -> tuple[PreparationEvidence, ...]:
     return tuple(found)
 
 
-AS_MEANT, AS_GIVEN = "as meant", "as given"
+AS_MEANT, AS_GIVEN = "reference", "as given"
 # Two preparations are equal if they are at most this many of 255 levels apart.
 _LEVELS = 1.5
 _FAMILIES = ("classification", "quantization", "custom")
@@ -190,16 +190,16 @@ def doctor(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> DoctorRecord:
-    """Prepare images in all the usual wrong ways, one at a time, and return how many predictions change.
+    """Apply the usual preprocessing mistakes, one at a time, and return how many predictions change.
 
-    They are held against the preparation that the weights state. Where `size`, `mean`, `std` or `normalize` ask for
-    another one, that is a variation, too. Where nobody states one, it is the preparation that would be used.
+    The reference is the preprocessing that the weights specify, or else the one that would be used. Other values of
+    `size`, `mean`, `std` or `normalize` are a variation, too.
 
     Args:
         model: a classifier: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths or PIL images.
-        labels: names of the classes, or a file of them, instead of those of the weights. Where the folder of every
-            image is called after its class, the accuracy is told, too.
+        labels: names of the classes, or a file of them, instead of those of the weights. If every image is in a
+            folder with the name of its class, the record has the accuracy, too.
 
     Raises:
         UsageError: a keyword that means nothing, or inputs that are not images (exit 2 on the command line).
@@ -250,7 +250,7 @@ def _open(subject: Subject) -> Preprocessing:
     requested, family = subject.given, subject.loaded.family
     if requested.named is not None:
         raise UsageError(
-            f"{requested.name} is a named input, which the doctor does not vary", "give images alone"
+            f"{requested.name} is a named input, and --doctor varies images only", "give images alone"
         )
     if not (requested.request.files or requested.images):
         raise UsageError(f"{requested.name} is not prepared, so it cannot be varied", "give images")
@@ -321,7 +321,7 @@ def _stated(loaded: LoadedModel) -> tuple[str | None, str | None]:
     elif isinstance(preset, Preset):
         says, is_of_others = preset.origin, weights.origin == "checkpoint" and is_published(loaded.module)
     else:
-        says, is_of_others = "what most models trained on ImageNet expect", True
+        says, is_of_others = "the usual ImageNet preprocessing", True
     if weights.resolved == "random":
         return None, f"{says}; the weights are random"
     return (None, says) if is_of_others else (says, None)

@@ -7,8 +7,6 @@ from modelscope_cli.errors import UsageError
 if TYPE_CHECKING:
     from torch import nn
 
-SCORES = ("auto", "softmax", "sigmoid")
-
 
 def check_scoring(scores: str, threshold: float | None, temperature: float) -> None:
     """Refuse a threshold with softmax."""

@@ -46,7 +46,8 @@ def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
     if not predictions or any(_has_favourite(prediction) for prediction in predictions):
         return ()
     message = (
-        "the model gives its best classes the same logit, so its prediction means nothing; is it trained?"
+        "the model gives its best classes the same logit, so the prediction is arbitrary; is the model "
+        "trained?"
     )
     return (Notice("undecided", message),)
 

@@ -16,12 +16,12 @@ from modelscope_cli.analysis.subject import Subject, as_patterns, seed_of
 from modelscope_cli.errors import UsageError
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import ModelRequest
+from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.records.run import Notice
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
 
@@ -48,21 +48,21 @@ def prune(
     progress: Progress | None = None,
     **keywords: Unpack[Keywords],
 ) -> PruneRecord:
-    """Cut weights away and return how far the answers drift; the model itself is left whole.
+    """Prune weights and return how far the predictions drift; the model itself does not change.
 
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
             the model's own size.
-        layer, exclude: layer patterns; a layer that is named means everything below it.
-        amount: the share to cut, from 0 to below 1.
-        method: what to cut first: the smallest by L1 or L2 norm (the same for single weights), random ones, or with
-            `by_channel` those of the smallest mean |activation| over the images (Molchanov et al. 2017).
-        by_channel: cut whole output channels, not single weights.
-        global_: take the share of the weights of all layers together, not of each layer.
-        sweep: also measure the drift at these shares.
-        save_weights: write the weights with zeros in them as .safetensors, for --checkpoint. Zeros alone do not
-            make the model smaller or faster.
+        layer, exclude: layer patterns; a layer includes its sublayers.
+        amount: the share to prune, from 0 to below 1.
+        method: what to prune first: the smallest by L1 or L2 norm (the same for single weights), random ones, or
+            with `by_channel` those with the smallest mean |activation| over the images (Molchanov et al. 2017).
+        by_channel: prune whole output channels, not single weights.
+        global_: rank the weights of all layers together, not layer by layer.
+        sweep: measure the drift at these shares, too.
+        save_weights: write the pruned weights as .safetensors, for --checkpoint. Zeros alone do not make the model
+            smaller or faster.
         hook: what changes on the way, as `--hook` takes it.
         out: folder for the report and the figure; `force`: it need not be empty.
 
@@ -95,7 +95,7 @@ def prune(
         )
         subject.warn(unranked(prunables, importance))
     if python_inputs.is_noise:
-        message = "the drift is measured on noise, which does not look like any image"
+        message = "the drift is measured on noise, which is unlike any real image"
         subject.warn([Notice("drift_on_noise", message)])
     pruning = measure_pruning(
         OutputReader.of(loaded),

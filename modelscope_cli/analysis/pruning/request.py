@@ -7,7 +7,6 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.keywords import texts
 
-METHODS = ("l1", "l2", "random", "activation")
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 
 

@@ -94,7 +94,7 @@ def _of_several_cells(tensor: Tensor, cells: Cells, n_images: int, times: str) -
             return by_cells(tensor, Cells(ids, coarse.grid), n_images)
     if tensor.ndim == 4 and len(tensor) == n_images:
         return None
-    return Arranged(None, f"each place of the image is in it {times} times")
+    return Arranged(None, f"each position of the image occurs {times} times")
 
 
 def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple[int, ...]]:
@@ -157,9 +157,7 @@ def _tokens(
         return one_frame(tokens[:, n_extra:].unflatten(1, grid), notes)
     if not grids and image_size is None:
         return Arranged(tokens[:, None, :], "tokens in a row")
-    return Arranged(
-        None, f"{' x '.join(map(str, image.shape))} values that do not lie in places of the image"
-    )
+    return Arranged(None, f"{' x '.join(map(str, image.shape))} values without positions in the image")
 
 
 def _fitting(

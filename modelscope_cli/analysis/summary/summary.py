@@ -59,7 +59,7 @@ def check_measured(measure: Sequence[str], model: ModelRequest | None = None) ->
         return
     for name, value, default in (("weights", model.weights, "none"), ("device", model.device, "auto")):
         if value.lower() != default:
-            message = f"'--{name} {value}' changes nothing where no column is measured with values"
+            message = f"'--{name} {value}' has no effect: no column that needs values is selected"
             columns = f"--columns name,type,macs,{','.join(MEASURED)}"
             measure_it = columns if invocation().argv else f"measure={MEASURED}"
             raise UsageError(message, f"leave out --{name} {shlex.quote(value)} or {measure_it}")
@@ -201,8 +201,8 @@ def summary(
         model: a name or file as on the command line, built without data; or a module of yours, run where it is.
         inputs, more: what the forward is called with, as elsewhere or as several tensors; None for noise of the
             model's own size. Only the first batch is run.
-        depth: layers nested no deeper than this.
-        freeze: count these layers' parameters as not trainable.
+        depth: show layers down to this nesting depth.
+        freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `zero`, `gradient`; the model then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
@@ -211,7 +211,7 @@ def summary(
             Python also optimizers of torch over the parameters of the model, one or several.
         amp: run the forward of the step under autocast: bfloat16 or float16.
         fit: find the largest batch whose step fits into this much memory, such as 24GB.
-        flow: record whose output goes where, for `record.graph()` and the page; of a training step, also what would
+        flow: record the data flow, for `record.graph()` and the page; of a training step, also what would
             need less memory.
 
     Raises:
@@ -321,7 +321,7 @@ def _measure_named(
     """Build a model on the meta device and run it; with values, and a warning, if that fails."""
     loaded = load_skeleton(request)
     if loaded.device.type == "meta" and loaded.family in _NEEDS_VALUES:
-        loaded = _for_real(request, f"{loaded.family} models decide their shapes from values")
+        loaded = _for_real(request, f"{loaded.family} models compute their shapes from values")
     measured = _measure(loaded, given, freeze, with_flow, progress)
     error = measured.structure.error
     # torchvision's models all run on meta, so their errors are real; other code may just need values.
@@ -347,7 +347,7 @@ def _is_about_shapes(error: ForwardError) -> bool:
 
 def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
     loaded = load_model(replace(request, weights="none", device="cpu"))
-    notice = Notice("real_forward", f"run for real on the cpu, not without data: {reason}")
+    notice = Notice("real_forward", f"run on the CPU with real values: {reason}")
     return replace(loaded, notes=(), warnings=(*loaded.warnings, notice))
 
 

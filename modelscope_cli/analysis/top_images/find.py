@@ -134,7 +134,7 @@ class _OutputRows:
             shown=drawn,
             min=float(ranking.least.values[0].amin()),
             max=float(best.amax()),
-            problem=None if drawn else "none of the channels shown ever fires",
+            problem=None if drawn else "none of the channels shown is ever above 0",
             note=self._note(rows),
         )
         return LayerImages(layer, tuple(rows), self._shown)
@@ -178,7 +178,7 @@ class _OutputRows:
         dead = [f"{counted(len(silent), 'channel')} of {len(rows)} never above 0: {some(silent, 8)}"] * bool(
             silent
         )
-        return "; ".join([f"one value sees {seen}", *dead])
+        return "; ".join([f"receptive field {seen}", *dead])
 
 
 def _median(values: Tensor) -> float:
@@ -192,5 +192,5 @@ def _problem(best: float, least: float, n_images: int) -> str:
     if best == -torch.inf:
         return "NaN or minus infinity in every image"
     if best <= 0:
-        return f"never fires: at most {best:.4g} in any image"
+        return f"never active: at most {best:.4g} in any image"
     return "the same for every image" if best == least and n_images > 1 else ""

@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.analysis.statistics.moments import RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.checkpoints.entries import TensorEntry
-from modelscope_cli.models.checkpoint import each_with_file, read_values
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.weights import TensorRow
 

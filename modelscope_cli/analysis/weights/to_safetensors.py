@@ -12,8 +12,8 @@ import torch
 
 from modelscope_cli.checkpoints.entries import BITS, Contents, TensorEntry
 from modelscope_cli.checkpoints.safetensors_header import safetensors_form
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.models.checkpoint import each_with_file, read_values
 from modelscope_cli.plain_text import plain
 
 Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]

@@ -10,10 +10,11 @@ from os import PathLike
 from pathlib import Path
 
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry
+from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
-from modelscope_cli.models.identify import identify
+from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
@@ -26,9 +27,9 @@ from modelscope_cli.records.weights import (
     TensorRow,
     WeightsRecord,
     WeightTotals,
+    tell_allowed,
+    warnings_of,
 )
-from modelscope_cli.report.folder import check_file, write_with
-from modelscope_cli.report.shared_tables import tell_allowed, warnings_of
 
 
 @spelled_out
@@ -43,7 +44,7 @@ def weights(
     allow: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> WeightsRecord:
-    """Describe a checkpoint by its headers and name its architecture; nothing in it is run, no torch is imported.
+    """Describe a checkpoint by its headers and name its architecture; no code in it runs, torch is not imported.
 
     Args:
         file: A checkpoint (.safetensors, .pt, .pth, .bin, .ckpt), a *.index.json of shards, or a folder of

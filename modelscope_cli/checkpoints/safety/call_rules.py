@@ -30,7 +30,7 @@ _RANDOM = "numpy.random._pickle."
 _BIT_GENERATOR = f"{_RANDOM}__bit_generator_ctor"
 _SEEDS = "numpy.random.bit_generator.SeedSequence"
 _REBUILDERS = ("torch._utils._rebuild_", "torch.nested._internal.nested_tensor._rebuild_njt")
-_COMPUTED = Rating(DANGEROUS, "uses what cannot be determined")
+_COMPUTED = Rating(DANGEROUS, "uses an object that cannot be determined")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _getattr(values: tuple[Any, ...]) -> Verdict:
             is_fine = rank(owner).rank != DANGEROUS if isinstance(owner, Global) else not is_reached(owner)
             if is_plain and is_fine:
                 return Rating(UNKNOWN, f"takes '{attribute}' of '{owner.name}'")
-            return Rating(DANGEROUS, f"takes '{attribute[:40]}' of what may be a module")
+            return Rating(DANGEROUS, f"takes '{attribute[:40]}' of a possible module")
     return _COMPUTED
 
 
@@ -110,12 +110,12 @@ def _partial(values: tuple[Any, ...]) -> Verdict:
         case (Opaque() as owner, *_) if not owner.name.endswith("()") and not owner.name.startswith(
             "computed"
         ):
-            return Rating(UNKNOWN, f"will call what '{owner.name}' gave")
-    return Rating(DANGEROUS, "will call what cannot be determined")
+            return Rating(UNKNOWN, f"will call the result of '{owner.name}'")
+    return Rating(DANGEROUS, "will call an object that cannot be determined")
 
 
 def _iter(values: tuple[Any, ...]) -> Verdict:
-    return LISTS if len(values) == 1 else Rating(DANGEROUS, "calls what it is handed")
+    return LISTS if len(values) == 1 else Rating(DANGEROUS, "calls its argument")
 
 
 def _reduce(values: tuple[Any, ...]) -> Verdict:
@@ -131,7 +131,7 @@ def _getitem(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global() as owner, _) if owner.name.startswith("typing.") and owner.name in KNOWN_NAMES:
             return HASHES
-    return Rating(DANGEROUS, "takes an item of what is not a type hint")
+    return Rating(DANGEROUS, "takes an item of an object that is not a type hint")
 
 
 def _codec(values: tuple[Any, ...]) -> Verdict:
@@ -149,7 +149,7 @@ def _builtin_type(values: tuple[Any, ...]) -> Verdict:
 
 def _function_state(values: tuple[Any, ...]) -> Verdict:
     is_own = bool(values) and isinstance(values[0], Opaque) and values[0].name == _MAKE_FUNCTION
-    return Rating(UNKNOWN, "fills a function") if is_own else Rating(DANGEROUS, "changes what it is given")
+    return Rating(UNKNOWN, "fills a function") if is_own else Rating(DANGEROUS, "changes its argument")
 
 
 def _subimport(values: tuple[Any, ...]) -> Verdict:
@@ -190,7 +190,7 @@ def _from_type(values: tuple[Any, ...]) -> Verdict:
             if function.name.startswith(_REBUILDERS):
                 return ForwardedCall("REDUCE", function, args, state=state)
             if rank(function).rank == KNOWN:
-                return Rating(DANGEROUS, f"is given '{function.name}' to call, as torch never does")
+                return Rating(DANGEROUS, f"receives '{function.name}' to call, as torch never does")
             return ForwardedCall("REDUCE", function, args)
     return _COMPUTED
 
@@ -209,7 +209,7 @@ def _bit_generator(values: tuple[Any, ...]) -> Verdict:
             return None
         case (Global() as kind,) if kind.name in KNOWN_NAMES and kind.module.startswith("numpy.random."):
             return None
-    return Rating(DANGEROUS, "makes what is not a bit generator of NumPy")
+    return Rating(DANGEROUS, "makes an object that is not a NumPy bit generator")
 
 
 def _generator(values: tuple[Any, ...]) -> Verdict:
@@ -219,14 +219,14 @@ def _generator(values: tuple[Any, ...]) -> Verdict:
         case (str() | Opaque(name="numpy.random._pickle.__bit_generator_ctor"), Global(name=name)):
             if name == _BIT_GENERATOR:
                 return None
-    return Rating(DANGEROUS, "calls what it is handed, as NumPy never does")
+    return Rating(DANGEROUS, "calls its argument, as NumPy never does")
 
 
 def _seeds(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global(name=name), int(), *_) if name == _SEEDS:
             return None
-    return Rating(DANGEROUS, "makes what is not a seed sequence of NumPy")
+    return Rating(DANGEROUS, "makes an object that is not a NumPy seed sequence")
 
 
 CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {

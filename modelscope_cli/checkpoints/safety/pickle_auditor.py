@@ -143,7 +143,7 @@ class PickleAuditor:
         elif isinstance(target, Persistent) or (isinstance(target, Opaque) and "._rebuild_" in target.name):
             self.strange("values written into a tensor by the pickle", position)
         elif isinstance(target, Opaque) and is_reached(target):
-            reason = "produced what is changed: it cannot be determined what that is"
+            reason = "returned the changed object, which cannot be determined"
             self._danger(target.name, reason, target, (items,), position)
         elif isinstance(target, Opaque) and self._rank(target) != KNOWN:
             if target.state is not None:
@@ -169,7 +169,7 @@ class PickleAuditor:
             )
 
     def strange(self, what: str, position: int) -> None:
-        self._suspect(what, Rating(DANGEROUS, "is not what any checkpoint writer makes"), None, position)
+        self._suspect(what, Rating(DANGEROUS, "is made by no checkpoint writer"), None, position)
 
     def _rank(self, value: Global | Opaque) -> str:
         ranked = self.ranks.get(value.name)
@@ -293,7 +293,7 @@ class PickleAuditor:
         if not isinstance(target, Opaque):
             return
         if is_reached(target):
-            reason = "produced what is given attributes: it cannot be determined what that is"
+            reason = "returned an object that is given attributes, and cannot be determined"
             self._danger(target.name, reason, target, (state,), position)
         elif target.name in PARTIALS:
             ranked = CALL_RULES[target.name](state if isinstance(state, tuple) else ())

@@ -51,7 +51,7 @@ class Rating:
 
 
 _IS_KNOWN = Rating(KNOWN, "holds values only")
-_IS_UNKNOWN = Rating(UNKNOWN, "is not on the list of what only holds values")
+_IS_UNKNOWN = Rating(UNKNOWN, "is not on the list of classes that only hold values")
 
 
 def rank(found: Global) -> Rating:
@@ -75,8 +75,8 @@ def is_standard(name: str) -> bool:
 def is_reaching(name: str) -> str | None:
     """Return why an attribute of this name is dangerous on any object; None if it is not."""
     if _is_special(name):
-        return f"reaches what Python hides as '{name}'"
-    return f"is called '{name}', as what runs code is" if name in LAST_PARTS else None
+        return f"accesses the private Python attribute '{name}'"
+    return f"is called '{name}', like functions that run code" if name in LAST_PARTS else None
 
 
 def _dangerous(module: str, attribute: str) -> Rating | None:

@@ -240,7 +240,7 @@ class Scanner:
             return "it cannot be read"
         if not is_known:
             return "it holds more than tensors"
-        return None if len(self._pickles) > n_pickles else "what it loads is not a pickle"
+        return None if len(self._pickles) > n_pickles else "its content is not a pickle"
 
     def _has_work(self, nbytes: int, place: str) -> bool:
         self._work_left -= nbytes
@@ -383,7 +383,7 @@ def _scan_objects(path: Path) -> Safety:
     except _NOT_METADATA as error:
         if path.suffix != _DISTRIBUTED:  # other files may have that name
             return scan(path)
-        return _not_read(path, f"'{METADATA}' does not say where its values are ({type(error).__name__})")
+        return _not_read(path, f"'{METADATA}' does not list where its values are ({type(error).__name__})")
     if path.suffix != _DISTRIBUTED and path.name not in (place.file for place in places):
         return scan(path)
     with path.open("rb") as file:

@@ -7,10 +7,10 @@ from modelscope_cli.shell.output import emit
 
 @command
 def ablate(call: CommandCall) -> None:
-    """Take out the layers of a model one by one, and say which of them carry the decision.
+    """Ablate the layers of a model one by one, and measure how the prediction changes.
 
-    A forward hook replaces a layer's output; the layers after it are computed again, those before it are not.
-    Sorted by how far the prediction moves (KL divergence); over several images all figures are means.
+    A forward hook replaces a layer's output; only the layers after it are computed again.
+    Rows are sorted by the change of the prediction (KL divergence); over several images all numbers are means.
 
     Examples:
 

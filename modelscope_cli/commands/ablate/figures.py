@@ -11,13 +11,13 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from modelscope_cli.commands.ablate.table import ablate_sheet, answer_of, picture_title, signed
+from modelscope_cli.output_files import write_with
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, image_tiles, numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
 from modelscope_cli.report.page import results
@@ -123,7 +123,7 @@ def _explain(panel: Panel, record: AblateRecord) -> None:
     from matplotlib.patches import Patch
 
     changed = (
-        "another prediction" if record.images == 1 else "another prediction; the redder, the more images"
+        "another prediction" if record.images == 1 else "the prediction changes; darker red: in more images"
     )
     patches = [Patch(color=LINE, label="the same prediction")]
     if any(row.prediction_changed for row in record.rows):
@@ -210,11 +210,11 @@ def _lines(row: Ablation, record: AblateRecord) -> tuple[str, str, str]:
     if row.changed_fraction is None:
         outcome = f"L2 {numbers.number(row.output_l2)}" if row.output_l2 is not None else "NaN"
     elif record.output != "classes":
-        outcome = f"{numbers.percent(row.changed_fraction)} changed, most {answer}"
+        outcome = f"{numbers.percent(row.changed_fraction)} changed, most often to {answer}"
     elif record.images > 1:
         n_changed = round(row.changed_fraction * record.images)
         outcome = (
-            f"{n_changed} of {record.images} change, most to {answer}"
+            f"{n_changed} of {record.images} change, most often to {answer}"
             if n_changed
             else "no prediction changes"
         )

@@ -8,8 +8,8 @@ from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 _STAND_INS = {
     "zero": "zeros",
-    "mean": "the mean of each channel over its positions (over the channels where each has one value)",
-    "shuffle": "its own values at shuffled positions, the same for all channels",
+    "mean": "the mean of each channel over its positions (of all channels, if each has one value)",
+    "shuffle": "the layer's own values at shuffled positions, the same order in all channels",
 }
 
 
@@ -64,7 +64,7 @@ def _facts(record: AblateRecord) -> tuple[tuple[str, str], ...]:
     rows = record.rows
     facts = [
         ("target", target_words(record)),
-        ("stand-in", _STAND_INS[record.mode]),
+        ("replaced by", _STAND_INS[record.mode]),
     ]
     if record.output != "vectors":
         n_changed = sum(row.prediction_changed for row in rows)
@@ -87,15 +87,15 @@ def target_words(record: AblateRecord) -> str:
 
 
 def _column_words(record: AblateRecord) -> str:
-    of_all = {"classes": "of all logits", "boxes": "of all scores"}.get(record.output, "of all numbers")
+    of_all = {"classes": "of all logits", "boxes": "of all scores"}.get(record.output, "of all output values")
     ends = f"Δ {record.score_name}: of the target; L2: {of_all}"
     if record.output in ("boxes", "vectors"):
         first = (
-            "changed, the largest first: found boxes without a partner; " if record.output == "boxes" else ""
+            "sorted by changed boxes: detected boxes without a match; " if record.output == "boxes" else ""
         )
         return first + ends
-    unit = ", a mean over the pixels" if record.output == "pixels" else ""
-    return f"KL(before || after) in nats{unit}, the largest first; {ends}"
+    unit = ", mean over the pixels" if record.output == "pixels" else ""
+    return f"KL(before || after) in nats{unit}, largest first; {ends}"
 
 
 def picture_title(record: AblateRecord) -> str:

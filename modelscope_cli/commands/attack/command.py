@@ -9,9 +9,9 @@ _SEARCH = ("method", "norm", "epsilon", "steps", "step_size", "restarts", "targe
 
 @command
 def attack(call: CommandCall) -> None:
-    """Look for the smallest change of an image that fools the model, save it, and check the file.
+    """Find a minimal perturbation of an image that fools the model, save it, and check the file.
 
-    The smallest change is found by bisection over --epsilon, in some 15 searches. With --epsilon there is one
+    The smallest perturbation is found by bisection over epsilon, in about 15 searches. With --epsilon there is one
     search, for any image within it.
 
     The gradient is taken with respect to the pixels the model sees, before normalisation. The exit code is 0

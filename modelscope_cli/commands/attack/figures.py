@@ -9,10 +9,10 @@ from torch import Tensor
 
 from modelscope_cli.commands.attack.page import ADVERSARIAL, BEFORE, COMPARISON, FILES, LOSS, PERTURBATION
 from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_words, name
+from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
-from modelscope_cli.report.folder import write_with
 from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
@@ -60,7 +60,7 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     title = place(_MARGIN, 0, whole[0] - 2 * _MARGIN, _HEAD)
     said = f"{record.run.model.heading}, on {Path(record.image).name}"
     title.text(0, 0.72, said, fontsize=11, color=INK, va="center")
-    titles = ("before", f"the change, magnified {record.magnification} times", "after, as saved")
+    titles = ("before", f"the perturbation, magnified {record.magnification}x", "after, as saved")
     images = (before, magnified(record, before, after), after)
     lefts = [_MARGIN + i * (column + _GAP) for i in range(3)]
     for left, words, pixels in zip(lefts, titles, images, strict=True):

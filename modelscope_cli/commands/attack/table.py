@@ -39,7 +39,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     prepared = best(record.after_prepared)
     if record.run.input is not None:
         height, width = record.run.input.shape[0][-2:]
-        prepared += f"; --size {height},{width} takes the file as it is"
+        prepared += f"; --size {height},{width} takes the file unchanged"
     return (
         ("fooled", verdict(record)),
         ("attack", f"{attack_words(record)}, {_limit(record)}"),
@@ -47,7 +47,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
         ("loss", f"{loss_words(record)} {numbers.number(first)} -> {numbers.number(last)}"),
         ("distance", f"linf {in_levels(record.linf)}, l2 {numbers.number(record.l2)}"),
         ("saved as PNG", f"linf {in_levels(record.linf_saved)}, l2 {numbers.number(record.l2_saved)}"),
-        ("prepared again", f"resized and cropped it is {prepared}"),
+        ("prepared again", f"prediction after resizing and cropping: {prepared}"),
         *hook_facts(record.hooks),
         *_where(record),
     )
@@ -60,7 +60,7 @@ def _limit(record: AttackRecord) -> str:
         return epsilon
     if not record.success:
         return f"none found up to {epsilon}"
-    return f"smallest {epsilon}; none found within {in_levels(record.not_within or 0.0, record.norm)}"
+    return f"smallest {epsilon}; none found below {in_levels(record.not_within or 0.0, record.norm)}"
 
 
 def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:

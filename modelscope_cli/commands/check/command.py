@@ -6,6 +6,7 @@ from typing import Any
 import modelscope_cli as ms
 from modelscope_cli.commands.check.given import data_set, subject
 from modelscope_cli.errors import ModelscopeError
+from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
@@ -20,11 +21,12 @@ def check(call: CommandCall) -> int:
     """Check a model or a data set against rules, and exit with 1 if one is broken.
 
     Weights, activations, gradients, structure, budgets and predictions: each rule has a code, a threshold with its
-    source, and a hint. Give images if you can: without them, noise is used. A folder without a model is judged as a
-    data set: copies, broken, odd, dark, flat and blurred images, and images that also occur in another data set.
+    source, and a hint. Without images, noise is used, and fewer rules can be judged. A folder without a model is
+    checked as a data set: duplicates, unreadable, odd, dark, flat and blurred images, and images that are also in
+    another data set.
     The table tool.modelscope of the nearest pyproject.toml sets model, checkpoint, images, select, ignore,
     thresholds, fail-on, baseline, allow and the budgets; options on the command line win. Under torchrun the
-    forward pass over images is shared out, and --out keeps its blocks; gradients are computed by every process.
+    processes share the forward passes, and --out keeps their blocks; each process computes the gradients.
 
     Examples:
 
@@ -40,14 +42,14 @@ def check(call: CommandCall) -> int:
         COLUMNS,
         append_summary,
         check_sheet,
-        render_github,
         render_junit,
+        review,
     )
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.formats import render_markdown
     from modelscope_cli.rules.settings import read_settings
 
-    where = call.begin(("github", "junit"), is_shared=True)
+    where = call.begin((*CI_FORMATS, "junit"), is_shared=True)
     where.view.check(COLUMNS)
     said = {name: call[name] for name in ("select", "ignore", "fail_on", "baseline") if name in call.typed}
     budgets = {name.replace("_", "-"): call[name] for name in _BUDGETS}
@@ -77,8 +79,7 @@ def check(call: CommandCall) -> int:
             append_summary(render_markdown(sheet))
     except OSError as error:
         PROGRESS.warn(f"no summary of the step: {error}")
-    more = {"github": lambda: render_github(record), "junit": lambda: render_junit(record)}
-    emit(where, sheet, record, more=more)
+    emit(where, sheet, record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:
         raise refused
     return 0 if record.passed else FOUND

@@ -22,7 +22,8 @@ def subject(call: CommandCall, settings: "CheckSettings") -> tuple["ModelRequest
     The first word is the model, or an image where --model or the project names the model. The weights are checked
     later.
     """
-    from modelscope_cli.models.request import check_request, weights_file
+    from modelscope_cli.models.check_request import check_request
+    from modelscope_cli.models.request import weights_file
 
     def is_model(word: str) -> bool:
         if call["model"] is not None:
@@ -54,7 +55,7 @@ def data_set(call: CommandCall, settings: "CheckSettings") -> list[str]:
     of_models = {*SHARED["Model"], *SHARED["Input"], "out", "resume"} - {"offline"}
     for name in (name for name in call.changed if name in of_models):
         option = flags("check", name, call[name])
-        raise UsageError(f"'{option}' is about a model, and a data set is judged here", f"leave out {option}")
+        raise UsageError(f"'{option}' is for models, and a data set is checked here", f"leave out {option}")
     if not words:
         raise UsageError("missing argument: the folder of images", "modelscope check IMAGES")
     return words

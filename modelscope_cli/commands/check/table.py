@@ -1,4 +1,4 @@
-"""The table of `check`, its GitHub annotations and its JUnit document."""
+"""The table of `check`, its JUnit document, and its findings for CI hosts."""
 
 import os
 import re
@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
+from modelscope_cli.paths import in_repository
 from modelscope_cli.plain_text import plain, plain_lines
 from modelscope_cli.records.check import (
     NOT_JUDGED,
@@ -18,6 +19,7 @@ from modelscope_cli.records.check import (
 )
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers
+from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.facts import certificate_facts, input_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
@@ -147,23 +149,31 @@ def _counted(record: CheckRecord) -> str:
     new = [finding for finding in record.findings if not finding.known]
     parts = []
     for severity in ("error", "warning"):
-        n = sum(finding.severity == severity for finding in new)
-        if n:
-            parts.append(counted(n, severity))
+        places = [_places(finding) for finding in new if finding.severity == severity]
+        if places:
+            n_shown = sum(n == 1 for n in places)
+            shown = f" ({n_shown} shown)" if sum(places) > n_shown else ""
+            parts.append(counted(sum(places), severity) + shown)
     return ", ".join(parts)
+
+
+def _places(finding: Finding) -> int:
+    """Return 1; for the finding after the last one that is shown, how many more there are."""
+    is_rest = finding.layer is None and finding.threshold is None and finding.value is not None
+    return int(finding.value or 1) if is_rest else 1
 
 
 def _dataset_facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
     """Return the sizes of the images, and how many are broken or copies."""
     if report.width is not None and report.height is not None:
-        sides = (("least", "{0.least}"), ("median", "{0.median}"), ("most", "{0.most}"))
+        sides = (("min", "{0.least}"), ("median", "{0.median}"), ("max", "{0.most}"))
         words = (f"{name} {text.format(report.width)} x {text.format(report.height)}" for name, text in sides)
         yield "width x height", ", ".join(words)
     broken = sum(kind.count for kind in report.broken)
     parts = [
         f"{broken:,} broken",
         counted(len(report.identical), "group") + " of identical images",
-        counted(len(report.alike), "group") + " that look alike",
+        counted(len(report.alike), "group") + " of similar images",
     ]
     yield "images", f"{report.images:,}, {', '.join(parts)}"
     yield "speed", f"{report.images_per_second:,.0f} images a second"
@@ -180,25 +190,34 @@ def _facts(record: CheckRecord) -> tuple[tuple[str, str], ...]:
         facts.append(("baseline", record.baseline))
     if record.gone:
         words = some((f"{one.code} {one.layer or _whole(record)}" for one in record.gone), 5)
-        facts.append(("gone", f"{words}; --update-baseline removes from the baseline what is fixed"))
+        facts.append(("gone", f"{words}; --update-baseline removes them from the baseline"))
     facts += certificate_facts(record.certificate)
     return tuple(facts)
 
 
-def render_github(record: CheckRecord) -> str:
-    """Return `::error file=...,line=...,title=...::message` for every new finding, a `::notice` of what was not
-    judged, and the verdict.
+def review(record: CheckRecord) -> Review:
+    """Return the findings for a CI host: each beside the line that makes the layer, else the image or the
+    checkpoint it is about."""
+    model = record.run.model
+    about = in_repository(model.weights.requested) or in_repository(model.name.rpartition(":")[0])
 
-    A finding outside the files of the repository has only a title and is on the page of the run. Escapes as in
-    actions/toolkit, packages/core/src/command.ts.
-    """
-    commands = [_command(finding) for finding in record.findings if not finding.known]
-    if record.unjudged:
-        title = f"not judged: {len(record.unjudged)} of {len(record.rules)} rules"
-        commands.append(
-            f"::notice title={_property(title)}::{_data(plain('; '.join(unjudged_reasons(record))))}"
+    def problem(row: Finding) -> Problem:
+        image = in_repository(row.layer) if record.dataset is not None and row.layer else None
+        file, line = (row.made_at.file, row.made_at.line) if row.made_at else (image or about, 1)
+        return Problem(
+            *(row.code, row.rule, row.severity, row.layer, row.message, row.hint, file, line, row.known)
         )
-    return "".join(f"{line}\n" for line in (*commands, f"modelscope check: {plain(sentence(record))}"))
+
+    return Review(
+        command="check",
+        subject=model.name,
+        rules=record.rules,
+        problems=tuple(map(problem, record.findings)),
+        outcome=sentence(record),
+        not_judged=tuple(unjudged_reasons(record)),
+        not_judged_title=f"not judged: {len(record.unjudged)} of {len(record.rules)} rules",
+        warnings=record.run.warnings,
+    )
 
 
 def append_summary(text: str) -> None:
@@ -207,23 +226,6 @@ def append_summary(text: str) -> None:
     if file:
         with Path(file).open("a", encoding="utf-8") as summary:
             summary.write(f"{text}\n")
-
-
-def _command(finding: Finding) -> str:
-    at = finding.made_at
-    place = f"file={_property(plain(at.file))},line={at.line}," if at else ""
-    title = _property(plain(f"{finding.code} {finding.rule}"))
-    where = f"{finding.layer}: " if finding.layer else ""
-    text = _data(plain(f"{where}{finding.message} ({finding.hint})"))
-    return f"::{finding.severity} {place}title={title}::{text}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
 
 
 # Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.

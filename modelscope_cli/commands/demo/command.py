@@ -17,7 +17,7 @@ _NEXT = (
 def demo(call: CommandCall) -> None:
     """Put the samples into a folder: images, a tiny network with its weights, and a training script.
 
-    The examples of every command's help run beside that folder.
+    The examples in the help of every command use this folder.
 
     Examples:
 

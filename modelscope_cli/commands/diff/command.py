@@ -14,10 +14,10 @@ DIFFERENT = 1
 def diff(call: CommandCall) -> int:
     """Compare two checkpoints, two models, or one model under two settings; exit with 1 if they differ.
 
-    Without an input, the weights are compared: what was added, removed, renamed, reshaped, retyped, changed. With
-    images or --input-shape, every layer's output is, call by call, and the first that diverges is named: both
-    models run side by side, on the input as A expects it, with one activation of each in memory. Two results that
-    were kept, pages or folders, are compared number by number.
+    Without an input, the weights are compared: tensors that were added, removed, renamed, reshaped, retyped or
+    changed. With images or --input-shape, the outputs of all layers are compared call by call, and the first that
+    diverges is named: both models run side by side, on the input as A expects it, with one activation of each in
+    memory. Two saved results, pages or folders, are compared number by number.
 
     Examples:
 

@@ -39,7 +39,7 @@ def _draw_distance(panel: Panel, record: DiffRecord) -> None:
     looks = (
         ("beyond the tolerance", "o", LINE, LINE),
         ("within the tolerance", "o", LINE, "white"),
-        ("equal to the last bit", "s", _FAINT, "white"),
+        ("bit-identical", "s", _FAINT, "white"),
     )
     kinds = [0 if row.differing and row.status != "same" else 1 if row.differing else 2 for row in rows]
     for kind, (name, marker, edge, face) in enumerate(looks):

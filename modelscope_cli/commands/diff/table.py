@@ -134,7 +134,7 @@ def _title(record: DiffRecord) -> str:
     else:
         names = f"{a.name} compared with itself"
     if record.figures is not None:
-        return f"{names}, figure by figure"
+        return f"{names}, number by number"
     if input_info is None:
         return f"{names}, tensor by tensor"
     if input_info.source != "image":

@@ -12,11 +12,11 @@ NOT_MET = 1
 
 @command
 def explain(call: CommandCall) -> int:
-    """Show where in an image the evidence for a class lies, and how far each map can be trusted.
+    """Show which parts of an image are evidence for a class, and test how reliable each map is.
 
-    The layer is found by following one run back from the score, and named with the reason. The winner comes first;
-    no figure decides alone. Over a folder: where the evidence for each class lies, and the images in which it lies
-    at the border or outside --box or --mask.
+    The layer is chosen by following one run back from the score, and the reason is printed. Maps that pass more
+    tests come first. Over a folder: the mean evidence for each class, and the images with most of it at the border
+    or outside --box or --mask.
 
     Examples:
 

@@ -137,7 +137,7 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
             if method in one.maps:
                 page.small(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    legend = f"red is {_FOR}, blue {_AGAINST}, the stronger the less transparent"
+    legend = f"red is {_FOR}, blue {_AGAINST}; stronger values are more opaque"
     page.figure.text(_MARGIN / page.width, 0.5 * _LINE / page.height, legend, fontsize=8, color=INK)
     return page.figure
 
@@ -180,7 +180,7 @@ def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
             if values:
                 axes.plot(curve.shares, values, style, color=colour, lw=1.6, label=f"{way}, {curve.baseline}")
     said = [
-        f"{way} {numbers.number(value)}, by chance {numbers.number(chance)}"
+        f"{way} {numbers.number(value)} (random {numbers.number(chance)})"
         for way, value, chance in (
             ("insertion", receipt.insertion, receipt.insertion_chance),
             ("deletion", receipt.deletion, receipt.deletion_chance),
@@ -189,8 +189,8 @@ def _draw_curves(axes: Any, receipt: Receipt, height: float) -> None:
     ]
     axes.set_title("\n".join(said) or "no curves", loc="left", fontsize=9, color=INK, pad=3)
     axes.set_xlim(0, 1)
-    axes.set_xlabel("share of the pixels, the strongest first", fontsize=8)
-    axes.set_ylabel("score of the model: 0 for blank, 1 for the image", fontsize=8)
+    axes.set_xlabel("share of the pixels, strongest first", fontsize=8)
+    axes.set_ylabel("model score: 0 = blank image, 1 = full image", fontsize=8)
     axes.tick_params(labelsize=8)
     axes.grid(lw=0.4, alpha=0.5)
     axes.spines[["top", "right"]].set_visible(False)
@@ -245,7 +245,7 @@ def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapp
     heading = f"{record.run.model.heading}, why {record.target}"
     figures = {EXPLANATION: draw_explanations(_seen(kept), heading)} if _seen(kept) else {}
     if record.whereabouts is not None:
-        title = f"{heading}: where the evidence lies by {record.whereabouts_method}"
+        title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
         figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 

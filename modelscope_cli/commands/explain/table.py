@@ -21,17 +21,18 @@ from modelscope_cli.report.facts import certificate_facts, headline, hook_facts,
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
 
 _MEANINGS = (
-    "covering: the correlation of what a map shows in random halves of the image with what the model still says "
-    "of them, in brackets what one in ten copies of the map at other places exceeds; repeat, half image, random "
-    "head: how alike the map is that is made again, of the image with its right half covered, and of random last "
-    "layers; adds up to: the sum of a map in logits as a share of logit - logit(baseline); agreement: the mean "
-    "rank correlation with the other maps"
+    "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
+    "score for that half (in brackets: the 90th percentile for shifted copies of the map); repeat, half "
+    "image, random head: similarity of the map to a second run, to the map of the image with its right half "
+    "covered, and to the map of a model with a random head; completeness: the sum of the map as a share of "
+    "logit - logit(baseline); agreement: mean rank correlation with the other maps"
 )
 _OF_FULL = (
-    "insertion, higher is better, and deletion, lower is better: areas under the curve of the probability, 0 the "
-    "blank image and 1 the whole, in brackets by chance; ROAD: above 0 is better than chance; shuffled weights, "
-    "other class: how much the map is still the same; planted: how much of the planted evidence it finds. They "
-    "show the model images unlike those it was trained on, and may disagree"
+    "insertion (higher is better) and deletion (lower is better): area under the probability curve, 0 = "
+    "blank image, 1 = full image (random ranking in brackets); ROAD: above 0 is better than chance; "
+    "shuffled weights, other class: similarity to the map of shuffled weights or of another class; planted: "
+    "share of planted evidence that the map finds. These tests use out-of-distribution images, so they can "
+    "disagree"
 )
 _MOST_CLASSES = 3  # in the facts; the others are in the report
 
@@ -128,7 +129,7 @@ def _one_a_layer(rows: tuple[Explanation, ...]) -> list[Explanation]:
 def _met(one: RequirementMet) -> str:
     if one.value is None or one.bound is None:
         return "met" if one.passed else f"not met: {one.reason}"
-    figures = f"{numbers.number(one.value)} against {numbers.number(one.bound)}"
+    figures = f"{numbers.number(one.value)}, required {numbers.number(one.bound)}"
     return f"{'met' if one.passed else 'not met'}: {figures}"
 
 
@@ -152,8 +153,8 @@ def _counted(record: ExplainRecord) -> str:
     tests = [one for row in record.rows for one in row.receipt.tests]
     counts = (sum(getattr(one, answer) for one in tests) for answer in ("passed", "failed", "not_made"))
     passed, failed, not_made = counts
-    tested = f"{passed} tests passed, {failed} failed, {not_made} not made"
-    more = "; --receipt full makes more of them" if record.receipt_kind == QUICK else ""
+    tested = f"{passed} tests passed, {failed} failed, {not_made} not run"
+    more = "; --receipt full runs more" if record.receipt_kind == QUICK else ""
     return f"{record.receipt_kind}: {tested}; {record.passes:,} passes through the model{more}"
 
 

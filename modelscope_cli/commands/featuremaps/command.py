@@ -7,12 +7,12 @@ from modelscope_cli.shell.output import emit
 
 @command
 def featuremaps(call: CommandCall) -> None:
-    """Save what the layers see in an image: a grid for each layer, and a contact sheet.
+    """Save the feature maps of an image: a grid for each layer, and a contact sheet.
 
-    The forward stops after the last layer that was asked for. Gray cells are channels of a single value. Tokens and
-    windows are drawn where they lie in the image; what is left out, such as class tokens, is listed. Without
+    The forward pass stops after the last selected layer. Gray cells are constant channels. Tokens and windows are
+    drawn at their place in the image; extra tokens, such as class tokens, are left out and listed. Without
     --layer a deep network gives one grid per stage: the last output of each map size. With --top-images and a
-    folder: the images that fire each channel most, cropped to what it sees of them.
+    folder: the images that activate each channel most, cropped to its receptive field.
 
     Examples:
 

@@ -7,10 +7,10 @@ from modelscope_cli.shell.output import emit
 
 @command
 def grads(call: CommandCall) -> None:
-    """Run a forward and a backward pass, and print and draw what the gradients do.
+    """Run a forward and a backward pass, and print and plot the gradients.
 
-    Several images mean several passes, of one image each unless --batch says otherwise: then the mean gradient and
-    the noise around it are shown. Gradients are computed, inspected and discarded; nothing is trained.
+    Each image is a pass of its own, unless --batch sets another size; of several passes the mean gradient and its
+    noise are shown. Gradients are computed, inspected and discarded; nothing is trained.
 
     Examples:
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.grads.table import grads_sheet
+from modelscope_cli.output_files import write_text
 from modelscope_cli.plain_text import markdown, plain
 from modelscope_cli.records.grads import ActivationGradient, GradsRecord, ParameterGradient
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import render_markdown
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels, parameter_names
 from modelscope_cli.report.page import results

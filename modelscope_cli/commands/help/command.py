@@ -7,7 +7,7 @@ from modelscope_cli.shell.call import CommandCall, command
 
 @command
 def help(call: CommandCall) -> None:
-    """Explain what commands share: naming a model, preparing images, layer patterns, hooks, output.
+    """Explain what commands have in common: models, images, layer patterns, hooks, output.
 
     Examples:
 
@@ -17,7 +17,7 @@ def help(call: CommandCall) -> None:
 
       modelscope help stats
     """
-    from modelscope_cli.commands.help.topics import TOPICS, explain_command, explain_topic
+    from modelscope_cli.commands.help.topics import AGENTS, TOPICS, explain_command, explain_topic, skill
     from modelscope_cli.shell.overview import COMMANDS, overview
 
     what = call["what"]
@@ -25,7 +25,9 @@ def help(call: CommandCall) -> None:
         console.write(overview() + "\n")
     elif what in COMMANDS:
         console.write(explain_command(what))
+    elif what == AGENTS:
+        console.write(skill())
     elif what in TOPICS:
         console.write(explain_topic(what))
     else:
-        raise unknown("a topic or a command", what, (*TOPICS, *COMMANDS))
+        raise unknown("a topic or a command", what, (*TOPICS, AGENTS, *COMMANDS))

@@ -7,9 +7,9 @@ from modelscope_cli.shell.output import emit
 
 @command
 def lrfind(call: CommandCall) -> None:
-    """Sweep the learning rate while training, suggest one, and put everything back.
+    """Sweep the learning rate while training, suggest one, and restore everything.
 
-    The hashes of weights, buffers, optimizer and random state before and after are printed as the proof.
+    Weights, buffers, optimizer and random state are hashed before and after, to verify that they are restored.
 
     Examples:
 
@@ -21,7 +21,7 @@ def lrfind(call: CommandCall) -> None:
       modelscope lrfind demo/tiny_resnet.py:TinyResNet --size 48 --linear --from 0.001 --to 0.5
     """
     from modelscope_cli.commands.lrfind.table import COLUMNS, lrfind_sheet
-    from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.output_files import free_folder
 
     where = call.begin()
     model, data = call.learner()

@@ -9,8 +9,8 @@ from modelscope_cli.report.sheet import Column, Sheet, figure
 
 WAYS = {
     "steepest": "where the loss falls fastest over log lr",
-    "valley": "half the way along the longest valley: recommended",
-    "minimum": "a tenth of the rate with the least loss",
+    "valley": "middle of the longest descent: recommended",
+    "minimum": "a tenth of the rate with the lowest loss",
 }
 
 
@@ -73,7 +73,7 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
     facts.append(("stopped", record.stopped))
     losses = [value for value in record.smoothed if value is not None]
     if losses:
-        facts.append(("loss", f"{numbers.number(losses[0])}, at least {numbers.number(min(losses))}"))
+        facts.append(("loss", f"{numbers.number(losses[0])}, lowest {numbers.number(min(losses))}"))
     if record.suggestion.valley is None:
         facts.append(
             (
@@ -82,9 +82,11 @@ def _facts(record: LrfindRecord) -> list[tuple[str, str]]:
                 "--steps, lower rates (--from 1e-8), or look at the data",
             )
         )
-    for part, (before, after) in record.hashes.items():
+    changed = {part: hashes for part, hashes in record.hashes.items() if hashes[0] != hashes[1]}
+    if not changed:
         facts.append(
-            (part, f"{before} before, {after} after: {'put back' if before == after else 'CHANGED'}")
+            ("restored", f"{', '.join(record.hashes)} (verified by their hashes, which --json shows)")
         )
+    facts += [(part, f"CHANGED: {before} before, {after} after") for part, (before, after) in changed.items()]
     facts += report_facts(record.out_dir, record.files)
     return facts

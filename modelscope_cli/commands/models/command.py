@@ -9,8 +9,8 @@ from modelscope_cli.shell.output import emit
 def models(call: CommandCall) -> None:
     """List the models of torchvision, or of timm, with parameters, multiply-adds and input size.
 
-    The figures are those torchvision publishes for the default weights; `modelscope summary` measures them, and
-    those of timm's models.
+    The numbers are those that torchvision publishes for its default weights; `modelscope summary` measures any
+    model, also of timm.
 
     Examples:
 

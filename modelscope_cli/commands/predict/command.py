@@ -21,10 +21,10 @@ def predict(call: CommandCall) -> None:
     """Print what a model predicts for images: the most likely classes of each.
 
     For a segmentation model these are the classes that cover most of the image, for a detection model its best
-    boxes; with several heads each has its rows. Any number of images goes through in batches; tsv and csv are
-    written row by row as the predictions come. With --truth, how accurate the predictions are instead: accuracy,
-    classes, confusions, calibration, the worst images. With --doctor, one row for each mistake: what preparing the
-    images in the usual wrong ways does to the predictions.
+    boxes; with several heads each has its rows. Images are predicted in batches; tsv and csv are written row by
+    row. With --truth, the metrics are printed instead: accuracy, classes, confusions, calibration, the worst
+    images. With --doctor, one row for each usual preprocessing mistake, with the number of predictions that it
+    changes.
 
     Examples:
 

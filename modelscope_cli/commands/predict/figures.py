@@ -25,7 +25,7 @@ def draw_reliability(record: PredictRecord) -> Any:
     """Draw for every bin of confidence the accuracy, the mean confidence (red) and the number of images."""
     truth = getattr(record, "truth", None)
     if truth is None or truth.ece is None:
-        message = "predict draws a figure only with a truth of one class per image"
+        message = "predict draws a figure only with --truth and one class per image"
         raise UsageError(message, "--truth folders")
     figure = new_figure(6.4, 7.0, record.run.model.heading)
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])

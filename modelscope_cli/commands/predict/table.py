@@ -103,7 +103,7 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
     table = table or MEASURES
     tables = tables_of(report)
     if table not in tables:
-        message = f"'--table {table}' is not a table of a truth of {report.kind}"
+        message = f"'--table {table}' does not exist for a truth of {report.kind}"
         raise UsageError(message, f"--table {next(iter(tables))}   one of {', '.join(tables)}")
     rows = tables[table]
     return Sheet(
@@ -131,7 +131,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
     facts = []
     if report.accuracy is not None and table != MEASURES:  # where they are rows
         share = report.accuracy
-        interval = f"{numbers.percent(share.low)} .. {numbers.percent(share.high)} in 95 of 100 such samples"
+        interval = f"{numbers.percent(share.low)} .. {numbers.percent(share.high)} (95 % confidence interval)"
         facts.append(
             ("accuracy", f"{numbers.percent(share.value)} of {counted(report.images, 'image')}; {interval}")
         )
@@ -143,7 +143,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         text = f"{missing} of {len(report.classes)} classes are in no image"
         facts.append(("not seen", text))
     if not n_rows:
-        nothing = {"worst": "no image has a wrong class", "confusions": "no class is mistaken for another"}
+        nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}
         facts.append((table, nothing[table]))
     return tuple(facts)
 
@@ -175,23 +175,23 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
 def _what(row: Variation) -> str:
     if row.kind == "meant":
         return "see below"
-    return row.what if row.affected else f"{row.what}: these images stay the same"
+    return row.what if row.affected else f"{row.what}: no effect on these images"
 
 
 def _doctor_facts(record: DoctorRecord) -> list[tuple[str, str]]:
     baseline = record.variations[-1]
-    facts = [("as meant", record.meant)]
+    facts = [("reference", record.meant)]
     if record.stated_by is not None:
-        facts.append(("stated by", record.stated_by))
+        facts.append(("source", record.stated_by))
     else:
-        facts.append(("stated by", f"nobody, so 'as meant' is a guess: {record.assumed}"))
+        facts.append(("source", f"a guess, as the weights do not specify it: {record.assumed}"))
     if record.given is not None:
         requested = next(row for row in record.variations if row.kind == "given")
-        text = f"{record.given}: not what the weights state; {_damage(requested, record.images)}"
+        text = f"{record.given}: not the preprocessing of the weights; {_damage(requested, record.images)}"
         facts.append(("as given", text))
     facts += [_told(one) for one in record.evidence]
     if record.stated_by is None:
-        facts.append(("most sure", _most_sure(record, baseline)))
+        facts.append(("most confident", _most_sure(record, baseline)))
     if record.left_out is not None:
         facts.append(("left out", record.left_out))
     return facts
@@ -202,10 +202,10 @@ def _told(one: PreparationEvidence) -> tuple[str, str]:
         share, as_meant = numbers.percent(one.value), numbers.percent(one.as_meant)
         return (
             one.kind,
-            f"'{one.name}' gets {share} of the images right by their folders, as stated {as_meant}",
+            f"'{one.name}' reaches an accuracy of {share} (truth: folder names); the reference {as_meant}",
         )
-    gap = f"a misfit of {numbers.number(one.value)} nats, {numbers.number(one.as_meant)} as meant"
-    return one.kind, f"the running statistics of the training speak for '{one.name}': {gap}"
+    gap = f"misfit {numbers.number(one.value)} nats, reference {numbers.number(one.as_meant)}"
+    return one.kind, f"the running statistics of batch norm fit '{one.name}' best: {gap}"
 
 
 def _damage(row: Variation, images: int) -> str:
@@ -216,10 +216,10 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
     best = max(record.variations, key=lambda row: (row.top_probability > 0, row.top_probability))  # or is NaN
     text = f"'{best.name}', {numbers.percent(best.top_probability)} on average"
     if best is not meant:
-        text += f", and {numbers.percent(meant.top_probability)} as meant"
+        text += f"; the reference {numbers.percent(meant.top_probability)}"
     return (
-        f"{text}. That is a hint, not a proof: a wrong scale makes large logits, and large logits make any model "
-        "confident. Images in folders named after their classes show the accuracy instead"
+        f"{text}. This is no proof: a wrong scale makes large logits, and large logits make any model "
+        "confident. For the accuracy instead, put the images into folders named after their classes"
     )
 
 
@@ -315,18 +315,18 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
         if without:
             facts.append(("no box", f"in {without} of {len(record.predictions)} images"))
     if record.temperature != 1:
-        facts.append(("temperature", f"logits divided by {record.temperature:g} before that"))
+        facts.append(("temperature", f"logits are divided by {record.temperature:g} first"))
     return [*facts, *hook_facts(record.hooks), *certificate_facts(record.certificate)]
 
 
 def _score_words(record: PredictRecord) -> str:
     if record.output == "boxes":
-        return "of the box, as the model outputs it; the best first"
+        return "score of the box as the model outputs it, best first"
     unit = "per pixel" if record.output == "pixels" else "per image"
     classes = "its classes" if record.output == "heads" else f"{record.classes} classes"
     if record.threshold is None:
-        words = f"softmax: one of {classes} {unit}, all scores add up to 1"
+        words = f"softmax: one of {classes} {unit}; the scores sum to 1"
     else:
-        words = f"sigmoid: each of {classes} on its own, on from a score of {record.threshold:g}"
-    over = "; the mean over the pixels that are the class" if record.output == "pixels" else ""
+        words = f"sigmoid: each of {classes} independently; on at a score of {record.threshold:g} or more"
+    over = "; mean over the pixels of the class" if record.output == "pixels" else ""
     return words + over

@@ -7,11 +7,10 @@ from modelscope_cli.shell.output import emit
 
 @command
 def prune(call: CommandCall) -> None:
-    """Cut weights away, and print and draw how far the predictions drift.
+    """Prune weights, and measure how far the predictions drift.
 
-    The masks are those of torch.nn.utils.prune, put in place by hooks while the model runs: its parameters and its
-    file stay as they are. A --layer that is named means everything inside it. Biases and batch norms are left as
-    they are.
+    The masks are those of torch.nn.utils.prune, applied by hooks while the model runs: its parameters and its file
+    do not change. --layer includes all sublayers. Biases and batch norms are not pruned.
 
     Examples:
 

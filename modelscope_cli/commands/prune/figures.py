@@ -126,7 +126,7 @@ def _draw_layers(axes: Any, record: PruneRecord, names: Sequence[Name]) -> None:
 
 def _title(record: PruneRecord) -> str:
     what = given(record.run, record.images)
-    return f"{record.run.model.heading}, on {what}: cutting {record.what_is_cut}"
+    return f"{record.run.model.heading}, on {what}: pruning {record.what_is_cut}"
 
 
 # The figures of `record.plot()`; the first is the default.

@@ -70,10 +70,10 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         facts.append(
             (
                 "left",
-                "biases and batch norms: a cut channel still outputs what they turn 0 into; nothing is folded",
+                "biases and batch norms: a pruned channel outputs their constant; nothing is folded",
             )
         )
-    facts.append(("zeros alone", "do not make the file smaller or the forward pass faster"))
+    facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))
     facts += hook_facts(record.hooks)
     if record.file is not None:
         facts.append(("weights", f"{record.file} ({numbers.memory(record.file_bytes or 0)})"))

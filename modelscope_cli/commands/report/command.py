@@ -10,8 +10,9 @@ from modelscope_cli.shell.output import emit
 def report(call: CommandCall) -> None:
     """Make one self-contained page of a result, to view in a browser and to share.
 
-    The page needs no network and no other file: tables to sort and filter, curves, images, and the whole result as
-    data, which modelscope reads back. Two results are compared; a folder of results gets an index. Without --html
+    The page needs no network and no other file. It holds tables to sort and filter, curves, images, and the whole
+    result as data, which modelscope can read. Two results are compared; a folder of results gets an index. Without
+    --html
     the page is written into the folder of the result.
 
     Examples:

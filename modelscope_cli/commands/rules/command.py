@@ -7,10 +7,10 @@ from modelscope_cli.shell.output import emit
 
 @command
 def rules(call: CommandCall) -> None:
-    """List the rules of check, watch and train, with their thresholds and where those come from.
+    """List the rules of check, watch and train, with their thresholds and sources.
 
-    One rule is explained: what it says, why that matters, where its threshold comes from, how to fix what it finds
-    and how to silence it.
+    One rule is explained in full: what it finds, why that matters, the source of its threshold, how to fix and how
+    to silence it.
 
     Examples:
 

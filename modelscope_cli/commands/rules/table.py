@@ -29,12 +29,12 @@ def rules_sheet(listed: RuleList) -> Sheet:
         short = tuple(replace(column, is_shown=column.key in _SHORT) for column in COLUMNS)
         return Sheet(f"{rule.code} {rule.name}", short, listed.rules, _explained(rule))
     return Sheet(
-        title=f"{len(listed.rules)} rules: MS7 of watch and train, all others of check",
+        title=f"{len(listed.rules)} rules; MS7xx: watch and train, all others: check",
         columns=COLUMNS,
         rows=listed.rules,
         is_catalogue=True,
         facts=(
-            ("threshold", "check --set CODE=threshold changes one; budgets are set by you"),
+            ("threshold", "check --set CODE=threshold changes one; you set the budgets"),
             ("one rule", "modelscope rules MS202 explains it"),
         ),
     )

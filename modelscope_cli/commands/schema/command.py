@@ -27,7 +27,7 @@ def schema(call: CommandCall) -> None:
     if where.file is None:
         console.write(text)
         return
-    from modelscope_cli.report.folder import write_text
+    from modelscope_cli.output_files import write_text
 
     write_text(where.file, text)
     console.note(f"wrote {where.file}")

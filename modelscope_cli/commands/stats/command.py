@@ -10,13 +10,13 @@ def stats(call: CommandCall) -> None:
     """Print statistics of every layer's output, over any number of images.
 
     Only finite values count; NaN and infinite ones are counted separately. A dead channel is zero at every position
-    of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; for it, and for
-    mad with several batches, the images are read twice. In train mode the drift of every batch norm is shown: its
-    batch's statistics beside the running ones. The table attention has the entropy of each head's weights.
+    of every image. A column such as p50, p01 or p99.9 is an exact quantile, a value of the data; quantiles, and mad
+    over several batches, read the images twice. In train mode the drift of every batch norm is shown: its batch
+    statistics against the running ones. The table attention has the entropy of each head's weights.
 
-    Image files are cut into blocks of --batch. Under torchrun all processes work on them, and --out keeps them: the
-    bits are the same for any number of processes, also after a break. In train mode, with --correlation, --hook or
-    the table attention, one process does all of it in one go.
+    Image files are processed in blocks of --batch, which --out stores. Under torchrun all processes share them; the
+    result is bit-identical for any number of processes, and after --resume. In train mode, and with --correlation,
+    --hook or --table attention, a single process does everything.
 
     Examples:
 

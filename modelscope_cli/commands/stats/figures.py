@@ -99,11 +99,11 @@ def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:
     texts = [str(order[place]) for place in places]
     axes.set_xticks(places, texts, rotation=90, fontsize=POINTS)
     axes.set_yticks(places, texts, fontsize=POINTS)
-    which = "channel" if stride == 1 else f"channel; every {stride}th is named"
+    which = "channel" if stride == 1 else f"channel; every {stride}th is labelled"
     axes.set_xlabel(which)
     axes.set_ylabel(which)
     key = figure.colorbar(image, cax=axes_at(figure, _LEFT + _SIDE + 0.15, _TOP, _KEY, _SIDE))
-    key.set_label("correlation: red vary together, blue in opposite directions", fontsize=9)
+    key.set_label("correlation: red positive, blue negative", fontsize=9)
     key.ax.tick_params(labelsize=POINTS)
     _explain(figure, row)
     return figure
@@ -120,7 +120,7 @@ def order_of(values: Any) -> list[int]:
 
 
 def _explain(figure: Any, row: ActivationStats) -> None:
-    text = "Similar channels are next to each other, whatever the sign."
+    text = "Similar channels are next to each other, regardless of sign."
     constant = (row.channels or 0) - (row.correlation.channels if row.correlation else 0)
     if constant:
         text += f" Gray: {counted(constant, 'channel')} that never varied."
@@ -172,7 +172,7 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     panel.scale("symlog", linthresh=10.0 ** math.ceil(math.log10(small)), linscale=0.8)
     panel.level(0, color=INK, lw=0.6)
     panel.say("value (linear near 0, then logarithmic)")
-    shade = Patch(color="#6aaed6", label="the darker, the more values (logarithmic)")
+    shade = Patch(color="#6aaed6", label="darker: more values (logarithmic)")
     panel.legend(handles=[shade, *panel.axes.get_legend_handles_labels()[0]], ncols=3)
 
 

@@ -29,8 +29,11 @@ ATTENTION_COLUMNS = (
 )
 
 _ATTENTION_FACTS = (
-    ("entropy", "of the weights of a query, in nats; mean over queries and images, and the extremes"),
-    ("log(keys)", "the entropy of attending to all keys equally; 0 is attending to one"),
+    (
+        "entropy",
+        "entropy of a query's attention weights, in nats: mean over queries and images, minimum and maximum",
+    ),
+    ("log(keys)", "entropy of uniform attention; 0 is attention to a single key"),
 )
 
 
@@ -84,8 +87,8 @@ CHANNEL_COLUMNS = (
 )
 
 _CHANNEL_FACTS = (
-    ("inherited", "already dead in the output of the layer before, whose channels this one passes on"),
-    ("zeros 0..100 %", "how many channels (log counts) are zero at which share of their positions"),
+    ("inherited", "already dead in the output of the previous layer, whose channels this layer passes on"),
+    ("zeros 0..100 %", "channels (log count) by the share of their positions that are zero"),
 )
 
 
@@ -106,7 +109,7 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     if inherited:
         text += f", not counting {numbers.count(inherited)} that later layers pass on"
     if dead and images == 1:
-        text += "; this is one image, other images may activate them"
+        text += "; of one image only, others may activate them"
     return "dead channels", text
 
 
@@ -223,7 +226,7 @@ def _facts(record: StatsRecord) -> tuple[tuple[str, str], ...]:
     if any(row.dead_channels is not None for row in record.layers):
         facts.append(dead_fact(record.layers, record.images))
     if any(row.histogram and row.histogram.sampled for row in record.layers):
-        facts.append(("histogram", "log counts; from an even sample if a batch has over 262,144 values"))
+        facts.append(("histogram", "log counts; an even sample if a batch has over 262,144 values"))
     else:
         facts.append(("histogram", "log counts"))
     facts += hook_facts(record.hooks)

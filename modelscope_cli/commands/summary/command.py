@@ -23,13 +23,11 @@ def summary(call: CommandCall) -> None:
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
-    model of torchvision is kept in the user's cache, for the same versions and options.
+    torchvision model is cached, for the same versions and options. The columns time, zero and gradient are measured
+    on request: the model then runs on real values, by default with random weights (--weights).
 
     With --train one training step runs as well, also without data: saved is what autograd keeps because of a layer,
     and the facts say how much memory the step needs, and when. --fit finds the largest batch.
-
-    The columns time, zero and gradient are measured, where they are asked for: the model is run with values then,
-    by default with random weights (--weights).
 
     Examples:
 
@@ -75,7 +73,7 @@ def _summary(
     cache_file = kept_for(*request, **options) if not measure else None
     cached = cache_file.read() if cache_file is not None and not is_fresh else None
     if cached is not None:
-        for note in (*cached[1], "kept by an earlier run; --fresh builds the model again"):
+        for note in (*cached[1], "cached result; --fresh recomputes it"):
             PROGRESS.note(note)
         return cached[0], None
     messages = Told(PROGRESS)

@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.summary.table import summary_sheet
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import check_file, write_text
 from modelscope_cli.paths import with_file
 from modelscope_cli.plain_text import plain
 from modelscope_cli.records.naming import counted, some
@@ -13,7 +14,6 @@ from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.summary import COLORS, MEASURED, LayerShape, SummaryRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.folder import check_file, write_text
 from modelscope_cli.report.formats import strict
 from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of
@@ -31,9 +31,7 @@ def check_graph(file: Path | None, color: str | None, page: Path | None) -> None
         _check_color(color)
     if file is None:
         if color is not None:
-            raise UsageError(
-                "'--color' is about the image that --graph makes", f"--graph model.svg --color {color}"
-            )
+            raise UsageError("'--color' needs --graph", f"--graph model.svg --color {color}")
         return
     _check_suffix(file)
     if page is not None and page.resolve() == file.resolve():
@@ -59,9 +57,7 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
     if color is not None:
         _check_color(color)
     if record.flow is None:
-        raise UsageError(
-            "this summary did not record whose output goes where", "ms.summary(model, x, flow=True)"
-        )
+        raise UsageError("this summary did not record the data flow", "ms.summary(model, x, flow=True)")
     shades = _shades(record, color)
     if file is not None:
         _check_suffix(file)
@@ -150,14 +146,14 @@ def _words(record: SummaryRecord) -> Words:
     )
     notes = []
     if record.failed is not None:
-        notes.append(f"the forward raised in {record.failed}; what would follow is not here")
+        notes.append(f"the forward pass raised in {record.failed}; later layers are not shown")
     if flow.unfollowed:
-        notes.append("not followed: tensors from where values cannot be traced, such as NumPy or TorchScript")
+        notes.append("not followed: tensors from code that cannot be traced, such as NumPy or TorchScript")
     if flow.left:
         notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
     idle = [row.name for row in record.layers if not row.executed and row.note is None]
     if idle:
-        notes.append(f"not called, and not here: {some(map(plain, idle))}")
+        notes.append(f"not called, so not shown: {some(map(plain, idle))}")
     model, input_info = record.run.model, record.run.input
     shapes = f", input {numbers.shapes(input_info.shape)}" if input_info else ""
     return Words(f"{model.short_name} ({model.class_name}){shapes}", (facts,), tuple(notes))

@@ -61,7 +61,7 @@ class Kept:
 
     def write(self, record: SummaryRecord, notes: list[str]) -> None:
         """Write a record; an unwritable cache is ignored."""
-        from modelscope_cli.report.folder import make_folder, write_text
+        from modelscope_cli.output_files import make_folder, write_text
 
         try:
             make_folder(self.path.parent)

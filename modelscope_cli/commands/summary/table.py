@@ -128,7 +128,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
         (
             "activations",
-            f"{numbers.memory(totals.activation_bytes)} (the outputs of all layers together)",
+            f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)",
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
@@ -137,7 +137,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     again = [row for row in record.layers if row.call]
     if again:
         once = f"{counted(len({row.name for row in again}), 'layer')} called more than once"
-        facts.append(("#1", f"the second call of the same layer, #2 the third; {once}"))
+        facts.append(("#1", f"the second call of a layer, #2 the third; {once}"))
     by_reason: dict[str, list[str]] = {}
     for row in record.layers:
         if not row.executed and row.note != INSIDE:

@@ -10,8 +10,8 @@ from modelscope_cli.shell.output import emit
 def train(call: CommandCall) -> int:
     """Train a classifier for a few steps and show what happens inside it.
 
-    Prints every layer as it was at the first and at the last step, or, with --vary, one row per variant; all of
-    them see the same images in the same order. A tenth of the images are kept for validation after each epoch.
+    Prints every layer at the first and at the last step or, with --vary, one row per variant; all variants see the
+    same images in the same order. A tenth of the images is used for validation, after each epoch.
 
     Examples:
 
@@ -24,7 +24,7 @@ def train(call: CommandCall) -> int:
         one-cycle --steps 60
     """
     from modelscope_cli.commands.train.table import train_columns, train_sheet
-    from modelscope_cli.report.folder import free_folder
+    from modelscope_cli.output_files import free_folder
 
     where = call.begin()
     model, data = call.learner()

@@ -9,11 +9,11 @@ NOT_PASSED = 1
 
 @command
 def verify(call: CommandCall) -> int:
-    """Compute some blocks of a result again, and exit with 1 if they differ from those in its folder.
+    """Recompute a random sample of a stored result, and exit with 1 if it differs.
 
-    For results that --out kept in blocks: stats, predict, explain and check over many images. Model and images are
-    looked for where the command found them, so run it in the same folder. On the same kind of machine all bits have
-    to be equal, elsewhere the numbers to within 0.1 %. The report has to say what all blocks add up to.
+    For results that --out stored in blocks: stats, predict, explain and check over many images. Run it in the same
+    folder as the command, so that it finds the model and the images. On the same kind of machine all bits have to
+    be equal, otherwise the numbers to within 0.1 %. The totals of the report have to match its blocks.
 
     Examples:
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import modelscope_cli as ms
 from modelscope_cli.errors import afterwards
 from modelscope_cli.records.check import is_failed
+from modelscope_cli.records.options import CI_FORMATS
 from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
@@ -25,10 +26,9 @@ class _WatchProgress:
 def watch(call: CommandCall) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
 
-    The script's output, exit code and traceback are its own; so are its weights, to the last bit. At the end come a
-    verdict with the layer and the step at which it began, a table, and a folder with a page. They are also written
-    after an exception, Ctrl-C or SIGTERM; if the process was killed outright, --report makes them from the log,
-    and draws the figures of any run.
+    The script's output, exit code, traceback and weights stay exactly the same. At the end come a verdict that
+    names the cause, its layer and its first step, a table, and a folder with a page. They are also written after an
+    exception, Ctrl-C or SIGTERM; if the process was killed, --report makes them from the log.
 
     Examples:
 
@@ -38,14 +38,14 @@ def watch(call: CommandCall) -> int:
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
-    from modelscope_cli.commands.watch.table import check_columns, watch_sheet
+    from modelscope_cli.commands.watch.table import check_columns, review, watch_sheet
+    from modelscope_cli.output_files import free_folder
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
-    from modelscope_cli.report.folder import free_folder
     from modelscope_cli.shell.hints import misplaced, refuse_launcher
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
-    where = call.begin()
+    where = call.begin(CI_FORMATS)
     check_columns(where.view)
     argv, script, arguments = console.settings.argv, call["script"], call["arguments"]
     report, fail_on = call["report"], call["fail_on"]
@@ -69,5 +69,7 @@ def watch(call: CommandCall) -> int:
         console.hint(correction[1])
     if not record.came_to_nothing or where.is_asked_for:
         with afterwards(console.warn, "the report was not shown") if not report else nullcontext():
-            emit(where, watch_sheet(record), record)
+            emit(
+                where, watch_sheet(record), record, lambda: review(record, ms.list_rules("MS7").rules, script)
+            )
     return judged_code

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.output_files import write_text
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRecord, labelling
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, SHARES, axes_at, new_figure, save_figure
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import (
@@ -273,7 +273,7 @@ def draw_histograms(record: WatchRecord) -> Any:
     figure = new_figure(
         width,
         _HISTOGRAM_HEAD + n_lines * _STRIP + _HISTOGRAM_FOOT,
-        figure_title(record, "how large the values are, over time"),
+        figure_title(record, "distribution of |x| over the steps"),
         is_laid_out=False,
     )
     image: Any = None
@@ -382,9 +382,9 @@ def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_na
 def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[float]) -> None:
     if not edges:
         return
-    sentences = [f"|x| upwards; 0: below {edges[0]:.0e}, more: above {edges[-1]:g}, nothing is cut off"]
+    sentences = [f"y: |x|, log scale (bottom < {edges[0]:.0e}, top > {edges[-1]:g})"]
     if any(finding.layer for finding in record.findings):
-        sentences.append("dotted: the step from which something is wrong, with its code on the right")
+        sentences.append("dotted: first step of a finding, code on the right")
     if any(not sum(counts) for row in record.layers for counts in _counts(row)):
         sentences.append("white: no finite value")
     n = len(record.layers)
@@ -460,7 +460,7 @@ def draw_updates(record: WatchRecord) -> Any:
     high = max(high, low + 1)
     _, image = page.draw(norms, "norm of the gradient", cmap="viridis", vmin=low, vmax=high)
     name_powers(page.key(image), low, high)
-    words = "update / weight (about 0.001 is usual, 0.1 is far too much)"
+    words = "update / weight (usual: about 0.001; 0.1 is far too large)"
     _, image = page.draw(ratios, words, cmap="RdBu_r", vmin=-6, vmax=0)
     name_powers(page.key(image, extend="both"), -6, 0)
     return page.finish("zero, or none")

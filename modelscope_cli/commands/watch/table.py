@@ -2,12 +2,16 @@
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from modelscope_cli.paths import in_repository
+from modelscope_cli.records.check import RuleText
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
     SPARSE,
+    UNKNOWN,
     ScalarSeries,
     TrainingFinding,
     WatchedCriterion,
@@ -16,6 +20,7 @@ from modelscope_cli.records.watch import (
     WatchRecord,
     labelling,
 )
+from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.facts import comparison, story
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, View, counter, figure, percentage
@@ -146,6 +151,37 @@ def _folded(n_rows: int) -> tuple[tuple[str, str], ...]:
     return (("left out", f"{n_rows} {what}"),)
 
 
+def review(record: WatchRecord, rules: Sequence[RuleText], script: str | None) -> Review:
+    """Return the findings for a CI host, causes first, each beside the line of the script it is about.
+
+    Args:
+        rules: those of a training.
+        script: its path; None for a module. A line of another file is only named.
+    """
+
+    def problem(row: TrainingFinding) -> Problem:
+        name, _, line = (row.place or "").rpartition(":")
+        is_here = script is not None and name in ("", Path(script).name)
+        file = in_repository(script) if is_here and script is not None else None
+        since = "" if row.since_step is None else f", since step {row.since_step}"
+        cause = f"; follows from {row.follows}" if row.follows else ""
+        message = f"{row.message}{since}{cause}" + (f" ({row.place})" if row.place and not is_here else "")
+        line_of_file = int(line) if file and line.isdecimal() else 1
+        return Problem(row.code, row.rule, row.severity, row.layer, message, row.hint, file, line_of_file)
+
+    outcome = "; ".join(filter(None, [record.verdict, record.reason]))
+    n = len(record.findings)
+    return Review(
+        command="watch",
+        subject=record.run.model.name,
+        rules=tuple(rules),
+        problems=tuple(map(problem, record.findings)),
+        outcome=f"{outcome} ({counted(n, 'finding')})" if n else outcome,
+        not_judged=(record.reason,) if record.verdict == UNKNOWN and record.reason else (),
+        warnings=record.run.warnings,
+    )
+
+
 def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     facts = [_entering(one, record) for one in record.facts.inputs if not one.type]
     for series in record.loss:
@@ -185,15 +221,15 @@ def _agreement(ranks: RankFacts | None) -> str:
         return ""
     if ranks.is_averaged_rarely:
         when = "" if ranks.averaged_at is None else f", as before step {ranks.averaged_at}"
-        return f"; their weights differ from step to step and are averaged from time to time{when}"
+        return f"; their weights differ between steps and are averaged periodically{when}"
     words = []
     if ranks.compared and ranks.disagreement is None:
-        same = "are the same to the last bit" if ranks.differs_by is None else "are the same but for rounding"
+        same = "are bit-identical" if ranks.differs_by is None else "are equal up to rounding"
         words.append(f"{ranks.compared} parameters {same}")
     if ranks.sharded:
-        words.append(f"{ranks.sharded} not compared, as each rank holds a part")
+        words.append(f"{ranks.sharded} not compared: each rank holds a part")
     if ranks.apart:
-        words.append(f"{ranks.apart} not compared, as nothing shows that they are meant to be the same")
+        words.append(f"{ranks.apart} not compared: possibly different on purpose")
     return "; ".join(["", *words])
 
 

@@ -169,7 +169,7 @@ def description(graph: ModelGraph, words: Words, shade: Shade) -> str:
     n_joints = sum(item.kind == "operation" for item in graph.nodes())
     parts = [
         *words.lines,
-        f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order in which they run",
+        f"{counted(len(rows), 'call')} and {counted(n_joints, 'operation')} in the order of execution",
         f"largest {shade.name}: {named}" if named else "",
         *words.notes,
     ]

@@ -9,13 +9,13 @@ from typing import Any
 from urllib.parse import quote
 
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.output_files import check_file
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.report import numbers
-from modelscope_cli.report.folder import check_file
 from modelscope_cli.report.formats import DOCUMENT
 from modelscope_cli.report.page.common import outcome
 from modelscope_cli.report.page.comparison import compare_page
@@ -77,7 +77,7 @@ def make_report(
     large: bool = False,
     progress: Progress | None = None,
 ) -> ReportRecord:
-    """Make one self-contained page of a result that was kept, or of two beside each other.
+    """Make one self-contained page of a saved result, or a comparison of two.
 
     Args:
         a: the folder of a command, its `report.json`, what `-o result.json` wrote, or another page. A folder of

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError
+from modelscope_cli.output_files import write_text
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import save_figure
-from modelscope_cli.report.folder import write_text
 from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
 from modelscope_cli.report.page.common import environment, glance, images_section, judged
 from modelscope_cli.report.page.html import Section, element, render_page

@@ -82,11 +82,9 @@ def _what_is_missing(case: Case) -> str | None:
     """Say what the verdict is not about; None where it is about everything."""
     kinds = {event.kind for event in case.course.events}
     if "compiled" in kinds:
-        return "the model is compiled: its loss and parameters were judged, its layers could not be seen"
+        return "the model is compiled: its loss and parameters were judged, but its layers are not visible"
     if "tensors" in kinds and not case.course.layers:
-        return (
-            "no module runs: the loss and the tensors that it trains were judged, there are no layers to see"
-        )
+        return "no module runs: the loss and the trained tensors were judged; there are no layers"
     return None
 
 
@@ -99,26 +97,26 @@ def _why_unknown(case: Case) -> str | None:
             ran = counted(case.facts.time.passes, "forward")
             return f"no step was seen: {ran} without any training, so only the time was looked at"
         if not n:
-            return "no step was seen: no optimizer of torch.optim took one, and nothing called backward()"
+            return "no step was seen: no optimizer of torch.optim stepped, and backward() was never called"
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"
-        return f"no step was seen: {ran}, and no parameter or leaf that they reach is seen to change"
+        return f"no step was seen: {ran}, but no parameter or leaf that they reach changed"
     if steps < MIN_STEPS:
         return f"too short to judge: {counted(steps, 'step')}, at least {MIN_STEPS} are needed"
     if main is None:
-        return "no loss was seen, so it is not known whether the model learns"
+        return "no loss was seen, so it is unknown whether the model learns"
     if not case.course.layers and _what_is_missing(case) is None:
         return "no layer could be seen"
     if case.progress.is_adversarial:
-        return "several optimizers have losses of their own, each of which may rise as another falls"
-    what = f"the loss averages {main.start:.3g} over the first steps and {main.end:.3g} over the last"
+        return "each of several optimizers has its own loss, and one may rise as another falls"
+    what = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     if case.progress.learns:
-        unmeasured = (
-            "and nothing is known to hold it against: neither what guessing costs nor how often it is right"
-        )
+        unmeasured = "and there is nothing to compare it with: neither the chance-level loss nor an accuracy"
         return None if case.progress.is_measured else f"{what}, {unmeasured}"
     if has_moving_targets(case.facts) and main.n:
-        return f"{what}, and need not fall: the targets seem to be made by the model itself, or by its copy"
+        return (
+            f"{what}, and need not fall: the targets seem to come from the model itself, or from a copy of it"
+        )
     chance = case.progress.chance
     if chance is not None and main.n:
-        what += f", where guessing costs {chance:.3g}"
-    return f"{what}, which could be noise alone" if main.n else what
+        what += f"; the chance-level loss is {chance:.3g}"
+    return f"{what}, a difference within the noise" if main.n else what

@@ -31,7 +31,7 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if any(one.has_changed for one in facts) or not any(one.has_gradient for one in facts):
         return
     kind, made = case.facts.idle[0]
-    words = f"{case.facts.backwards} backward passes, and {kind} never took a step: no parameter has changed"
+    words = f"{case.facts.backwards} backward passes, but {kind} never stepped: no parameter has changed"
     yield TrainingSighting(None, 0, case.facts.backwards, words, made)
 
 
@@ -62,12 +62,12 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     others = [one for one in left if one is not first]
     trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
     share = _size(left) / max(_size(trainable), 1)
-    what = "no update changes it" if first.optimizer else "no optimizer holds it"
-    words = f"it gets gradients, but {what}{case.beside(others)} ({share:.0%} of what can be trained)"
+    what = "is never updated" if first.optimizer else "is in no optimizer"
+    words = f"receives gradients but {what}{case.beside(others)} ({share:.0%} of the trainable parameters)"
     if strangers is not None:
         words += (
-            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that no model has that "
-            "runs: they were replaced after it was made, or belong to another model"
+            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} of no model that "
+            "runs: they were replaced after the optimizer was made, or belong to another model"
         )
         place, severity = strangers.made, ERROR
     else:
@@ -75,12 +75,12 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_meant = any(one.model == first.model and one.is_fed for one in case.facts.models)
         severity = ERROR if is_beside or (first.model in whole and not is_meant) else WARNING
         if first.model in whole:
-            words += f"; nothing of {first.model} is ever changed"
+            words += f"; no parameter of {first.model} ever changes"
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
 
 
 def _is_left(one: WatchedParameter) -> bool:
-    """Tell whether no optimizer holds it; where steps are inferred, all that gets a gradient could be changed."""
+    """Tell whether is in no optimizer; where steps are inferred, all that gets a gradient could be changed."""
     return not one.optimizer or (is_inferred(one.optimizer) and any(one.series.grad_norm))
 
 
@@ -121,7 +121,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
             what = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {what}, none of which belongs to a model that runs"
+            words = f"{one.optimizer} holds {what}, none of them of a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
@@ -132,7 +132,7 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             each, hint = ("each call of its closure", _IN_CLOSURE) if is_closure else ("each step", None)
             whose = "that the updates use" if is_inferred(one.optimizer) else f"that {one.optimizer} steps by"
             words = (
-                f"the gradients {whose} are never cleared: {each} adds those of all before "
+                f"the gradients {whose} are never cleared: {each} adds to those of all earlier steps "
                 f"({one.uncleared} of {counted(one.cycles, 'recorded step')})"
             )
             yield TrainingSighting(None, 1, one.uncleared, words, one.made, hint=hint)
@@ -142,8 +142,8 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
             words = (
-                f"the gradients are cleared between backward() and the step of {one.optimizer}, in {one.emptied} "
-                f"of {counted(one.cycles, 'recorded step')}: nothing is learnt"
+                f"the gradients are cleared between backward() and the step of {one.optimizer}, in "
+                f"{one.emptied} of {counted(one.cycles, 'recorded step')}: the model cannot learn"
             )
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
 
@@ -167,8 +167,8 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     last, *others = [one for one in cut if len(one.shape) > 1][::-1] or cut[::-1]
     facts = last.facts
     assert facts is not None
-    how = "runs under torch.no_grad()" if facts.is_severed else "runs, and its output is detached"
-    words = f"no gradient ever reaches it: its layer {how}{case.beside(others[::-1])}"
+    how = "runs under torch.no_grad()" if facts.is_severed else "runs, but its output is detached"
+    words = f"never receives a gradient: its layer {how}{case.beside(others[::-1])}"
     yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
 
@@ -188,13 +188,13 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     ]
     if idle:
         first, *others = idle
-        words = f"it is never used: its layer does not run, and no gradient reaches it{case.beside(others)}"
+        words = f"is never used: its layer does not run, and it receives no gradient{case.beside(others)}"
         yield TrainingSighting(first, 0, len(idle), words)
         return
     for one in case.facts.optimizers:
         if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held(case, threshold)):
             what = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {what} of layers that never run, and no gradient reaches them"
+            words = f"{one.optimizer} holds {what} of layers that never run and receive no gradient"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
@@ -210,7 +210,7 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if _size(frozen) / max(_size(known), 1) <= threshold or not (are_all_frozen and free):
         return
     words = (
-        f"{_size(frozen):,} of {_size(known):,} parameters have requires_grad=False, every weight among them: "
+        f"{_size(frozen):,} of {_size(known):,} parameters have requires_grad=False, including every weight: "
         f"only {case.names(free)} can learn"
     )
     yield TrainingSighting(None, 0, _size(frozen) / _size(known), words)
@@ -220,8 +220,8 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.scaled >= _MOSTLY * one.cycles:
             words = (
-                f"{one.optimizer} steps by the gradients of a scaled loss, in {one.scaled} of "
-                f"{counted(one.cycles, 'recorded step')}: they are as many times too large"
+                f"{one.optimizer} steps with the gradients of a scaled loss, in {one.scaled} of "
+                f"{counted(one.cycles, 'recorded step')}: they are too large by the scale factor"
             )
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
 
@@ -231,11 +231,11 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         if one.remade >= threshold:
             words = (
-                f"{one.optimizer} is made anew for each step, {one.remade:,} times: what it averages is lost"
+                f"{one.optimizer} is created again for each step, {one.remade:,} times: its averages are lost"
             )
         elif one.stale >= threshold:
             since = f"before each of the last {one.stale:,} recorded steps"
-            words = f"the averages and counters of {one.optimizer} are the same {since}, though it steps"
+            words = f"the averages and counters of {one.optimizer} are the same {since}, although it steps"
         else:
             continue
         yield TrainingSighting(None, 1, one.remade or one.stale, words, one.made)
@@ -248,7 +248,7 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_its_place = n_judged >= threshold and not any(one.evaluated)
             if case.course.steps >= FEW_STEPS and n_runs >= threshold and (is_average or is_its_place):
                 ran = f"it ran {counted(n_runs, 'time')} between the steps"
-                words = f"{label} is still, to the last bit, what {one.model} was before the first step, and {ran}"
+                words = f"{label} is bit-identical to {one.model} before the first step, although {ran}"
                 yield TrainingSighting(None, 0, n_runs, words, one.called)
 
 
@@ -265,7 +265,7 @@ RULES = (
         code="MS711",
         name="no-optimizer-step",
         severity=ERROR,
-        sentence="backward runs, and no optimizer ever takes a step",
+        sentence="backward runs, but no optimizer ever steps",
         threshold=3,
         measure="backward passes without a step",
         source="certain: no parameter has changed",
@@ -277,12 +277,12 @@ RULES = (
         code="MS712",
         name="not-in-the-optimizer",
         severity=WARNING,
-        sentence="parameters get gradients, but no optimizer holds them",
+        sentence="parameters receive gradients but are in no optimizer",
         threshold=FEW_STEPS,
         measure="steps without a change",
-        source="certain: their values are those of the first step",
-        hint="give the optimizer model.parameters() after the last layer is in place; freeze what should not "
-        "change with requires_grad_(False)",
+        source="certain: they keep their initial values",
+        hint="make the optimizer from model.parameters() after the last layer is in place; freeze the rest "
+        "with requires_grad_(False)",
         link=Link.BOOKKEEPING,
         judge=not_held,
     ),
@@ -294,7 +294,7 @@ RULES = (
         threshold=FEW_STEPS,
         measure="steps without a gradient",
         source="certain: no module that runs has these parameters",
-        hint="make the optimizer from the parameters of the model that is trained, once it is complete",
+        hint="make the optimizer from the parameters of the trained model, once the model is complete",
         link=Link.BOOKKEEPING,
         judge=holds_strangers,
     ),
@@ -304,7 +304,7 @@ RULES = (
         severity=ERROR,
         sentence="gradients are never cleared between the steps",
         threshold=3,
-        measure="steps in a row whose gradients hold those of the step before",
+        measure="steps in a row whose gradients include those of the step before",
         source="certain: the gradients used by one step are still there when the next backward pass begins",
         hint="call optimizer.zero_grad() before loss.backward()",
         link=Link.BOOKKEEPING,
@@ -317,7 +317,7 @@ RULES = (
         sentence="gradients are cleared between backward and step",
         threshold=3,
         measure="steps without any of the gradients that backward computed",
-        source="certain: they were there after the backward pass, and gone at the step",
+        source="certain: they existed after the backward pass, and were gone at the step",
         hint="call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()",
         link=Link.BOOKKEEPING,
         judge=cleared_early,
@@ -326,10 +326,10 @@ RULES = (
         code="MS715",
         name="cut-off-from-the-loss",
         severity=WARNING,
-        sentence="a layer runs, but no gradient ever reaches its parameters",
+        sentence="a layer runs, but its parameters never receive a gradient",
         threshold=FEW_STEPS,
         measure="steps without a gradient",
-        source="certain: no backward pass has produced one",
+        source="certain: no backward pass produced one",
         hint="look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss",
         link=Link.BOOKKEEPING,
         judge=severed,
@@ -341,7 +341,7 @@ RULES = (
         sentence="an optimizer holds parameters that are never used",
         threshold=FEW_STEPS,
         measure="steps without a call of the layer or a gradient",
-        source="certain: neither does the layer run, nor does a gradient reach the parameter",
+        source="certain: the layer does not run, and the parameter receives no gradient",
         hint="call the layer in forward, or remove it",
         link=Link.BOOKKEEPING,
         judge=unused,
@@ -350,11 +350,11 @@ RULES = (
         code="MS717",
         name="every-weight-is-frozen",
         severity=WARNING,
-        sentence="every weight has requires_grad=False, and the norms or biases that can learn are not enough",
+        sentence="every weight has requires_grad=False; only norms or biases can learn",
         threshold=0.5,
         measure="share of the parameters that are frozen",
         source="certain; even deliberate freezing leaves at least a head to train",
-        hint="set requires_grad_(True) for the layers that are to be trained",
+        hint="set requires_grad_(True) for the layers to train",
         link=Link.BOOKKEEPING,
         judge=mostly_frozen,
     ),
@@ -362,10 +362,10 @@ RULES = (
         code="MS745",
         name="step-by-scaled-gradients",
         severity=ERROR,
-        sentence="an optimizer steps by the gradients of a loss that a gradient scaler has enlarged",
+        sentence="an optimizer steps with the gradients of a loss that a gradient scaler has multiplied",
         threshold=3,
-        measure="steps whose gradients nobody has touched since the backward pass of a scaled loss",
-        source="certain: the gradients have the norms that the backward pass gave them, to the last bit",
+        measure="steps whose gradients are unchanged since the backward pass of a scaled loss",
+        source="certain: the gradient norms are bit-identical to those after the backward pass",
         hint="call scaler.step(optimizer) instead of optimizer.step()",
         link=Link.BOOKKEEPING,
         judge=steps_scaled,
@@ -374,10 +374,10 @@ RULES = (
         code="MS761",
         name="optimizer-state-does-not-move",
         severity=WARNING,
-        sentence="an optimizer with averages or counters begins each step with the same ones",
+        sentence="the averages or counters of an optimizer are the same before each step",
         threshold=10,
-        measure="recorded steps with a gradient, before which the state is the same to the last bit",
-        source="certain: momentum and Adam's averages are those of one gradient, as if there were no step before",
+        measure="recorded steps with a gradient and a bit-identical state before them",
+        source="certain: momentum and Adam's averages hold a single gradient, as if there were no earlier step",
         hint="make the optimizer once, before the loop, and do not clear or load its state between the steps",
         link=Link.BOOKKEEPING,
         judge=forgets,
@@ -386,12 +386,12 @@ RULES = (
         code="MS763",
         name="average-never-updated",
         severity=WARNING,
-        sentence="a copy of the model that is validated, or that is to be its average, is never updated",
+        sentence="a copy of the model, to validate or to average it, is never updated",
         threshold=2,
-        measure="times it ran without gradients, steps of the model in between",
-        source="certain: its values are, to the last bit, those of the model before the first step",
-        hint="update the average after each optimizer.step(), as averaged.update_parameters(model) does; validate "
-        "the model itself where no average is wanted",
+        measure="passes without gradients, with steps of the model in between",
+        source="certain: its values are bit-identical to those of the model before the first step",
+        hint="update the average after each optimizer.step(), as averaged.update_parameters(model) does, or "
+        "validate the model itself",
         link=Link.BOOKKEEPING,
         judge=left_behind,
     ),
@@ -401,8 +401,8 @@ RULES = (
         severity=ERROR,
         sentence="several ranks that should hold the same weights hold different ones",
         threshold=1e-6,
-        measure="by which share of their size the weights of two ranks differ",
-        source="certain: DistributedDataParallel, or averaged gradients, keep every copy the same to the last bit",
+        measure="relative difference between the weights of two ranks",
+        source="certain: DistributedDataParallel, or averaged gradients, keep every copy bit-identical",
         hint="treat weights, gradients and steps alike on every rank",
         link=Link.BOOKKEEPING,
         judge=ranks_disagree,

@@ -161,13 +161,13 @@ class Case:
         """Return the names of the first few, and how many more there are."""
         return some(map(self.naming(), rows))
 
-    def beside(self, rows: Sequence[Row], word: str = "the same for") -> str:
+    def beside(self, rows: Sequence[Row], word: str = "also") -> str:
         """Name others, as the end of a sentence; nothing where there are none."""
         return f"; {word} {self.names(rows)}" if rows else ""
 
     def followed(self, rows: Sequence[tuple[int, Any, Row]]) -> str:
         """Name what comes after the first of `(step, _, layer or parameter)`, sorted by step."""
-        word = "then" if rows[-1][0] > rows[0][0] else "the same for"
+        word = "then" if rows[-1][0] > rows[0][0] else "also"
         return self.beside([row for _, _, row in rows[1:]], word)
 
 

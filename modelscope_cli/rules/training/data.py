@@ -44,11 +44,11 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
         is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
         if is_bytes or (case.fails and size > threshold):
-            what = "it looks like bytes, 0 to 255" if is_bytes else "it is far from a standard deviation of 1"
+            what = "these look like bytes, 0 to 255" if is_bytes else "the standard deviation is far from 1"
             mean, std = sum(means) / len(means), sum(stds) / len(stds)
             words = (
-                f"the first layer, {first.name or first.type}, is given values from {low:.3g} to {high:.3g} with a "
-                f"mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
+                f"the first layer, {first.name or first.type}, receives values from {low:.3g} to {high:.3g} "
+                f"with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
             )
             link = None if is_bytes else Link.INITIALISATION  # likely, but not certain
             yield TrainingSighting(None, first.series.step[0], size, words, case.called(model), link=link)
@@ -71,7 +71,7 @@ def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             size, link = max(stds), Link.INITIALISATION  # likely, but not certain
             words = f"the input of {model} hardly varies: its standard deviation is {size:.2g}"
         elif all(one.series.is_alike):
-            size, words = 0.0, f"all samples of a batch that enters {model} are the same"
+            size, words = 0.0, f"all samples in each batch of {model} are the same"
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], size, words, case.called(model), link=link)
@@ -104,7 +104,7 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_meant = values > _MANY_VALUES and case.progress.learns is True and not one.validated
         if values <= threshold or (batch <= threshold and not is_meant):
             given = f"batches of {batch}, {values:,} values per channel"
-            words = f"batch norm is given {given}: its statistics are noise"
+            words = f"batch norm receives {given}: its statistics are noise"
             yield TrainingSighting(None, 0, batch, words, one.called)
 
 
@@ -163,10 +163,10 @@ RULES = (
         code="MS760",
         name="validated-on-other-values",
         severity=WARNING,
-        sentence="a model is validated on values of another scale than it is trained on, and does worse there",
+        sentence="a model is validated on values of another scale than in training, and does worse there",
         threshold=1.8,
-        measure="ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of "
-        "what the model is given; 3 for images that no criterion judges",
+        measure="ratio of the standard deviations, or 1 and the distance of the means in standard "
+        "deviations, of the model's input; 3 for images without a criterion",
         source="derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the "
         "figures of ImageNet",
         hint="prepare both sets by the same steps: scale, mean, standard deviation and order of channels",
@@ -177,11 +177,11 @@ RULES = (
         code="MS764",
         name="dropout-of-nearly-everything",
         severity=WARNING,
-        sentence="a dropout layer sets nearly all of its input to zero, and the training is not known to learn",
+        sentence="a dropout layer sets nearly all of its input to zero, and the training does not provably learn",
         threshold=0.9,
         measure="p of the layer",
         source="Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9",
-        hint="p is the share that is set to 0: lower it",
+        hint="lower p, the share of values set to 0",
         link=Link.INITIALISATION,
         judge=dropped,
     ),
@@ -189,7 +189,7 @@ RULES = (
         code="MS726",
         name="input-not-normalised-in-training",
         severity=WARNING,
-        sentence="the first layer is given values that are far from a standard deviation of 1",
+        sentence="the first layer receives values whose standard deviation is far from 1",
         threshold=10,
         measure="mean or standard deviation of any input in a training that fails; largest value of images",
         source="LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1",
@@ -204,8 +204,8 @@ RULES = (
         sentence="the input of the model never changes",
         threshold=3,
         measure="recorded steps without any difference",
-        source="certain: a model cannot tell identical inputs apart",
-        hint="look at what the data set returns",
+        source="certain: a model cannot distinguish identical inputs",
+        hint="check what the data set returns",
         link=Link.DATA,
         judge=constant_input,
     ),
@@ -217,7 +217,7 @@ RULES = (
         threshold=0,
         measure="values that are not finite",
         source="IEEE 754: NaN passes through every sum",
-        hint="look at the data: torch.isfinite(images).all()",
+        hint="check the data: torch.isfinite(images).all()",
         link=Link.DATA,
         judge=input_not_finite,
     ),
@@ -225,7 +225,7 @@ RULES = (
         code="MS732",
         name="batch-norm-of-one",
         severity=WARNING,
-        sentence="batch norm in training mode is given batches of one sample",
+        sentence="batch norm in training mode receives batches of one sample",
         threshold=1,
         measure="samples of a batch",
         source="Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch",
@@ -237,7 +237,7 @@ RULES = (
         code="MS734",
         name="ranks-see-the-same-data",
         severity=WARNING,
-        sentence="every rank is given the same batches",
+        sentence="every rank receives the same batches",
         threshold=3,
         measure="recorded steps with the same input statistics in every rank",
         source="certain to nine digits of mean, standard deviation and range",
@@ -251,10 +251,13 @@ RULES = (
         severity=WARNING,
         sentence="workers of a data loader draw the same random numbers for different samples",
         threshold=4,
-        measure="batches in a row, before and behind each of which two workers have the same state, and use it",
-        source="certain: the states of the generators that they used, samples in no order",
-        hint="seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from torch, "
-        "random or numpy.random, which are seeded for each worker",
+        measure=(
+            "batches in a row, before and after each of which two workers have the same random state, and "
+            "use it"
+        ),
+        source="certain: the states of the random generators that they used, with shuffled samples",
+        hint="seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from "
+        "torch, random or numpy.random, which are seeded per worker",
         link=Link.DATA,
         judge=same_numbers,
     ),

@@ -40,7 +40,9 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         step, _, layer, n = min(spoilt, key=lambda one: one[:2])
         is_first = layer.order == min(one.order for one in case.course.layers if one.model == layer.model)
         cause = "; it is the first layer: look at its input and its weights" if is_first else ""
-        more = f"; {counted(len(spoilt) - 1, 'more layer')} then or later" if len(spoilt) > 1 else ""
+        more = (
+            f"; {counted(len(spoilt) - 1, 'more layer')} at the same step or later" if len(spoilt) > 1 else ""
+        )
         words = f"the first NaN or infinite values appear here, {n} of them at step {step}{more}{cause}"
         yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
 
@@ -59,7 +61,7 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         silent.sort(key=lambda one: one[:2])
         step, _, layer = silent[0]
         last = layer.series.zero_fraction[-1] or 0.0
-        words = f"{last:.1%} of its output is zero, over {threshold:.0%} since step {step}"
+        words = f"{last:.1%} of its output is zero; more than {threshold:.0%} since step {step}"
         severity = ERROR if last > _ENTIRELY else None
         yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity)
 
@@ -69,7 +71,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     for one in case.facts.inputs:
         highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
-            words = f"every input value of {one.model} is 0: whatever computes it is dead"
+            words = f"every input value of {one.model} is 0: the code that computes it is dead"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
             return
 
@@ -119,9 +121,7 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if found:
         step, _, layer, last = min(found, key=lambda one: one[:2])
         others = [one for _, _, one, _ in found if one is not layer]
-        words = (
-            f"{last:.0%} of its output lies at the ends of its range, since step {step}{case.beside(others)}"
-        )
+        words = f"{last:.0%} of its output is saturated since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
 
@@ -138,7 +138,7 @@ def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if norms[0] < norms[1] * 0.5 ** (len(chain) - 1):  # type: ignore[operator]
         words = (
-            f"{len(chain)} sigmoids follow each other, and the gradient shrinks from {norms[1]:.2g} at "
+            f"{len(chain)} sigmoids in a row: the gradient shrinks from {norms[1]:.2g} at "
             f"{case.names([last])} to {norms[0]:.2g} here"
         )
         yield TrainingSighting(first, first.series.step[0], norms[0], words)
@@ -174,8 +174,10 @@ def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             grown.append((layer.series.step[start], layer.order, layer, (sizes[-1] or 0.0) / first))
     if grown:
         step, _, layer, factor = min(grown, key=lambda one: one[:2])
-        more = f"; the same in {counted(len(grown) - 1, 'more layer')}" if len(grown) > 1 else ""
-        words = f"its values have grown {_times(factor)}, over {_times(threshold)} since step {step}{more}"
+        more = f"; also in {counted(len(grown) - 1, 'more layer')}" if len(grown) > 1 else ""
+        words = (
+            f"its values have grown {_times(factor)}; more than {_times(threshold)} since step {step}{more}"
+        )
         yield TrainingSighting(layer, step, factor, words)
 
 
@@ -202,8 +204,8 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first, *others = alike
         assert first.facts is not None
         size = first.facts.start_rms
-        what = "every value of it is 0" if size == 0 else f"its rows are all the same ({size:.2g} in size)"
-        still = f", and its rows are still alike after {counted(case.course.steps, 'step')}"
+        what = "every value of it is 0" if size == 0 else f"all its rows are the same (rms {size:.2g})"
+        still = f", and still the same after {counted(case.course.steps, 'step')}"
         words = f"{what} at first{still if first.facts.is_alike else ''}"
         yield TrainingSighting(first, 0, size, words + case.beside(others))
 
@@ -222,8 +224,8 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if huge:
         gain, one = huge[0]
         words = (
-            f"its first values are {gain:.2g} / sqrt(fan in) in size, whereas 1 to 1.4 keeps the size of a signal"
-            + case.beside([other for _, other in huge[1:]])
+            f"the rms of its initial values is {gain:.2g} / sqrt(fan in); 1 to 1.4 keeps the scale of a "
+            "signal" + case.beside([other for _, other in huge[1:]])
         )
         yield TrainingSighting(one, 0, gain, words)
 
@@ -244,7 +246,7 @@ RULES = (
         threshold=0,
         measure="values that are not finite in one output",
         source="IEEE 754: NaN passes through every sum",
-        hint="look for a division, a logarithm or an overflow in it, or a learning rate that is too high",
+        hint="look for a division, a logarithm or an overflow in it, or lower the learning rate",
         link=Link.LAYERS,
         judge=output_not_finite,
     ),
@@ -252,9 +254,9 @@ RULES = (
         code="MS705",
         name="dying-units",
         severity=WARNING,
-        sentence="a ReLU outputs almost nothing but zeros, and keeps doing so",
+        sentence="a ReLU outputs almost only zeros, until the end",
         threshold=0.9,
-        measure="share of zeros in the output of a ReLU until the end of a training that fails; else 99.99 %",
+        measure="share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %",
         source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,
@@ -264,10 +266,10 @@ RULES = (
         code="MS706",
         name="exploding-activations",
         severity=WARNING,
-        sentence="the values of a layer keep growing, and the training fails",
+        sentence="the outputs of a layer keep growing, and the training fails",
         threshold=100,
-        measure="how many times larger than at first, or than 1 if they began smaller, until the end",
-        source="own measurement: 7 times, at the scores, over a healthy run of samples/train.py",
+        measure="growth over the initial value, or over 1 if that is smaller, until the end",
+        source="own measurement: 7x, at the logits, in a healthy run of samples/train.py",
         hint="lower the learning rate, add a norm after the layer, or use weight decay",
         link=Link.LAYERS,
         judge=exploding,
@@ -276,7 +278,7 @@ RULES = (
         code="MS729",
         name="weights-start-alike",
         severity=ERROR,
-        sentence="all rows of a weight start alike and stay alike: its units compute the same",
+        sentence="all rows of a weight start equal and stay equal: its units compute the same",
         threshold=FEW_STEPS,
         measure="steps after which no row differs from another",
         source="Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry",
@@ -288,10 +290,10 @@ RULES = (
         code="MS739",
         name="weights-start-huge",
         severity=WARNING,
-        sentence="a weight starts far too large, and the training fails",
+        sentence="the initial values of a weight are far too large, and the training fails",
         threshold=10,
-        measure="root mean square of the first values, times the root of the fan in",
-        source="He et al. 2015: sqrt(2) keeps the size of a signal after ReLUs; own choice: seven times that",
+        measure="root mean square of the initial values, times sqrt(fan in)",
+        source="He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; own choice: seven times that",
         hint="initialise by kaiming_normal_ or xavier_uniform_",
         link=Link.INITIALISATION,
         judge=starts_huge,
@@ -300,7 +302,7 @@ RULES = (
         code="MS730",
         name="saturated-in-training",
         severity=WARNING,
-        sentence="the output of a tanh or sigmoid lies at the ends of its range, and the training fails",
+        sentence="the output of a tanh or sigmoid is saturated, and the training fails",
         threshold=0.5,
         measure="share of the output, until the end",
         source="Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient",
@@ -312,7 +314,7 @@ RULES = (
         code="MS740",
         name="chain-of-sigmoids",
         severity=WARNING,
-        sentence="sigmoids follow each other, the gradient shrinks at each, and the training fails",
+        sentence="several sigmoids follow each other, the gradient shrinks at each, and the training fails",
         threshold=3,
         measure="sigmoids in a row",
         source="the derivative of the sigmoid is 1/4 at most",
@@ -326,9 +328,9 @@ RULES = (
         severity=WARNING,
         sentence="many channels of a ReLU are zero for every sample",
         threshold=0.4,
-        measure="share of its channels, from the first step to the end, where a quarter of the values of the "
-        "others is zero as well; or to the end of a training that fails",
-        source="own measurement, tests/bench/verdict: a third at the first step at most in healthy runs",
+        measure="share of its channels from the first step to the end, if a quarter of the other values is "
+        "zero too; or until the end, if the training fails",
+        source="own measurement, tests/bench/verdict: at most a third at the first step of healthy runs",
         hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
         link=Link.LAYERS,
         judge=dead_channels,

@@ -73,7 +73,7 @@ def _origin(case: Case, step: int) -> str:
     if birth is None:
         return ""
     if birth.what == LOSS:
-        return "; the output of every layer is finite, so it starts in the loss itself"
+        return "; the output of every layer is finite, so the loss itself is the cause"
     since = f" at step {birth.step}" if birth.step != step and birth.what != PARAMETER else ""
     return f"; the first cause: {birth.words}{since}"
 
@@ -91,8 +91,8 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if rise / scale > threshold - 1 and rise > 3 * course.error and course.end > course.start:
             factor = course.end / course.start if course.start > 0 else math.inf
             words = (
-                f"the loss{_whose(case, course.optimizer)} was {course.start:.3g} at first and {course.least:.3g} "
-                f"at best, and is {course.end:.3g} at the end"
+                f"the loss{_whose(case, course.optimizer)} was {course.start:.3g} at the start and "
+                f"{course.least:.3g} at best, and is {course.end:.3g} at the end"
             )
             since = _since(case, course, threshold * scale)
             yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR)
@@ -138,14 +138,14 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     chance = case.progress.chance
     start, end = f"{course.start:.3g} over the first steps", f"{course.end:.3g} over the last"
-    words = f"the loss has not fallen: it averages {start} and {end}"
+    words = f"the loss has not fallen: its mean is {start} and {end}"
     if course.has_fallen:
-        words = f"the loss has fallen from {start} to {end}, and no further"
+        words = f"the loss has fallen from {start} to {end}, but no further"
     if chance is not None and abs(course.end - chance) < 0.15 * max(chance, 1e-12):
-        words += f"; guessing costs {chance:.3g}"
+        words += f"; the chance-level loss is {chance:.3g}"
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if accuracy is not None and guessed is not None:
-        words += f"; {accuracy:.1%} of the predictions are right; guessing gets {guessed:.1%}"
+        words += f"; accuracy {accuracy:.1%} (chance {guessed:.1%})"
     yield TrainingSighting(None, None, course.end, words, _place(case))
 
 
@@ -168,7 +168,10 @@ def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue  # as in detection, where nearly everything is background
         is_lazy = most > _IMBALANCED and guessed > _LAZY and case.progress.learns is not True
         if is_no_better and (guessed > threshold or is_lazy) and n_others >= _ENOUGH_OTHERS:
-            words = f"{guessed:.1%} of the predictions are the same class, and {most:.1%} of the labels of a batch"
+            words = (
+                f"{guessed:.1%} of the predictions are the same class, but only {most:.1%} of the labels of "
+                "a batch"
+            )
             yield TrainingSighting(None, series.step[-n], max(guesses), words, one.place)
             return
 
@@ -194,10 +197,7 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         right + 2 * _error(right, least, rows) < least + _BETTER * (1 - least) for right, least, rows in known
     ):
         right, least, _ = known[0]
-        words = (
-            f"{accuracy:.1%} of the predictions are right in training, but {right:.1%} in validation, where "
-            f"guessing gets {least:.1%}"
-        )
+        words = f"{accuracy:.1%} accuracy in training, but {right:.1%} in validation (chance {least:.1%})"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
 
 
@@ -230,8 +230,8 @@ def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if highest[1] < threshold and highest[0] < _GROWS * threshold:
             share = statistics.fmean(shares[-third:])
             words = (
-                f"what {one.name} compares has nothing in common: over the samples of a batch the covariance of "
-                f"predictions and targets is {share:.2g} times the variance of the targets, and it does not grow"
+                f"predictions and targets of {one.name} are uncorrelated: over the samples of a batch their "
+                f"covariance is {share:.2g} times the variance of the targets, and it does not grow"
             )
             yield TrainingSighting(None, one.series.step[third], share, words, one.place)
             return
@@ -278,14 +278,15 @@ RULES = (
         code="MS756",
         name="predictions-unrelated-to-targets",
         severity=WARNING,
-        sentence="what is predicted for a sample has nothing to do with its target",
+        sentence="the prediction for a sample is uncorrelated with its target",
         threshold=0.005,
         measure="covariance of predictions and targets over a batch, as a share of the variance of the targets, "
         "two standard errors added, in the last third of the records",
-        source="derived: 0 for a constant and for the targets of other samples, R2 at the least squared error; own "
-        "measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn",
-        hint="check that inputs and targets are of the same samples; in an autoencoder lower the weight of KL, or "
-        "raise it slowly, and look for a detach before the decoder",
+        source="derived: 0 for a constant and for the targets of other samples, R^2 at the least squared "
+        "error; own measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it "
+        "begins to learn",
+        hint="check that inputs and targets belong to the same samples; in an autoencoder lower the weight "
+        "of KL, or raise it slowly, and look for a detach before the decoder",
         link=Link.LAYERS,
         judge=unrelated,
     ),
@@ -307,12 +308,12 @@ RULES = (
         code="MS742",
         name="validation-is-guessing",
         severity=WARNING,
-        sentence="the predictions are right in training, and no better than guessing in validation",
+        sentence="the accuracy is good in training, and no better than chance in validation",
         threshold=3,
         measure="validations; the accuracy is that of their last third",
-        source="a share of right predictions within its standard error, held against the commonest label",
-        hint="compare how both sets are prepared and how their classes are numbered; look at which copy of the "
-        "model is validated; what has been learnt by heart needs more data",
+        source="own choice: accuracy within its standard error of the share of the most frequent label",
+        hint="compare the preprocessing and the class indices of both sets; check which copy of the model "
+        "is validated; if the model has memorised its training data, use more data",
         link=Link.LOSS,
         judge=validation_guesses,
     ),
@@ -334,8 +335,8 @@ RULES = (
         severity=WARNING,
         sentence="the loss has risen far above its lowest level",
         threshold=_DIVERGED,
-        measure="times the lowest loss over a quarter of the run; an error if it ends above its start",
-        source="own choice: a loss twice as high as it had been for a quarter of the run",
+        measure="ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start",
+        source="own choice: twice the loss that was kept for a quarter of the run",
         hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
         link=Link.LOSS,
         judge=diverging,
@@ -356,11 +357,11 @@ RULES = (
         code="MS735",
         name="loss-has-not-fallen",
         severity=ERROR,
-        sentence="the loss has not fallen, or is no better than guessing",
+        sentence="the loss has not fallen, or is no better than chance",
         threshold=_ENOUGH,
-        measure="steps of which the loss is known",
-        source="own choice of 50; a fall is compared with the noise of the loss, and accuracy with guessing",
-        hint="look at a few images beside their labels; overfit one batch; try the learning rate that lrfind "
+        measure="steps with a known loss",
+        source="own choice: 50; a fall is compared with the noise of the loss, and accuracy with chance",
+        hint="look at a few images with their labels; overfit one batch; try the learning rate that lrfind "
         "suggests",
         link=Link.LOSS,
         judge=not_fallen,
@@ -369,9 +370,9 @@ RULES = (
         code="MS736",
         name="one-class-predicted",
         severity=WARNING,
-        sentence="nearly every prediction is the same class, while the labels are of several classes",
+        sentence="nearly all predictions are the same class, although the labels are of several classes",
         threshold=_COLLAPSED,
-        measure="share of the predictions that are the most common class, until the end",
+        measure="share of the most frequent predicted class, until the end",
         source="own choice: 995 of 1,000",
         hint="weight the classes in the loss, or sample them evenly; check that the labels belong to the images",
         link=Link.STANDSTILL,

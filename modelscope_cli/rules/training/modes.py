@@ -21,7 +21,7 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
             if since == 0
             else f"trained in evaluation mode since step {since}"
         )
-        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers act as in evaluation"
+        words = f"{one.model} is {when}: its {' and '.join(one.frozen_modes)} layers behave as in evaluation"
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 
@@ -33,7 +33,7 @@ def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSigh
         if one.model in held and in_training >= threshold and not in_evaluation and one.loose_modes:
             words = (
                 f"{one.model} is validated in training mode, in {in_training:,} passes: its "
-                f"{' and '.join(one.loose_modes)} layers act as in training"
+                f"{' and '.join(one.loose_modes)} layers behave as in training"
             )
             yield TrainingSighting(None, 0, in_training, words, one.called)
         for event in case.course.events:
@@ -54,7 +54,7 @@ RULES = (
         sentence="a model with dropout or batch norm is trained in evaluation mode",
         threshold=FEW_STEPS,
         measure="steps in a row in evaluation mode, until the end",
-        source="certain: its .training was False in every pass with gradients",
+        source="certain: .training was False in every pass with gradients",
         hint="call model.train() before the steps, and again after every evaluation",
         link=Link.BOOKKEEPING,
         judge=trained_in_evaluation,
@@ -66,8 +66,8 @@ RULES = (
         sentence="a model with dropout or batch norm is validated in training mode",
         threshold=3,
         measure="losses without gradients, all of them in training mode",
-        source="certain: its .training was True in every pass without gradients that a loss was computed from",
-        hint="call model.eval() before the validation, and model.train() behind it",
+        source="certain: .training was True in every pass without gradients that led to a loss",
+        hint="call model.eval() before the validation, and model.train() after it",
         link=Link.BOOKKEEPING,
         judge=validated_in_training,
     ),

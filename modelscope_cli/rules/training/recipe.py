@@ -48,18 +48,21 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         idle = [str(number) for number, (_, own) in enumerate(groups) if not any(own)]
         if idle:
             words = f"the learning rate of group {some(idle)} of {label} is 0 in every step"
-            yield TrainingSighting(None, 0, 0.0, f"{words}: what it holds stays as it is", place)
+            yield TrainingSighting(None, 0, 0.0, f"{words}: its parameters never change", place)
         if share > threshold and gone[-1] and _has_more_to_learn(case):
             since = steps[gone.index(True)]
             words = (
-                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is a hundredth of "
-                f"its highest or less in {share:.0%} of the steps"
+                f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is below 1 % "
+                f"of its peak for {share:.0%} of the run"
             )
             yield TrainingSighting(None, since, share, words, place)
         elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
-                words = f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps do nothing"
+                words = (
+                    f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps have no "
+                    "effect"
+                )
                 yield TrainingSighting(None, zero, share, words, place)
 
 
@@ -88,8 +91,8 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
             words = (
-                f"{one.schedule} is made for {counted(one.total, 'step')}, and was stepped {told}: the learning "
-                "rate hardly follows it"
+                f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped {told}: the "
+                "learning rate hardly changes"
             )
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 
@@ -144,8 +147,8 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
         taken = max(known(rates), default=0.0) * one.weight_decay
         if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
             words = (
-                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times its learning rate that is "
-                f"{taken:.1%} of a weight in every step"
+                f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times the learning rate, that "
+                f"removes {taken:.1%} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
 
@@ -155,10 +158,10 @@ RULES = (
         code="MS758",
         name="schedule-hardly-used",
         severity=WARNING,
-        sentence="a schedule that is made for the steps of the run is stepped far less often",
+        sentence="a schedule with the length of the run is stepped far less often",
         threshold=0.2,
-        measure="steps of the schedule, as a share of those of its optimizer",
-        source="certain: the schedule counts its steps, and its length is that of the run",
+        measure="steps of the schedule as a share of those of its optimizer",
+        source="certain: the schedule counts its steps, and its length equals that of the run",
         hint="call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length",
         link=Link.BOOKKEEPING,
         judge=schedule_unused,
@@ -169,7 +172,7 @@ RULES = (
         severity=WARNING,
         sentence="the learning rate is almost zero for most of the run, before the model has learnt",
         threshold=0.5,
-        measure="share of the steps at a hundredth of the highest learning rate or less",
+        measure="share of the steps below 1 % of the highest learning rate",
         source="derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, "
         "with two divisions by ten; own choice: half",
         hint="check whether the scheduler counts steps or epochs, and check its gamma",
@@ -184,7 +187,7 @@ RULES = (
         threshold=0.01,
         measure="by how much the norm of all gradients together differs between the steps",
         source="derived: norms of gradients vary from batch to batch, those that are always clipped do not",
-        hint="clip at 1 or so, and behind scaler.unscale_(optimizer) where there is a gradient scaler",
+        hint="clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler",
         link=Link.STEP_SIZE,
         judge=clipped_to_nothing,
     ),
@@ -192,7 +195,7 @@ RULES = (
         code="MS744",
         name="weights-decay-to-nothing",
         severity=WARNING,
-        sentence="weight decay takes more off the weights than they can learn, and the training fails",
+        sentence="weight decay shrinks the weights faster than they can learn, and the training fails",
         threshold=1,
         measure="weight decay, where the highest learning rate times it is 0.01 or more",
         source="own choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n",

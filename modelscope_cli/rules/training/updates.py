@@ -34,8 +34,9 @@ _WHOLE = 1.0  # a step as large as the weight itself leaves nothing of it
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
 _INFINITE_SLOPE = (
-    "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: the slope "
-    "is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) names the line"
+    "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: "
+    "the derivative is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) "
+    "names the line"
 )
 _IN_HALVES = "use torch.amp.GradScaler, which skips steps that overflow in float16"
 _RESOLUTION = 1e-6  # share of a weight; smaller steps are lost in the rounding of float32
@@ -50,7 +51,9 @@ _NO_WAY = 1e-2  # of its size: what ten usual steps move a weight by, of about 1
 def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     birth = case.born(GRADIENT)
     if birth is not None:
-        words = f"its gradient is not finite at step {birth.step}, where every output and the loss are"
+        words = (
+            f"its gradient is not finite at step {birth.step}, although all outputs and the loss are finite"
+        )
         link, hint = case.link_of_break(GRADIENT), _INFINITE_SLOPE
         if any("float16" in model.dtypes for model in case.facts.models):
             hint = f"{_IN_HALVES}; {hint}"
@@ -86,7 +89,9 @@ def _gradients(
     if rows:
         rows.sort(key=lambda row: row[:2])
         step, last, one = rows[0]
-        text = f"its gradient's norm is {abs(last):.2g} times that at the model's output, {words} since step {step}"
+        text = f"its gradient norm is {abs(last):.2g}x that at the model's output; {words} since step {step}"
+        if not any(_relative(case, one)[one.series.step.index(step) :]):
+            text = f"its gradient has been zero since step {step}"
         yield TrainingSighting(one, step, abs(last), text + case.followed(rows))
 
 
@@ -120,7 +125,8 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {-change:.0%} of its size, over {threshold:.0%} first at step {step}"
+            f"single steps change it by {-change:.0%} of its norm; more than {threshold:.0%} since step "
+            f"{step}"
         )
         if jump and jump[0] >= step:
             step = jump[0]
@@ -160,9 +166,9 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
-        words = f"no step changes it by more than {most:.1g} of its size; about 1e-3 is usual"
+        words = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual"
         if most == 0:
-            words = "it gets gradients, and yet no step changes it: the steps are lost in rounding"
+            words = "receives gradients, but no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
 
 
@@ -170,13 +176,16 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Certain, whatever the loss does: a weight with a gradient and a rate, whose values stay what they were."""
     restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
-    for rows, what in ((still, "no step changes it"), (restored, "each step changes it, and it is put back")):
+    for rows, what in (
+        (still, "no step changes it"),
+        (restored, "each step changes it, but its old values are put back"),
+    ):
         if rows:
             first, *others = rows
             is_half = any(dtype in model.dtypes for model in case.facts.models for dtype in _HALVES)
             why = " (in half precision steps below its resolution are lost in rounding)" if is_half else ""
             n = len(first.series.step)
-            words = f"it gets a gradient that is not zero, and {what}, in all {n} recorded steps{why}"
+            words = f"receives a nonzero gradient, but {what}, in all {n} recorded steps{why}"
             optimizer = case.optimizer(first.optimizer)
             place = optimizer.made if optimizer else None
             yield TrainingSighting(first, 0, n, words + case.beside(others), place)
@@ -225,10 +234,8 @@ def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         n = one.repeated
         are_others = any(len(set(x.mean[-n:])) == n == len(x.mean[-n:]) for x in inputs)
         if n >= threshold and are_others and all(any(weight.series.update_ratio[-n:]) for weight in held):
-            words = (
-                f"the gradients of {one.optimizer} are the same, to the bit, in the last {n:,} recorded steps"
-            )
-            yield TrainingSighting(None, None, n, f"{words}, though the inputs differ", one.made)
+            words = f"the gradients of {one.optimizer} are bit-identical in the last {n:,} recorded steps"
+            yield TrainingSighting(None, None, n, f"{words}, although the inputs differ", one.made)
 
 
 def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -295,12 +302,12 @@ RULES = (
         code="MS762",
         name="gradients-never-change",
         severity=ERROR,
-        sentence="every gradient is the same in each step, though the inputs differ",
+        sentence="every gradient is the same in each step, although the inputs differ",
         threshold=10,
-        measure="recorded steps in a row with other inputs, other weights and gradients that are equal to the bit",
-        source="certain: a loss that depends on the batch or on the weights has other gradients at others",
-        hint="look at where the gradients come from: a loss that was computed once, a copied .grad, a batch that "
-        "is read once before the loop",
+        measure="recorded steps in a row with other inputs, other weights and bit-identical gradients",
+        source="certain: a loss that depends on the batch or on the weights has different gradients",
+        hint="check the source of the gradients: a loss computed once, a copied .grad, a batch read once "
+        "before the loop",
         link=Link.BOOKKEEPING,
         judge=repeated,
     ),
@@ -308,12 +315,12 @@ RULES = (
         code="MS747",
         name="unchanged-by-steps",
         severity=ERROR,
-        sentence="a weight gets a gradient and is in an optimizer, and yet its values stay what they were",
+        sentence="a weight receives a gradient and is in an optimizer, but its values never change",
         threshold=10,
         measure="recorded steps with a learning rate and a gradient above zero",
         source="certain: its values before and after each step are the same; a step of its size could be seen",
-        hint="look at what writes into the weight: an optimizer that changes a copy of it, a hook or "
-        "load_state_dict that puts it back; keep the weights in float32 where steps are lost in rounding",
+        hint="check what writes to the weight: an optimizer that changes a copy, a hook or load_state_dict "
+        "that restores it; keep weights in float32 if steps are lost in rounding",
         link=Link.BOOKKEEPING,
         judge=unchanged,
     ),
@@ -324,9 +331,9 @@ RULES = (
         sentence="the gradient of a weight is exactly zero in every step",
         threshold=10,
         measure="recorded steps, in all of which every element of the gradient is zero",
-        source="certain: what the layer computes reaches the loss with no slope at all",
-        hint="look behind this layer for sign, round, argmax or a comparison, which have no slope, for a factor of "
-        "0 such as the weight of one loss, and for an activation that is always off",
+        source="certain: the derivative of the loss by the layer's output is zero",
+        hint="after this layer, look for sign, round, argmax or a comparison (derivative zero), a factor of "
+        "0 such as the weight of a loss, or an activation that is always off",
         link=Link.LAYERS,
         judge=always_zero,
     ),
@@ -334,11 +341,11 @@ RULES = (
         code="MS703",
         name="gradient-not-finite",
         severity=ERROR,
-        sentence="an optimizer is given gradients that are NaN or infinite",
+        sentence="an optimizer receives NaN or infinite gradients",
         threshold=0,
         measure="parameters whose gradient is not finite",
         source="IEEE 754: NaN passes through every sum, and into every weight",
-        hint="look at what was not finite first; lower the learning rate if the loss had risen before",
+        hint="fix the first value that was not finite; lower the learning rate if the loss rose before",
         link=Link.LAYERS,
         judge=gradient_not_finite,
     ),
@@ -346,7 +353,7 @@ RULES = (
         code="MS709",
         name="large-updates",
         severity=WARNING,
-        sentence="steps change a weight by a large share of its size, and the training fails",
+        sentence="steps change a weight by a large share of its norm, and the training fails",
         threshold=0.1,
         measure="|change| / |weight|, in a quarter of the steps; 1 in any",
         source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that",
@@ -374,8 +381,8 @@ RULES = (
         threshold=VANISHING,
         measure=f"norm of a weight's gradient until the end, {SCALE}",
         source=VANISHING_SOURCE,
-        hint="add shortcuts or norms, look for dead or saturated activations after it, or freeze it if that is "
-        "intended",
+        hint="add residual connections or norms, look for dead or saturated activations after it, or freeze "
+        "it if that is intended",
         link=Link.LAYERS,
         judge=vanishing,
     ),

@@ -34,13 +34,13 @@ def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             continue
         inner = _WITHIN.get(one.name)
         if inner == "softmax" and (one.classes or 0) > 1:
-            words = f"{one.name} is given probabilities: they sum to 1, and it applies softmax itself{_floor(one)}"
-        elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
             words = (
-                f"{one.name} is given what {one.made_by} made of the logits, and it applies sigmoid itself"
+                f"{one.name} receives probabilities (they sum to 1), but applies softmax itself{_floor(one)}"
             )
+        elif inner == "sigmoid" and one.made_by in ("sigmoid", "softmax"):
+            words = f"{one.name} receives the output of {one.made_by}, but applies sigmoid itself"
         elif one.name == "nll_loss" and one.made_by not in ("log_softmax",):
-            words = "nll_loss is given probabilities, but expects their logarithms"
+            words = "nll_loss receives probabilities, but expects log-probabilities"
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], n, words, one.place)
@@ -57,17 +57,17 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
     for one in _losses(case):
         over = (one.made_by or "").partition(" over ")[2]
         if over:
-            words = f"the probabilities that {one.name} is given sum to 1 over {over}, not over the classes"
+            words = f"the probabilities that {one.name} receives sum to 1 over {over}, not over the classes"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             continue
         if one.name == "kl_div" and len(one.series.step) >= threshold and all(one.series.is_positive):
-            words = "kl_div is given probabilities, but expects their logarithms, which are never above zero"
+            words = "kl_div receives probabilities, but expects log-probabilities, which are never above zero"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             continue
         values = known(one.series.value)
         is_bare = one.name == "nll_loss" and one.made_by != "log_softmax" and len(values) >= threshold
         if is_bare and min(values) < 0 and not all(one.series.is_probability):
-            words = "nll_loss is negative: it is given scores, but expects logarithms of probabilities"
+            words = "nll_loss is negative: it receives scores, but expects log-probabilities"
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
@@ -83,7 +83,7 @@ def _squashed_logits(case: Case, threshold: float) -> Iterator[TrainingSighting]
         if one.made_by == _WITHIN[one.name] or len(one.series.step) < threshold:
             continue
         lost = "nothing below zero" if one.made_by == "relu" else "nothing beyond 1"
-        words = f"{one.name} is given the output of {one.made_by}, so that its logits can be {lost}"
+        words = f"{one.name} receives the output of {one.made_by}, so its logits can be {lost}"
         yield TrainingSighting(None, one.series.step[0], len(one.series.step), words, one.place)
 
 
@@ -95,7 +95,7 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if len(variances) >= threshold and min(variances) > most:
             words = (
                 f"{one.name} compares the output of {one.made_by} with targets whose standard deviation is "
-                f"{math.sqrt(variances[0]):.3g}: most of them are out of its reach"
+                f"{math.sqrt(variances[0]):.3g}: most of them are out of range"
             )
             yield TrainingSighting(None, one.series.step[0], len(variances), words, one.place)
 
@@ -124,7 +124,7 @@ def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not told and main is not None and main.n >= MIN_STEPS and main.has_been_negative:
         scale = max(abs(main.first), abs(main.start), 1.0)
         if main.end < -_WITHOUT_END * scale:
-            words = f"the loss falls below zero without end, from {main.first:.3g} to {main.end:.3g}"
+            words = f"the loss falls below zero without limit, from {main.first:.3g} to {main.end:.3g}"
             yield TrainingSighting(None, 0, main.end, words)
 
 
@@ -134,7 +134,7 @@ def _rises(values: Sequence[float]) -> bool:
 
 
 def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, float]]:
-    """Return the values of a criterion and the losses of the same steps, where both are finite."""
+    """Return the values of a criterion and the losses of the same steps, where they are finite."""
     losses = {
         step: value
         for series in case.course.loss
@@ -160,9 +160,7 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         if case.fails and one.is_summed and scale > _MORE:
             words = f"{one.name} is a sum over {counted(rows, 'row')}, so its gradients are that many times larger"
         elif 0 < scale < _LESS:
-            words = (
-                f"the loss is only {scale:.2g} times the mean of {one.name}: it was divided once too often"
-            )
+            words = f"the loss is only {scale:.2g} times the mean of {one.name}: it was divided twice"
         else:
             continue
         yield TrainingSighting(None, one.series.step[0], rows, words, one.place)
@@ -176,7 +174,10 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in _losses(case):
         if one.shapes is not None:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
-            words = f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: both are "
+            words = (
+                f"{one.name} compares a prediction of shape {given} with a target of shape {wanted}: they "
+                "are "
+            )
             words += "broadcast, so every prediction is compared with every target"
             yield TrainingSighting(None, one.series.step[0], None, words, one.place)
             return
@@ -196,13 +197,13 @@ def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if one.commonest_label == 1 and main.end < _NEARLY_NOTHING * math.log(max(one.classes or 2, 2)):
         what = f"of {one.classes}" if one.classes else "whatever the image"
-        words = f"every label is of the same class, {what}: there is nothing to tell apart"
+        words = f"every label is of the same class, {what}: there is nothing to learn"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
     if one.made_by == "sum":
         return  # a difference that is to be zero, as of the sides of an equation
     variances = known(one.series.target_variance)
     if variances and max(variances) < _NO_VARIANCE and len(variances) == len(one.series.step):
-        words = f"all the targets of {one.name} are the same number: there is nothing to tell apart"
+        words = f"all the targets of {one.name} are the same number: there is nothing to learn"
         yield TrainingSighting(None, one.series.step[0], 1.0, words, one.place)
 
 
@@ -231,7 +232,10 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.models:
         n, n_alike, *_ = one.outputs
         if n >= threshold and n_alike == n:
-            words = f"{one.model} gives the same output for all samples of a batch, in all {int(n)} recorded passes"
+            words = (
+                f"{one.model} returns the same output for all samples of a batch, in all {int(n)} recorded "
+                "passes"
+            )
             inner = [layer for layer in case.course.layers if layer.model == one.model][:-1]
             has_died = any(
                 known(layer.series.zero_fraction)[-1:] == [1.0] for layer in inner
@@ -250,12 +254,14 @@ RULES = (
         code="MS755",
         name="output-ignores-the-input",
         severity=ERROR,
-        sentence="a model gives the same output for every sample",
+        sentence="a model returns the same output for every sample",
         threshold=8,
-        measure="recorded passes, in all of which the output's rows are the same and the input's are not",
-        source="certain: the rows are equal to the last bit",
-        hint="look at the end of the model for softmax or a norm over a dimension of size 1, a dead activation, "
-        "or a weight of zeros",
+        measure="recorded passes, all with equal rows in the output and different rows in the input",
+        source="certain: the rows are bit-identical",
+        hint=(
+            "look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros "
+            "at the end of the model"
+        ),
         link=Link.WIRING,
         judge=ignores_input,
     ),
@@ -276,11 +282,11 @@ RULES = (
         code="MS720",
         name="softmax-before-the-loss",
         severity=ERROR,
-        sentence="a loss that expects logits is given probabilities",
+        sentence="a loss that expects logits receives probabilities",
         threshold=3,
         measure="recorded steps, in all of which every row holds probabilities",
         source="torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits",
-        hint="leave out the softmax or sigmoid before the loss; for nll_loss use log_softmax",
+        hint="remove the softmax or sigmoid before the loss; for nll_loss use log_softmax",
         link=Link.WIRING,
         judge=applied_twice,
     ),
@@ -288,13 +294,16 @@ RULES = (
         code="MS738",
         name="logits-in-nll-loss",
         severity=ERROR,
-        sentence="a criterion is given scores, or probabilities of something but the classes, for their logarithms",
+        sentence=(
+            "a criterion that expects log-probabilities receives scores, or probabilities over the wrong "
+            "dimension"
+        ),
         threshold=3,
-        measure="recorded steps; the logarithm of a probability is not above zero, so this loss "
-        "is never below; and probabilities sum to 1 over the classes",
+        measure="recorded steps; a log-probability is at most zero, so this loss is never negative, and "
+        "probabilities sum to 1 over the classes",
         source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax before nll_loss, over the dimension of the classes: 1, and the "
-        "last for ctc_loss",
+        hint="use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last "
+        "for ctc_loss",
         link=Link.WIRING,
         judge=logits_not_logarithms,
     ),
@@ -302,10 +311,10 @@ RULES = (
         code="MS721",
         name="activation-on-the-logits",
         severity=WARNING,
-        sentence="what the loss is computed from comes out of an activation that cuts it off",
+        sentence="the loss is computed from the output of an activation that clips it",
         threshold=3,
         measure="recorded steps",
-        source="certain: logits need both signs and any size, and numbers cannot leave the range of the activation",
+        source="certain: logits need both signs and any magnitude, but the activation limits them",
         hint="remove the activation after the last layer",
         link=Link.WIRING,
         judge=squashed,
@@ -316,9 +325,9 @@ RULES = (
         severity=ERROR,
         sentence="the steps make the criterion larger",
         threshold=3,
-        measure="recorded steps, in all of which the loss is below zero and its criterion above",
+        measure="recorded steps, all with a loss below zero and a criterion above",
         source="certain: the criterion rises as the loss falls",
-        hint="leave out the minus before the loss, or maximize=True",
+        hint="remove the minus before the loss, or maximize=True",
         link=Link.WIRING,
         judge=wrong_sign,
     ),
@@ -326,10 +335,10 @@ RULES = (
         code="MS723",
         name="loss-has-the-wrong-scale",
         severity=WARNING,
-        sentence="the loss is a sum over the batch, or was divided once too often, and the training fails",
+        sentence="the loss is a sum over the batch, or was divided twice, and the training fails",
         threshold=1,
         measure="rows of a batch",
-        source="the gradient of a sum over n rows is n times that of their mean, and so is the step",
+        source="the gradient of a sum over n rows is n times that of the mean, and so is the step",
         hint="use reduction='mean' without dividing again, or change the learning rate accordingly",
         link=Link.WIRING,
         judge=summed,
@@ -353,7 +362,7 @@ RULES = (
         sentence="every label is the same, so there is nothing to learn",
         threshold=32,
         measure="labels, all of one class",
-        source="own choice: 32 labels of 2 or more classes are all the same by chance once in 2 billion times",
+        source="own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches",
         hint="check how the labels are read, and whether the data is shuffled",
         link=Link.DATA,
         judge=one_label,

@@ -10,8 +10,8 @@ from models_to_explain import Pooled, drawn, image, scored
 from torch import nn
 from torchvision.models import get_model, list_models
 
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.methods import METHODS
+from modelscope_cli.analysis.explaining.scored import UnfitError
 from modelscope_cli.models.architecture import on_meta
 
 # The tensor that enters the global pooling of each family, or the place that sees all patches for the last time.
@@ -53,7 +53,7 @@ def test_the_tensor_that_enters_the_pooling_is_found(name):
     family = next(key for key in TORCHVISION if name.startswith(key))
     layer = layer_of(name)
     assert layer.name == TORCHVISION[family]
-    assert "everything passes through" in layer.why
+    assert "the last feature map before the score" in layer.why
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_covering_finds_the_place_and_noise_and_other_places_do_not_pass(generat
         found = exam.covering(scores)
         return found["covering"] > found["covering_chance"]
 
-    assert exam.unmade == "the model says nearly the same, or more, of the image half covered"
+    assert exam.unmade == "the model's score of the half-covered image is about the same or higher"
     exam = Faithfulness(lambda images: (images * spot(3, 12)).mean((1, 2, 3)), image)
     assert passes(spot(3, 12))
     assert not passes(spot(15, 2))

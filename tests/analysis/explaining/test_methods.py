@@ -15,12 +15,12 @@ from tolerance import A_NETWORK, assert_close, close
 from torch import nn
 from torchvision.models import get_model
 
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
 from modelscope_cli.analysis.explaining.methods.integrated_gradients import integrate
 from modelscope_cli.analysis.explaining.methods.lrp import _Rules
 from modelscope_cli.analysis.explaining.methods.occlusion import occlude, windows
 from modelscope_cli.analysis.explaining.methods.smoothgrad import noisy_copies
+from modelscope_cli.analysis.explaining.scored import UnfitError
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 OF_PIXELS = [name for name, method in METHODS.items() if method.kind == PIXELS]

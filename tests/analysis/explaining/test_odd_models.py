@@ -76,8 +76,18 @@ def test_where_no_gradient_goes_through_is_said(last, said) -> None:
     model = Plain()
     model.body.insert(0, nn.Identity())
     model.body[0].forward = last
-    with pytest.raises(CannotRunError, match=f"no gradient goes through {said}"):
+    with pytest.raises(CannotRunError, match=f"{said} on the way passes no gradient"):
         cells(model, method="gradcam")
+
+
+@pytest.mark.parametrize("method", ["gradcam", "saliency"])
+def test_a_head_of_zeros_is_named_as_the_cause(method: str) -> None:
+    model = Plain()
+    torch.nn.init.zeros_(model.fc.weight)
+    with pytest.raises(
+        CannotRunError, match=r"every value of 'fc.weight' is zero, so the score does not depend"
+    ):
+        cells(model, method=method)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")

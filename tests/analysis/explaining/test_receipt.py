@@ -74,7 +74,10 @@ def test_a_map_of_the_model_falls_with_its_weights_and_that_of_edges_does_not(ne
     assert len(found.cascade) == 4  # of four layers
     assert (sobel.rho, sobel.head) == (close(1.0), close(1.0))
     assert sobel.cascade == (close(1.0),) * 4
-    words = {"the map outlives the weights", "the map stays the same when the head is random"}
+    words = {
+        "the map does not change when the weights are shuffled",
+        "the map does not change with a random head",
+    }
     fixed = Receipt(randomisation=sobel.rho, head_randomisation=sobel.head)
     assert words <= set(judged(fixed, FULL).failed)
     changed = Receipt(randomisation=found.rho, head_randomisation=found.head)
@@ -348,7 +351,7 @@ def test_each_test_can_fail_and_what_was_not_made_is_neither():
         (
             {"covering": None, "head_randomisation": 1.0},
             FAILED,
-            "the map stays the same when the head is random",
+            "the map does not change with a random head",
         ),
     ],
 )
@@ -374,7 +377,7 @@ def test_the_answer_for_several_images_is_that_of_most_and_all_are_counted():
     covering = found.tests[2]
     assert (covering.answer, covering.passed, covering.failed, covering.not_made) == (FAILED, 1, 2, 1)
     assert (found.verdict.answer, found.verdict.passed, found.verdict.not_made) == (FAILED, 1, 1)
-    assert found.failed == ("where more of the map is shown, the model does not say more",)
+    assert found.failed == ("showing more of the map does not raise the score",)
     tied = together(GOOD, [changed(QUICK), changed(QUICK, covering=None)])
     assert (tied.tests[2].answer, tied.verdict.answer) == (NOT_MADE, NOT_TESTED)
 

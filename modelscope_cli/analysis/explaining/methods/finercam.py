@@ -4,10 +4,9 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map
 from modelscope_cli.analysis.explaining.methods.gradcam import gradcam
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.scored import Scored, UnfitError
 from modelscope_cli.analysis.explaining.target import ClassTarget
 
 

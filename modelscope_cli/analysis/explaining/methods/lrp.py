@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map, share_of
-from modelscope_cli.analysis.explaining.scored import Scored, not_connected
+from modelscope_cli.analysis.explaining.scored import Scored, UnfitError, not_connected
 
 # Piecewise linear functions without an offset: their gradient times their input is their relevance.
 _IN_PROPORTION = {
@@ -126,7 +125,7 @@ def lrp(scored: Scored, image: Tensor) -> Map:
     with _Rules(copy) as rules:
         output = scored.run(copy)
     if rules.unknown:
-        message = f"LRP knows networks of ReLUs, and this one calls '{rules.unknown}'"
+        message = f"LRP needs a network of ReLUs, but this one calls '{rules.unknown}'"
         raise UnfitError(message, "--method integrated-gradients")
     score = scored.target.score(output)
     leaves = [pixels] if rules.ones is None else [pixels, rules.ones]

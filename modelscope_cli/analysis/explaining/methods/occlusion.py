@@ -66,6 +66,7 @@ def occlusion(scored: Scored, image: Tensor) -> Map:
         cells[top:bottom, left:right] += part - part.mean()
     return Map(
         cells.float(),
-        f"windows of {side} pixels hidden one by one, and of {half} in the {len(chosen)} that matter most",
+        f"windows of {side} pixels, hidden one by one; windows of {half} pixels in the {len(chosen)} most "
+        "important ones",
         steps=len(coarse) + len(fine) + 1,
     )

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
-from modelscope_cli.analysis.explaining.layer import UnfitError
 from modelscope_cli.analysis.explaining.map import Map
-from modelscope_cli.analysis.explaining.scored import Scored
+from modelscope_cli.analysis.explaining.scored import Scored, UnfitError
 
 
 class _Attention(Dataflow):
@@ -75,5 +74,5 @@ def rollout(scored: Scored, image: Tensor) -> Map:
     row = flow[0] if layer.is_behind_token else flow[prefix:].mean(0)
     cells = row[prefix:].unflatten(0, layer.layout.grid).cpu()
     n = len(attention.found)
-    why = f"where information flows through {n} layers of attention; it does not depend on the class"
+    why = f"attention multiplied over {n} layers; it does not depend on the class"
     return Map(cells, why)

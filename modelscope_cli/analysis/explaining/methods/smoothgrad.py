@@ -32,6 +32,6 @@ def smoothgrad(scored: Scored, image: Tensor) -> Map:
             total += gradient.double().sum(0)
     return Map(
         strongest((total / COPIES).float()),
-        f"the mean gradient of {COPIES} copies with noise of {SHARE:.0%} of the range of values",
+        f"mean gradient over {COPIES} copies with noise (std {SHARE:.0%} of the value range)",
         steps=COPIES,
     )

@@ -190,11 +190,11 @@ class Faithfulness:
         outputs = self._covered[1]
         whole = self._whole if self._whole is not None else next(self._say([self._image]))
         if not (math.isfinite(whole) and all(map(math.isfinite, outputs))):
-            return "what the model says of the image half covered is not finite"
+            return "the model's score of the half-covered image is not finite"
         lowest = min(fmean(outputs[n :: len(self._baselines)]) for n in range(len(self._baselines)))
         if whole - lowest >= _LEAST_LOST * max(abs(whole), abs(lowest)) > 0:
             return ""
-        return "the model says nearly the same, or more, of the image half covered"
+        return "the model's score of the half-covered image is about the same or higher"
 
     @cached_property
     def _covered(self) -> tuple[Tensor, tuple[float, ...]]:

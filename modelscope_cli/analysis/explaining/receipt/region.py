@@ -67,7 +67,8 @@ class Region:
             width, height = size
             middle = f"--box {width // 4},{height // 4},{width - width // 4},{height - height // 4}"
             raise UsageError(
-                f"no part of '{self.typed}' lies in what the model sees of the image ({preprocessing.words})",
-                f"{middle}   the middle of it" if self.box else "give a mask that marks something there",
+                f"no part of '{self.typed}' is in the part of the image that the model sees "
+                f"({preprocessing.words})",
+                f"{middle}   the middle of it" if self.box else "give a mask that marks pixels there",
             )
         return inside.to(torch.bool)

@@ -54,20 +54,22 @@ class _Test:
 
 _OF_COMPLETENESS = _Test(_COMPLETENESS, "<=", MOST_INCOMPLETE, "the sum of the map is more than 10 % off")
 _QUICK = {
-    "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "the map is another one when it is made again"),
+    "repeat": _Test("repeatability", ">=", LEAST_REPEATED, "a second run gives another map"),
     "image": _Test(
-        "other_image", "<=", MOST_OTHER_IMAGE, "the map is the same when half the image is covered"
+        "other_image", "<=", MOST_OTHER_IMAGE, "the map does not change when half of the image is covered"
     ),
-    "covering": _Test("covering", ">", 0.0, "where more of the map is shown, the model does not say more"),
-    "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map stays the same when the head is random"),
+    "covering": _Test("covering", ">", 0.0, "showing more of the map does not raise the score"),
+    "head": _Test("head_randomisation", "<=", MOST_HEAD, "the map does not change with a random head"),
 }
 _NEEDED = {"repeat", "covering", "head"}  # to pass
 _FULL = {
-    "rankings": _Test("percentile", ">=", 1.0, "a random ranking does as well in insertion - deletion"),
-    "edges": _Test("gain", ">", "gain_edges", "edges do as well in insertion - deletion"),
-    "ROAD": _Test("road_percentile", ">=", 1.0, "a random ranking does as well in ROAD"),
-    "weights": _Test("randomisation", "<=", MOST_RANDOMISED, "the map outlives the weights"),
-    "other class": _Test("other_class", "<=", MOST_OTHER_CLASS, "the map is the same for another class"),
+    "rankings": _Test("percentile", ">=", 1.0, "a random ranking scores as well in insertion - deletion"),
+    "edges": _Test("gain", ">", "gain_edges", "an edge detector scores as well in insertion - deletion"),
+    "ROAD": _Test("road_percentile", ">=", 1.0, "a random ranking scores as well in ROAD"),
+    "weights": _Test(
+        "randomisation", "<=", MOST_RANDOMISED, "the map does not change when the weights are shuffled"
+    ),
+    "other class": _Test("other_class", "<=", MOST_OTHER_CLASS, "the map does not change for another class"),
 }
 
 

@@ -157,7 +157,7 @@ class OutputFolder:
         for file in sorted(stage.iterdir()):
             file.replace(target / file.name)
         if is_taken:
-            message = f"another run has written to '{self.path}' meanwhile; this result is in '{target}'"
+            message = f"another run wrote to '{self.path}' in the meantime; this result is in '{target}'"
             raise CannotRunError(message, f"ls {shlex.quote(str(target))}")
 
     def begun(self) -> Path:

@@ -1,0 +1,99 @@
+"""Check the request for a model as typed, without importing torch."""
+
+import re
+import shlex
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+
+from modelscope_cli.errors import CannotRunError, UsageError, nearest
+from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
+from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
+from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
+
+
+def check_request(request: ModelRequest) -> ModelRequest:
+    """Validate a request without importing torch, so that typos fail fast.
+
+    Returns:
+        the request with the headers of a checkpoint given as the model.
+    """
+    checked = request
+    if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
+        raise described
+    if is_onnx(request.model):
+        _check_onnx(request)
+    elif is_checkpoint(request.model):
+        from modelscope_cli.models.model_of_checkpoint import recognise
+
+        request, _ = recognise(request)
+        checked = replace(checked, headers=request.headers)
+    elif split_hub(request.model)[0]:
+        check_hub(request.model)
+    elif is_import(request.model):
+        refuse_missing_file(request.model)
+    elif request.model.lower() not in model_names():
+        raise _unknown_model(request.model)
+    parse_model_args(request.model_args)
+    if request.checkpoint is not None and request.weights.lower() not in ("auto", "none"):
+        message = f"weights '{request.weights}' and checkpoint '{request.checkpoint}' exclude each other"
+        raise UsageError(message, f"leave out --weights {request.weights}")
+    if request.key is not None and request.checkpoint is None:
+        message = f"'--key {request.key}' needs a checkpoint, and there is none"
+        raise UsageError(message, f"leave out --key {shlex.quote(request.key)}")
+    return checked
+
+
+def _check_onnx(request: ModelRequest) -> None:
+    """Refuse what an ONNX file cannot be given: it holds its weights, and onnxruntime computes on the CPU."""
+    usual = {"weights": "auto", "checkpoint": None, "num_classes": None, "model_args": (), "key": None}
+    for name, default in {**usual, "dtype": "float32"}.items():
+        value = getattr(request, name)
+        if value != default and (name, value) != ("weights", "none"):
+            option = "--model-arg" if name == "model_args" else f"--{name.replace('_', '-')}"
+            typed = value[0] if isinstance(value, tuple) else value
+            message = f"'{option} {typed}' does not apply to '{request.model}': an ONNX file is run as it is"
+            raise UsageError(message, f"leave out {option} {shlex.quote(str(typed))}")
+    if request.device.lower() not in ("auto", "cpu"):
+        message = f"'{request.model}' is run by onnxruntime on the cpu, not on '{request.device}'"
+        raise CannotRunError(message, "--device cpu")
+
+
+def _unknown_model(model: str) -> UsageError:
+    path = Path(model)
+    if path.suffix == ".py":
+        names = models_in(path)
+        message = f"model file '{model}' needs the name of what to build"
+        message += f": it has {', '.join(names)}" if names else ""
+        name = names[0] if names else "NAME"
+        return UsageError(message, f"--model {shlex.quote(f'{model}:{name}')}")
+    known = named_here(model)
+    elsewhere = of_other_library(model)
+    if elsewhere is not None and known is not None:  # such as ViT-B-32 and vit_b_32, two different models
+        elsewhere.message += f"; {known} is another"
+        elsewhere.hint = f"{elsewhere.hint} or --model {known}"
+    if elsewhere is not None:
+        return elsewhere
+    if known is not None:
+        return UsageError(f"unknown model '{model}': did you mean {known}", f"--model {shlex.quote(known)}")
+    module, dot, attribute = model.rpartition(".")
+    is_file = module.isidentifier() and attribute.islower() and not _is_importable(module)
+    if dot and model.replace(".", "").isidentifier() and not is_file:
+        return UsageError(f"unknown model '{model}'", f"--model {module}:{attribute}")
+    if path.suffix[1:].isalpha() or path.parent != Path():
+        near = nearest(
+            path.name, (file.name for file in path.parent.iterdir()) if path.parent.is_dir() else ()
+        )
+        message = f"unknown model '{model}': there is no such file{'; ' + near if near else ''}"
+        return UsageError(message, f"ls {shlex.quote(str(path.parent))}")
+    suggestion = nearest(model, model_names())
+    family = re.match("did you mean ([a-z]+)", suggestion)
+    hint = f"modelscope models {family[1]}" if family else "modelscope models"
+    return UsageError(f"unknown model '{model}'{': ' + suggestion if suggestion else ''}", hint)
+
+
+def _is_importable(name: str) -> bool:
+    try:
+        return find_spec(name) is not None or Path(f"{name}.py").is_file() or Path(name).is_dir()
+    except (ImportError, ValueError):
+        return False

@@ -1,0 +1,487 @@
+"""An ONNX file as a module: onnxruntime computes, and each node is a layer that hooks can look at.
+
+The graph runs as a whole. The values that hooks want are further outputs of that run, and each is handed through
+the `OnnxLayer` of its node, so that everything that observes layers of torch observes these.
+"""
+
+import math
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.checkpoints.entries import TensorEntry
+from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue, read_onnx
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.plain_text import in_one_line, plain
+from modelscope_cli.records.run import Shape
+
+_MAX_PARTS = 24
+_UNSAFE = re.compile(r"[^\w]+")
+_INSTALL = 'pip install "modelscope-cli[onnx]"'
+
+
+def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
+    """Return an `onnxruntime.InferenceSession` on the CPU that can return further values of the graph.
+
+    Args:
+        outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
+
+    Raises:
+        UsageError: onnxruntime is not installed (exit 2).
+        CannotRunError: it does not take the file: operators of others, too new an opset, a wrong graph (exit 4).
+    """
+    if find_spec("onnxruntime") is None:
+        raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
+    import onnxruntime
+
+    if model.custom_operators:
+        named = ", ".join(plain(one.replace(":", ".")) for one in model.custom_operators[:3])
+        message = f"'{model.path}' uses operators that onnxruntime does not have: {named}"
+        hint = f"modelscope weights {shlex.quote(str(model.path))}   reads it without running it"
+        raise CannotRunError(message, hint)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # errors are raised as well
+    options.intra_op_num_threads = torch.get_num_threads()
+    folder = str(model.path.parent.resolve())
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    source: str | bytes = str(model.path)
+    if outputs:
+        source = model.path.read_bytes() + _graph_outputs(outputs)
+    try:
+        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the runtime raises a class of its own for each kind of refusal
+        message = f"onnxruntime {onnxruntime.__version__} does not take '{model.path}': {_reason(error)}"
+        opset = f"its opset is {model.opsets.get('', 'not stated')}"
+        raise CannotRunError(f"{message} ({opset})", "pip install --upgrade onnxruntime") from error
+
+
+def _graph_outputs(names: Sequence[str]) -> bytes:
+    """Return bytes that add outputs to the model before them: protobuf merges messages that are given again."""
+    values = b"".join(_field(12, _field(1, name.encode())) for name in names)
+    return _field(7, values)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*encoded, value))
+
+
+def _reason(error: Exception) -> str:
+    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", in_one_line(error, 400))
+    return plain(re.sub(r"/\S+/onnxruntime/", "", text))[:300]
+
+
+class OnnxLayer(nn.Module):
+    """A node of a graph, or a part with several; its parameters are the initialisers that the node uses."""
+
+    def forward(self, *inputs: Tensor, compute: Callable[[], Any]) -> Any:
+        """Return what `compute` returns, after the calls that it makes of the layers inside."""
+        return compute()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call of a layer in the run: of one node, or of a part, with the calls inside it."""
+
+    name: str
+    nodes: Sequence[OnnxNode]
+    calls: "list[_Call]"
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class OnnxNet(nn.Module):
+    """An ONNX file as a module in eval mode; its outputs have no gradient, and cannot be changed by hooks.
+
+    Layers have the names of the torch modules that nodes were exported from, where the file has them: a module with
+    one node is a layer of this name, one with several is a part with a layer for each node. A part is called where
+    its nodes follow one another and one value leaves it. A batch that the file does not take is run piece by piece.
+
+    Attributes:
+        model: the file.
+        input_shape: of one input without the batch, where the file has one input of fixed size; else None.
+    """
+
+    def __init__(self, model: OnnxModel) -> None:
+        super().__init__()
+        self.model = model
+        self._entries = {one.name: one for one in model.initialisers}
+        for node in model.nodes:
+            if node.op_type == "Constant" and isinstance(value := node.attributes.get("value"), TensorEntry):
+                self._entries[node.outputs[0]] = value
+        nodes = [node for node in model.nodes if node.op_type != "Constant"]
+        self._names = _layer_names(nodes)
+        self._calls = _nested(nodes, self._names, {one.name for one in model.outputs}, set(self._entries))
+        self._add_layers(nodes)
+        self._add_parameters(nodes)
+        self._session: tuple[tuple[str, ...], Any] | None = None
+        self.eval()
+
+    @property
+    def input_shape(self) -> Shape | None:
+        sizes = [one.shape for one in self.model.inputs]
+        rest = sizes[0][1:] if len(sizes) == 1 and sizes[0] else ()
+        return tuple(rest) if rest and all(isinstance(size, int) and size for size in rest) else None  # type: ignore[arg-type]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the file was read, one line each."""
+        opset = self.model.opsets.get("", "?")
+        notes = [f"onnx: opset {opset}, {len(self.model.nodes)} nodes, run by onnxruntime on the cpu"]
+        if self.model.is_quantised:
+            notes.append("onnx: quantised; weights are integers, and their scales are not applied to them")
+        if not self.model.has_scopes:
+            notes.append("onnx: no torch modules are named in it; layers have the names of its nodes")
+        return tuple(notes)
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Any:
+        """Return the output of the graph; several as a dict by name."""
+        is_watched = bool(self._forward_hooks) or any(module._forward_hooks for module in self.modules())
+        wanted = _values_of(self._calls) if is_watched else ()
+        feeds = self._feeds(args, kwargs)
+        values = self._compute(feeds, wanted)
+        if is_watched:
+            values |= {name: torch.from_numpy(array) for name, array in feeds.items()}
+            shapes = {name: tuple(value.shape) for name, value in values.items()}
+            shapes |= {name: entry.shape for name, entry in self._entries.items()}
+            for call in self._calls:
+                self._make(call, values, shapes)
+        outputs = {one.name: values[one.name] for one in self.model.outputs}
+        return next(iter(outputs.values())) if len(outputs) == 1 else outputs
+
+    def _make(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
+        """Call a layer with the values it had in the run; refuse a hook that changed what it returns."""
+        outputs = [values[name] for name in call.outputs if name in values]
+        given = outputs[0] if len(outputs) == 1 else tuple(outputs)
+        versions = [tensor._version for tensor in outputs]
+
+        def compute() -> Any:
+            for inner in call.calls:
+                self._make(inner, values, shapes)
+            macs = 0 if call.calls else count_macs(call.nodes[0], shapes)
+            if macs:  # seen by torch's counter of FLOPs, where one is open
+                torch.mm(torch.empty(1, macs, device="meta"), torch.empty(macs, 1, device="meta"))
+            return given
+
+        inputs = [values[name] for name in call.inputs if name in values]
+        returned = self._layers[call.name](*inputs, compute=compute)
+        if returned is not given or versions != [tensor._version for tensor in outputs]:
+            message = (
+                f"layer '{call.name}' of '{self.model.path}' cannot be changed: onnxruntime runs the graph"
+            )
+            raise CannotRunError(message, "modelscope hook FILE.py:NAME   the PyTorch model it was made from")
+
+    # The run
+
+    def _feeds(self, args: Sequence[Tensor], kwargs: dict[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
+        known = {one.name: one for one in self.model.inputs}
+        given = {**dict(zip(known, args, strict=False)), **kwargs}
+        if len(args) > len(known) or set(given) != set(known):
+            listed = ", ".join(f"{name}={_text(value)}" for name, value in known.items())
+            message = f"'{self.model.path}' takes the inputs {listed or 'none'}; others were given"
+            raise CannotRunError(message, "--input NAME=SPEC for each   or --input-shape of the one it takes")
+        feeds = {}
+        for name, value in known.items():
+            tensor = given[name].detach().cpu()
+            dtype = getattr(torch, value.dtype or "", tensor.dtype)
+            feeds[name] = tensor.to(dtype).contiguous().numpy()
+        return feeds
+
+    def _compute(self, feeds: dict[str, Any], wanted: Sequence[str]) -> dict[str, Tensor]:
+        """Run the graph, in pieces where it has a batch of its own, and return the values by name."""
+        names = tuple(dict.fromkeys((*(one.name for one in self.model.outputs), *wanted)))
+        session = self._open(tuple(name for name in names if name in wanted))
+        pieces = [
+            dict(zip(names, self._run(session, names, piece), strict=True)) for piece in self._pieces(feeds)
+        ]
+        whole = {name: [piece[name] for piece in pieces] for name in names}
+        return {name: _joined(values) for name, values in whole.items() if isinstance(values[0], np.ndarray)}
+
+    def _open(self, wanted: tuple[str, ...]) -> Any:
+        if self._session is None or self._session[0] != wanted:
+            outputs = {one.name for one in self.model.outputs}
+            self._session = wanted, open_session(self.model, [name for name in wanted if name not in outputs])
+        return self._session[1]
+
+    def _run(self, session: Any, names: Sequence[str], feeds: dict[str, Any]) -> list[Any]:
+        try:
+            return list(session.run(list(names), feeds))
+        except Exception as error:  # the runtime raises a class of its own for each kind of failure
+            raise CannotRunError(
+                f"onnxruntime cannot run '{self.model.path}': {_reason(error)}",
+                f"modelscope summary {shlex.quote(str(self.model.path))}",
+            ) from error
+
+    def _pieces(self, feeds: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        stated = {one.shape[0] for one in self.model.inputs if one.shape}
+        size = next(iter(stated)) if len(stated) == 1 else None
+        batches = {len(array) for array in feeds.values() if array.ndim}
+        n_images = next(iter(batches)) if len(batches) == 1 else None
+        if not isinstance(size, int) or not size or n_images in (None, size):
+            yield feeds
+            return
+        if n_images % size:
+            message = f"'{self.model.path}' takes {size} images at a time, and {n_images} were given"
+            raise CannotRunError(message, f"--batch {size}")
+        for at in range(0, n_images, size):
+            yield {name: array[at : at + size] for name, array in feeds.items()}
+
+    # The layers
+
+    def _add_layers(self, nodes: Sequence[OnnxNode]) -> None:
+        types = {self._names[node.name]: node.op_type for node in nodes}
+        self._layers: dict[str, OnnxLayer] = {}
+        for name in types:
+            parts = name.split(".")
+            parent: nn.Module = self
+            for n, part in enumerate(parts, 1):
+                path = ".".join(parts[:n])
+                if path not in self._layers:
+                    kind = _UNSAFE.sub("_", types.get(path, "")) or "Part"
+                    self._layers[path] = type(kind, (OnnxLayer,), {})()
+                    parent.add_module(part, self._layers[path])
+                parent = self._layers[path]
+
+    def _add_parameters(self, nodes: Sequence[OnnxNode]) -> None:
+        """Give each initialiser to the layers that use it: a parameter where it is a weight, else a buffer."""
+        users: dict[str, list[tuple[OnnxNode, int]]] = defaultdict(list)
+        for node in nodes:
+            for at, name in enumerate(node.inputs):
+                if name in self._entries:
+                    users[name].append((node, at))
+        entries = [entry for name, entry in self._entries.items() if name in users and entry.special is None]
+        names = {id(self._entries[name]): name for name in users}
+        for entry, file in each_with_file(entries):
+            values = _mapped(entry) if _is_mappable(entry) else read_values(entry, file)
+            name = names[id(entry)]
+            is_weight = any(_is_weight(node, at, entry) for node, at in users[name])
+            held = nn.Parameter(values, requires_grad=False) if is_weight else values
+            for node, _ in users[name]:
+                layer = self._layers[self._names[node.name]]
+                own = _free_name(
+                    _UNSAFE.sub("_", name.rpartition(".")[2].rpartition("/")[2]) or "value", layer
+                )
+                if isinstance(held, nn.Parameter):
+                    layer.register_parameter(own, held)
+                else:
+                    layer.register_buffer(own, held)
+
+
+def _is_mappable(entry: TensorEntry) -> bool:
+    """Tell whether the values may stay in their file until they are used: large, plain and aligned."""
+    storage = entry.storage
+    return (
+        storage is not None
+        and storage.data is None
+        and storage.nbytes >= 1 << 20
+        and not storage.position % 16
+    )
+
+
+def _mapped(entry: TensorEntry) -> Tensor:
+    storage = entry.storage
+    assert storage is not None
+    data = np.memmap(storage.file, np.uint8, "c", storage.position, (storage.nbytes,))
+    return torch.from_numpy(data).view(getattr(torch, entry.dtype)).reshape(entry.shape)
+
+
+def load_onnx(path: Path) -> OnnxNet:
+    """Return the module of an ONNX file; its values are read, and the runtime is opened at its first run."""
+    return OnnxNet(read_onnx(path))
+
+
+def count_macs(node: OnnxNode, shapes: Mapping[str, Shape]) -> int:
+    """Return the multiplications and additions of a node, as torch counts them; 0 for one that is not counted."""
+    first, second, *_ = (*(shapes.get(name) for name in node.inputs), None, None)
+    out = shapes.get(node.outputs[0]) if node.outputs else None
+    if first is None or out is None:
+        return 0
+    n_out = math.prod(out)
+    match node.op_type:
+        case "Conv" | "ConvInteger" | "FusedConv" if second is not None:
+            return n_out * math.prod(second[1:])
+        case "QLinearConv" if (weight := shapes.get(node.inputs[3])) is not None:
+            return n_out * math.prod(weight[1:])
+        case "ConvTranspose" if second is not None:
+            return math.prod(first) * math.prod(second[1:])
+        case "Gemm" | "QGemm" if len(first) == 2:
+            return n_out * first[0 if node.attributes.get("transA") else 1]
+        case "MatMul" | "MatMulInteger" | "QLinearMatMul" | "FusedMatMul" if first:
+            return n_out * first[-1]
+        case "MatMulNBits":
+            return n_out * int(node.attributes.get("K", 0))
+        case "Einsum":
+            return _einsum_macs(str(node.attributes.get("equation", "")), first, second)
+    return 0
+
+
+def _einsum_macs(equation: str, first: Shape, second: Shape | None) -> int:
+    terms = equation.replace(" ", "").partition("->")[0].split(",")
+    shapes = [shape for shape in (first, second) if shape is not None]
+    if len(terms) != 2 or [len(term) for term in terms] != [len(shape) for shape in shapes]:
+        return 0
+    return math.prod(dict(zip("".join(terms), (*first, *(second or ())), strict=True)).values())
+
+
+def _layer_names(nodes: Sequence[OnnxNode]) -> dict[str, str]:
+    """Return the layer of each node: the module it comes from if that has no other node, else one inside it.
+
+    Nodes of one kind in the same module, each with a name of its own in torch's program, are calls of this layer.
+    """
+    inside: dict[str, list[OnnxNode]] = defaultdict(list)
+    parts: set[str] = set()
+    for node in nodes:
+        path = _path(node)
+        inside[path].append(node)
+        parts |= {path[:at] for at, letter in enumerate(path) if letter == "."}
+    names: dict[str, str] = {}
+    taken = {*inside, *parts}
+    for path, some in inside.items():
+        is_one = len({node.op_type for node in some}) == 1 and len(
+            {node.scopes[-1:] for node in some}
+        ) == len(some)
+        for node in some:
+            if path and path not in parts and is_one:
+                names[node.name] = path
+                continue
+            own = _UNSAFE.sub("_", node.name.rpartition("/")[2].removeprefix("node_")) or node.op_type
+            own = own + "_" if hasattr(nn.Module, own) else own
+            name = start = f"{path}.{own}" if path else own
+            n = 1
+            while name in taken:
+                n += 1
+                name = f"{start}_{n}"
+            taken.add(name)
+            names[node.name] = name
+    return names
+
+
+def _path(node: OnnxNode) -> str:
+    """Return the module of a node as a name that a torch module may have."""
+    parts = [_UNSAFE.sub("_", part) for part in node.module.split(".") if part]
+    return ".".join(part + "_" if hasattr(nn.Module, part) else part for part in parts[:_MAX_PARTS])
+
+
+def _nested(
+    nodes: Sequence[OnnxNode], names: Mapping[str, str], outputs: set[str], known: set[str]
+) -> list[_Call]:
+    """Return the calls of the run, those of parts around the calls inside them."""
+    users: dict[str, set[int]] = defaultdict(set)
+    for at, node in enumerate(nodes):
+        for name in (*node.inputs, *node.captured):
+            users[name].add(at)
+    runs = Counter[str]()
+    before: tuple[str, ...] = ()
+    for node in nodes:
+        parts = _parts(names[node.name])
+        runs.update(part for part in parts if part not in before)
+        before = parts
+
+    def calls(start: int, end: int, depth: int) -> list[_Call]:
+        found: list[_Call] = []
+        at = start
+        while at < end:
+            parts = _parts(names[nodes[at].name])
+            if len(parts) <= depth:
+                one = nodes[at]
+                ins = tuple(name for name in (*one.inputs, *one.captured) if name and name not in known)
+                found.append(_Call(names[one.name], [one], [], ins, tuple(filter(None, one.outputs))))
+                at += 1
+                continue
+            until = at
+            while (
+                until < end
+                and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
+            ):
+                until += 1
+            inner = calls(at, until, depth + 1)
+            some = nodes[at:until]
+            made = {name for node in some for name in node.outputs}
+            used = (
+                name for node in some for name in (*node.inputs, *node.captured) if name and name not in known
+            )
+            ins = tuple(dict.fromkeys(name for name in used if name not in made))
+            outs = tuple(
+                name
+                for name in made
+                if name and (name in outputs or any(not at <= user < until for user in users[name]))
+            )
+            if runs[parts[depth]] == 1 and len(outs) == 1:
+                found.append(_Call(parts[depth], some, inner, ins, outs))
+            else:
+                found += inner
+            at = until
+        return found
+
+    return calls(0, len(nodes), 0)
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts around a layer: `a` and `a.b` of `a.b.c`."""
+    path = name.split(".")
+    return tuple(".".join(path[:n]) for n in range(1, len(path)))
+
+
+def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:
+    """Return the values of the nodes: all others are among these, the inputs or the initialisers."""
+    return tuple(name for call in calls for name in (_values_of(call.calls) if call.calls else call.outputs))
+
+
+# Inputs that are settings of an operation and not weights, by position; scale and zero point of quantised numbers.
+_SETTINGS = {
+    **{"BatchNormalization": (3, 4), "Resize": (1, 2, 3), "Upsample": (1,), "Clip": (1, 2), "Pad": (1, 2)},
+    **{"QuantizeLinear": (1, 2), "DequantizeLinear": (1, 2), "Slice": (1, 2, 3, 4), "Reshape": (1,)},
+    **{"QLinearConv": (1, 2, 4, 5, 6, 7), "QLinearMatMul": (1, 2, 4, 5, 6, 7), "ConvInteger": (2, 3)},
+    **{"MatMulInteger": (2, 3), "Gather": (1,), "Expand": (1,), "Pow": (1,), "ConstantOfShape": (0,)},
+}
+_WEIGHTS = ("float32", "float16", "bfloat16", "float64", "int8", "uint8")
+
+
+def _is_weight(node: OnnxNode, at: int, entry: TensorEntry) -> bool:
+    is_bias = entry.dtype == "int32" and node.op_type in ("DequantizeLinear", "QLinearConv")
+    return (
+        (entry.dtype in _WEIGHTS or is_bias)
+        and bool(entry.shape)
+        and at not in _SETTINGS.get(node.op_type, ())
+    )
+
+
+def _free_name(name: str, module: nn.Module) -> str:
+    while hasattr(module, name):
+        name += "_"
+    return name
+
+
+def _joined(pieces: Sequence[Any]) -> Tensor:
+    """Return the values of all pieces of a batch as one tensor; one that no piece changes is returned once."""
+    tensors = [torch.from_numpy(np.atleast_1d(piece) if not piece.ndim else piece) for piece in pieces]
+    tensors = [t.reshape(p.shape) for t, p in zip(tensors, pieces, strict=True)]
+    if len(tensors) == 1:
+        return tensors[0]
+    if tensors[0].ndim and all(t.shape[1:] == tensors[0].shape[1:] for t in tensors):
+        return torch.cat(tensors)
+    return tensors[0]
+
+
+def _text(value: OnnxValue) -> str:
+    sizes = (
+        "?" if value.shape is None else "x".join("?" if size is None else str(size) for size in value.shape)
+    )
+    return f"{sizes or 'scalar'} {value.dtype or ''}".strip()

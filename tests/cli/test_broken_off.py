@@ -1,0 +1,116 @@
+"""Ctrl-C in a long loop: what is finished is the result, a second one ends at once, and the exit code is 130."""
+
+import signal
+
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.interrupts import is_cut_short
+from modelscope_cli.training.runner import Callback
+
+N_BATCHES = 6
+
+
+@pytest.fixture(autouse=True)
+def handler():
+    """Python's own handler, whatever another test has left; afterwards it is there again."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+    is_cut_short()
+
+
+class PressesCtrlC(Callback):
+    def __init__(self, *steps: int) -> None:
+        self.steps = steps
+
+    def after_loss(self, run) -> None:
+        if run.step in self.steps:
+            signal.raise_signal(signal.SIGINT)
+
+
+class Net(nn.Sequential):
+    """Presses Ctrl-C in its `n`-th pass."""
+
+    def __init__(self, n: int | None = None) -> None:
+        super().__init__(
+            nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
+        )
+        self.n = n
+
+    def forward(self, x):
+        if self.n is not None:
+            self.n -= 1
+            if self.n == 0:
+                signal.raise_signal(signal.SIGINT)
+        return super().forward(x)
+
+
+def batches():
+    generator = torch.Generator().manual_seed(0)
+    return [
+        (torch.randn(4, 3, 8, 8, generator=generator), torch.tensor([0, 1, 2, 0])) for _ in range(N_BATCHES)
+    ]
+
+
+def test_a_training_ends_after_the_step(tmp_path):
+    record = ms.train(Net(), batches(), steps=50, callback=PressesCtrlC(3), out=tmp_path / "run")
+    (training,) = record.trainings
+    assert training.steps == 4
+    assert [(event.step, event.kind) for event in training.events] == [(4, "interrupted")]
+    assert all(len(series.value) == 4 for series in training.loss)
+    assert (tmp_path / "run" / "report.json").is_file()
+    assert is_cut_short()
+    assert not is_cut_short()
+
+
+def test_of_several_trainings_the_next_does_not_begin():
+    record = ms.train(Net(), batches(), steps=5, callback=PressesCtrlC(2), vary="lr=0.1,0.2,0.3")
+    assert [one.steps for one in record.trainings] == [3]
+
+
+def test_a_second_ctrl_c_ends_at_once():
+    with pytest.raises(KeyboardInterrupt):
+        ms.train(Net(), batches(), steps=50, callback=(PressesCtrlC(3), PressesCtrlC(3)))
+
+
+def test_a_sweep_ends_after_the_step_and_all_is_restored():
+    class Pressing(list):
+        def __iter__(self):
+            for n, batch in enumerate(super().__iter__()):
+                if n == 4:
+                    signal.raise_signal(signal.SIGINT)
+                yield batch
+
+    record = ms.lrfind(Net(), Pressing(batches()), steps=100)
+    assert record.stopped == "Ctrl-C after 5 steps"
+    assert len(record.lr) == 5
+    assert all(before == after for before, after in record.hashes.values())
+
+
+def test_an_ablation_keeps_the_layers_that_are_done():
+    whole = ms.ablate(Net(), torch.zeros(1, 3, 8, 8))
+    record = ms.ablate(Net(6), torch.zeros(1, 3, 8, 8))
+    assert 0 < len(record.rows) < len(whole.rows)
+    (notice,) = [one for one in record.run.warnings if one.code == "interrupted"]
+    assert notice.message.startswith(
+        f"Ctrl-C: only {len(record.rows)} of {len(whole.rows)} outputs on 1 image"
+    )
+    assert is_cut_short()
+
+
+def test_the_command_ends_with_130(run, cwd):
+    (cwd / "net.py").write_text(
+        "import signal\n"
+        "from modelscope_cli.training.runner import Callback\n"
+        "class Press(Callback):\n"
+        "    def after_step(self, run):\n"
+        "        if run.step == 2: signal.raise_signal(signal.SIGINT)\n"
+    )
+    line = "train squeezenet1_1 --weights none --pictures 20 --size 32 --batch 4 --steps 9 --callback net.py:Press"
+    outcome = run(f"{line} --json", expect=130)
+    assert outcome.json["steps"] == 3
+    assert outcome.json["events"][-1]["message"] == "Ctrl-C after 3 steps: stopped"
