@@ -282,8 +282,7 @@ class PassWatch:
         if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
-            if not self._pass.open:
-                self.step_time.begin_pass()
+            self.step_time.begin_pass(is_inside=bool(self._pass.open))
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
@@ -292,8 +291,7 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
-            if not self._pass.open:
-                self.step_time.end_pass()
+            self.step_time.end_pass(is_inside=bool(self._pass.open))
 
     def _is_aside(self, module: nn.Module) -> bool:
         """Tell quickly whether a module is ignored: a transform of one image, or inside a pass not followed."""
