@@ -5,7 +5,7 @@ import functools
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
@@ -39,8 +39,8 @@ class StepTime:
         self._thread = threading.get_ident()
         self._open: list[str] = []
         self._since: float | None = None
-        self._now: Counter[str] = Counter()  # since the last step
-        self._later: Counter[str] = Counter()  # of all steps but the first
+        self._now: dict[str, float] = defaultdict(float)  # since the last step
+        self._later: dict[str, float] = defaultdict(float)  # of all steps but the first
         self._first: dict[str, float] | None = None
         self._n_steps = self._n_passes = self._n_images = 0
         self._workers: int | None = None
@@ -77,7 +77,8 @@ class StepTime:
         if self._first is None:
             self._first = dict(self._now)
         else:
-            self._later += self._now
+            for part, seconds in self._now.items():
+                self._later[part] += seconds
         self._n_steps += 1
         self._now.clear()
 
@@ -89,16 +90,17 @@ class StepTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sums so far: of all steps but the first, and of a script without steps of everything."""
-        seconds = Counter(self._later if self._n_steps else self._now)
+        seconds = dict(self._later if self._n_steps else self._now)
         waiting, running = seconds.pop(_VALIDATION_DATA, 0.0), seconds.pop(VALIDATION, 0.0)
         if self._n_steps and waiting + running:
             seconds[VALIDATION] = waiting + running
         elif not self._n_steps:  # nothing is trained, so nothing is validated
-            seconds += Counter({DATA: waiting, FORWARD: running})
+            seconds[DATA] = seconds.get(DATA, 0.0) + waiting
+            seconds[FORWARD] = seconds.get(FORWARD, 0.0) + running
         return {
             "steps": max(self._n_steps - 1, 0),
             "passes": self._n_passes,
-            "seconds": dict(seconds),
+            "seconds": seconds,
             "first": sum((self._first or {}).values()),
             "workers": self._workers,
             "images": self._n_images,
