@@ -49,6 +49,24 @@ def in_backward() -> bool:
     return current() != -1 if current is not None else _is_called_by_autograd()
 
 
+def forward_sequence() -> int:
+    """Return the number that the next node of the graph of autograd gets in this thread; 0 if unknown."""
+    current = getattr(getattr(torch._C, "_autograd", None), "_get_sequence_nr", None)
+    return int(current()) if current is not None else 0
+
+
+def backward_sequence() -> int | None:
+    """Return the number of the node that a backward pass is computing; None outside one, and for a gradient that is
+    only added up."""
+    current = getattr(torch._C, "_current_autograd_node", None)
+    node = current() if current is not None else None
+    number = node._sequence_nr() if node is not None else _OF_LEAVES
+    return None if number >= _OF_LEAVES else int(number)
+
+
+_OF_LEAVES = 2**63  # nodes that accumulate a gradient have the largest number of 64 bits
+
+
 def _is_called_by_autograd() -> bool:
     frame: FrameType | None = inspect.currentframe()
     while frame is not None:

@@ -135,6 +135,8 @@ class Evidence:
 
     Attributes:
         inputs: statistics of the model's inputs.
+        forward_bytes, training_bytes: the most memory at once in a forward of one image, and in a training step
+            with adamw of the smallest batch that the model takes; weights included.
         first_rms: root mean square of the input of the first layer with weights; measured only if that of a model
             input is large, None if the first layer is a norm.
         repeat_gap: |second - first| / |first| over the outputs of two runs on the same input in eval mode.
@@ -153,6 +155,8 @@ class Evidence:
     batch_norms: tuple[BatchNormState, ...] = ()
     forward: Forward | None = None
     structure: Structure | None = None
+    forward_bytes: int | None = None
+    training_bytes: int | None = None
     backward: Backward | None = None
     train: TrainMode | None = None
     repeat_gap: float | None = None

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
+from modelscope_cli.records.summary import COLORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,7 @@ CI_FORMATS = ("github", "sarif", "gitlab")
 _NAME = (
     "A torchvision name (resnet34), timm:NAME, hf:NAME, a checkpoint, module:attr, or path/to/file.py:attr."
 )
+_COLOR = f"Column that colours the graph: {', '.join(COLORS)}."
 _FAIL_ON = "Exit with 1 at a finding of this severity or worse."
 _PICTURES = "Images: files, folders, globs, @list.txt, .tar shards, '-'"
 
@@ -234,13 +236,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("depth N >=0, freeze PATTERN"),
             "fresh": _flag("Build the model, even if its summary is cached."),
             "graph": Option("FILE", help="Also save the model as one image (.svg, .html).", kind="path"),
-            "color": Option(
-                "COLUMN",
-                kind="text",
-                help="Column that colours the graph: macs, flops, params, memory, time, zero, gradient.",
-                completes=("macs", "flops", "params", "memory", "time", "zero", "gradient"),
-            ),
+            "color": Option("COLUMN", kind="text", help=_COLOR, completes=COLORS),
         },
+        "Training step": _options("train, optimizer NAME, amp bfloat16|float16, fit BYTES"),
         "Model": {"model": _SAME},
     },
     "stats": {
@@ -402,9 +400,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "ignore": Option("CODES", completes="rules"),
             **_options("set CODE=THRESHOLD, fail_on SEVERITY, baseline FILE, update_baseline"),
         },
-        "Budgets, for one image": {
-            **_options("max_params N, max_macs N, max_memory BYTES, expect_output SHAPE")
-        },
+        "Budgets, for one image": _options(
+            "max_params N, max_macs N, max_memory BYTES, max_train_memory BYTES, expect_output SHAPE"
+        ),
         "Data set": {
             "against": Option(
                 "FOLDER",

@@ -22,7 +22,7 @@ class Needs:
 
     option: str
     other: str
-    example: str
+    example: str | bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Excludes:
 
 
 REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
+    "summary": [Needs(option, "train", True) for option in ("optimizer", "amp", "fit")],
     "stats": [Needs("correlation", "layer", "conv")],
     "featuremaps": [
         Excludes(

@@ -1,8 +1,9 @@
 """What `summary` returns."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Annotated
+from typing import Annotated, Any
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
@@ -14,6 +15,17 @@ USED = "used without a call, through its parameters or buffers"
 INSIDE = "only what is inside it is called"
 # The columns that need a run with values.
 MEASURED = ("time", "zero", "gradient")
+# What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
+OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "sgd": ("SGD", {}),
+    "momentum": ("SGD", {"momentum": 0.9}),
+    "nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "rmsprop": ("RMSprop", {}),
+    "adagrad": ("Adagrad", {}),
+    "adam": ("Adam", {}),
+    "adamw": ("AdamW", {}),
+}
+AMP = ("bfloat16", "float16")
 # The columns that can colour a graph.
 COLORS = ("macs", "flops", "params", "memory", *MEASURED)
 
@@ -38,6 +50,10 @@ class LayerShape:
             it was not measured, like the others.
         zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
         grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
+        saved_bytes: of a training step: what autograd keeps for the backward because of this call and those inside
+            it: the storages that nothing before it kept, without weights and buffers.
+        peak_bytes: what this call and those inside it made or kept, forward and backward, that exists at the peak
+            of the step.
     """
 
     name: str
@@ -60,12 +76,14 @@ class LayerShape:
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
     zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
     grad_norm: Annotated[float | None, figure(key="gradient")] = None
+    saved_bytes: Annotated[int | None, size("saved", rank=2, key="saved")] = None
+    peak_bytes: Annotated[int | None, size("at the peak", rank=3, key="peak")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryTotals:
     """Sums over the whole model for one batch. `activation_bytes`: the outputs of all innermost calls, which is
-    what training keeps at least; a forward alone frees most of it."""
+    neither what a forward needs at once nor what training keeps; `training` has that."""
 
     params: int
     trainable_params: int
@@ -76,6 +94,88 @@ class SummaryTotals:
     activation_bytes: int
     layers: int
     calls: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLevel:
+    """The highest memory of a step while one layer ran.
+
+    Attributes:
+        phase: `forward`, `backward` or `optimizer`.
+        layer: the label of the innermost call; None outside all layers.
+    """
+
+    phase: str
+    layer: str | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySaving:
+    """One way to need less memory, computed by running the step that way.
+
+    Attributes:
+        compute: multiply-adds of the step as a multiple of those before; None where they stay the same.
+        keyword: how to ask for the step: `--amp bfloat16`; None where only code can.
+    """
+
+    what: str
+    peak_bytes: int
+    compute: float | None = None
+    keyword: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFit:
+    """The largest batch whose step fits into a limit.
+
+    Attributes:
+        batch: 0 where not even the smallest fits.
+        peak_bytes: of that batch; of the smallest batch where none fits.
+        next_bytes: of a batch of one more; None where none fits.
+        smallest: the smallest batch that the model takes.
+        is_computed: whether steps of both sizes were run; else they follow from two smaller ones.
+    """
+
+    limit_bytes: int
+    batch: int
+    peak_bytes: int
+    next_bytes: int | None
+    smallest: int
+    is_computed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingMemory:
+    """The memory of one training step.
+
+    Attributes:
+        batch: images in the step.
+        optimizer, amp: of the step; `amp` None without autocast.
+        gradient_bytes, optimizer_bytes: of all gradients, and of the state that the optimizer keeps.
+        saved_bytes: the sum over the storages that autograd keeps for the backward, without weights and buffers.
+        peak_bytes: the highest sum of all tensors.
+        peak: when that is, and in which layer.
+        at_peak: what it consists of: `parameters`, `buffers`, `gradients`, `optimizer state`, `input`, `saved`,
+            and `temporary` for the rest.
+        timeline: the memory along the step.
+        savings: what would help, the most helpful first; empty if it was not asked for.
+        is_fake: whether the step ran without values; else its tensors were there.
+    """
+
+    batch: int
+    optimizer: str
+    amp: str | None
+    gradient_bytes: int
+    optimizer_bytes: int
+    saved_bytes: int
+    peak_bytes: int
+    peak: MemoryLevel
+    at_peak: dict[str, int]
+    timeline: tuple[MemoryLevel, ...]
+    savings: tuple[MemorySaving, ...] = ()
+    fit: BatchFit | None = None
+    is_fake: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +231,7 @@ class SummaryRecord(Record):
         uncounted_ops: operators that ran and for which no FLOP formula exists, with how often.
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
         flow: the dataflow; None if it was not requested.
+        training: the memory of one training step; None if it was not requested.
     """
 
     layers: tuple[LayerShape, ...]
@@ -138,6 +239,7 @@ class SummaryRecord(Record):
     uncounted_ops: tuple[str, ...] = ()
     failed: str | None = None
     flow: Flow | None = None
+    training: TrainingMemory | None = None
 
     def graph(
         self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False

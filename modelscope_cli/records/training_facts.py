@@ -94,6 +94,37 @@ class ScheduleFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeFacts:
+    """Where the time of a script went.
+
+    Attributes:
+        steps: of all optimizers, without the first, which takes longer.
+        passes: forwards of models, with and without gradients.
+        seconds: of those steps, in `data` (waiting for it), `forward`, `backward`, `optimizer`, `validation`,
+            `printing`, `saving`, `watching` (this tool) and the `rest`. Of a script without steps, of all of it
+            since the first of them began.
+        first: seconds of the first step.
+        workers: of the data loaders waited for, the most; None without any.
+        images: that came from data loaders in those steps.
+    """
+
+    steps: int
+    passes: int
+    seconds: dict[str, float]
+    first: float
+    workers: int | None
+    images: int
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds.values())
+
+    def share(self, part: str) -> float:
+        """Return the share of a part of the time."""
+        return self.seconds.get(part, 0.0) / self.total if self.total else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Deviation:
     """One way in which a run differs from the run that it is compared with.
 

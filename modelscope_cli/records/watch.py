@@ -6,7 +6,14 @@ from typing import Any
 
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
-from modelscope_cli.records.training_facts import Birth, Comparison, OptimizerFacts, RankFacts, ScheduleFacts
+from modelscope_cli.records.training_facts import (
+    Birth,
+    Comparison,
+    OptimizerFacts,
+    RankFacts,
+    ScheduleFacts,
+    TimeFacts,
+)
 
 Series = tuple[float | None, ...]
 
@@ -274,6 +281,7 @@ class TrainingFacts:
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
         backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
+        time: where it went; None in a log that does not say.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -284,6 +292,7 @@ class TrainingFacts:
     backwards: int = 0
     ranks: RankFacts | None = None
     schedules: tuple[ScheduleFacts, ...] = ()
+    time: TimeFacts | None = None
 
 
 def labelling(

@@ -31,6 +31,7 @@ WHY = {
     "MS501": "it is your limit: a larger model no longer fits on the target device",
     "MS502": "it is your limit: a more expensive model is too slow on the target device",
     "MS503": "it is your limit: a larger model runs out of memory on the target device",
+    "MS505": "it is your limit: a larger training step runs out of memory where the model is trained",
     "MS504": "the code that reads the output expects this shape, and fails or misreads it",
     "MS601": "a model that predicts the same for everything has not learnt, or receives inputs unlike its "
     "training data",
@@ -121,6 +122,9 @@ WHY = {
     "MS759": "the model reads what it is to predict, or other samples: in use neither is there, and it fails",
     "MS760": "the validation does not measure the model in use, and the best checkpoint is chosen by it",
     "MS764": "hardly any of a sample reaches the layers after it, and the rest is scaled up by 1 / (1 - p)",
+    "MS771": "a device that waits does nothing, and the run takes that much longer",
+    "MS772": "most of the time goes into measuring the model instead of training it",
+    "MS773": "compiling and starting workers only pay off in a longer run",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

@@ -15,7 +15,7 @@ from modelscope_cli.records.check import ERROR, SEVERITIES
 from modelscope_cli.rules.registry import EVERY_RULE, RULES, choose_rules, find_rule
 from modelscope_cli.rules.rule import Rule, read_threshold
 
-BUDGETS = ("max-params", "max-macs", "max-memory", "expect-output")
+BUDGETS = ("max-params", "max-macs", "max-memory", "max-train-memory", "expect-output")
 _SUBJECT = ("model", "checkpoint", "images")
 _NEAR = 0.85  # similarity of names: above it modelscop, below it modelscan, another tool
 _KEYS = (*_SUBJECT, "select", "ignore", "thresholds", "fail-on", "baseline", "allow", *BUDGETS)

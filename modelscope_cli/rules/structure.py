@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.check_evidence import Evidence, Structure
+from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.summary import INSIDE, USED, LayerShape
+from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
 from modelscope_cli.rules.rule import Rule, Sighting, always, write_threshold
 
 # Layers below these are judged separately.
@@ -92,11 +92,11 @@ _SUMMARY = "set by you; counted as in `modelscope summary`"
 
 
 def _over(
-    kind: str, what: str, cost: Callable[[Structure], int]
+    kind: str, what: str, cost: Callable[[Evidence], int | None]
 ) -> Callable[[Evidence, float], Iterator[Sighting]]:
     def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-        assert evidence.structure is not None
-        value = cost(evidence.structure)
+        value = cost(evidence)
+        assert value is not None
         if value > threshold:
             yield Sighting(
                 None,
@@ -107,9 +107,9 @@ def _over(
     return judge
 
 
-def _memory(structure: Structure) -> int:
-    totals = structure.totals
-    return totals.param_bytes + totals.buffer_bytes + totals.activation_bytes
+def _totals(evidence: Evidence) -> SummaryTotals:
+    assert evidence.structure is not None
+    return evidence.structure.totals
 
 
 def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
@@ -131,10 +131,12 @@ def _budget(
     what: str,
     kind: str,
     measure: str,
-    cost: Callable[[Structure], int],
-    excuse: Callable[[Evidence, Any], str | None] = _not_of_one_image,
+    cost: Callable[[Evidence], int | None],
+    excuse: Callable[[Evidence, Any], str | None] = always,
+    *,
+    needs: str = "structure",
 ) -> Rule:
-    name = f"max-{what}"
+    name, summary = f"max-{what}", "modelscope summary MODEL" + " --train" * (needs == "training_bytes")
     example = {"count": "25M", "bytes": "500MB"}[kind]
     return Rule(
         code=code,
@@ -144,8 +146,8 @@ def _budget(
         threshold=None,
         measure=measure,
         source=_SUMMARY,
-        hint=f"modelscope summary MODEL   shows where they are; or --{name} {example}",
-        needs=frozenset({"structure"}),
+        hint=f"{summary}   shows where they are; or --{name} {example}",
+        needs=frozenset({needs}),
         judge=_over(kind, measure.removeprefix("bytes "), cost),
         excuse=excuse,
         kind=kind,
@@ -154,9 +156,15 @@ def _budget(
 
 RULES = (
     *_OF_STRUCTURE,
-    _budget("MS501", "params", "count", "parameters", lambda structure: structure.totals.params, always),
-    _budget("MS502", "macs", "count", "multiply-adds", lambda structure: structure.totals.macs),
-    _budget("MS503", "memory", "bytes", "bytes of weights, buffers and layer outputs", _memory),
+    _budget("MS501", "params", "count", "parameters", lambda evidence: _totals(evidence).params),
+    _budget(
+        "MS502", "macs", "count", "multiply-adds", lambda evidence: _totals(evidence).macs, _not_of_one_image
+    ),
+    _budget(
+        *("MS503", "memory", "bytes", "bytes at the peak of a forward"),
+        lambda evidence: evidence.forward_bytes,
+        needs="forward_bytes",
+    ),
     Rule(
         code="MS504",
         name="expect-output",
@@ -170,5 +178,10 @@ RULES = (
         judge=_output,
         excuse=_not_of_one_image,
         kind="shape",
+    ),
+    _budget(
+        *("MS505", "train-memory", "bytes", "bytes at the peak of a training step with adamw"),
+        lambda evidence: evidence.training_bytes,
+        needs="training_bytes",
     ),
 )

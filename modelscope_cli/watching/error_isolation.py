@@ -4,10 +4,13 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
+
+if TYPE_CHECKING:
+    from modelscope_cli.watching.step_time import StepTime
 
 
 class Guard:
@@ -30,6 +33,7 @@ class Guard:
         self._pid = os.getpid()
         self._is_broken = False
         self._told: set[str] = set()
+        self.step_time: StepTime | None = None  # which counts what the calls take
 
     @property
     @left_alone_by_compiler
@@ -43,6 +47,8 @@ class Guard:
         if not self.is_open:
             return
         begun = self._clock() if self.is_timed and not self._depth else None
+        if begun is not None and self.step_time is not None:
+            self.step_time.begin("watching")
         self._depth += 1
         try:
             with unseen_by_modes():
@@ -57,6 +63,8 @@ class Guard:
             self._depth -= 1
             if begun is not None:
                 self.spent += self._clock() - begun
+                if self.step_time is not None:
+                    self.step_time.end("watching")
 
     def tell_once(self, kind: str, message: str) -> None:
         if message not in self._told:

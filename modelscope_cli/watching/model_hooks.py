@@ -51,6 +51,7 @@ from modelscope_cli.watching.parameters import is_sharded
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.step_sums import StepSums, count_saturated, dimension_of
+from modelscope_cli.watching.step_time import StepTime
 from modelscope_cli.watching.whole_outputs import see_output
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
@@ -226,6 +227,7 @@ class PassWatch:
         self._handles: list[RemovableHandle] = []
         self._is_away = False  # whether the hooks are removed until the running root ends
         self._functional = FunctionalWatch(self._called)
+        self.step_time = StepTime()
         # The last model run without gradients, and whether in training mode.
         self._evaluated: tuple[WatchedModel, bool] | None = None
 
@@ -257,6 +259,7 @@ class PassWatch:
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
         self._hook()
         self._pass.leave(module)
+        self.step_time.end_pass()
 
     def count_evaluation(self) -> None:
         """Count a criterion applied to the last pass without gradients."""
@@ -278,6 +281,7 @@ class PassWatch:
         if torch.compiler.is_compiling() or self._is_aside(module):
             return
         if not in_backward() and not self.is_blind:
+            self.step_time.begin_pass(is_inside=bool(self._pass.open))
             self._guard(self._open, module, args)
 
     @left_alone_by_compiler
@@ -286,6 +290,7 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self._guard(self._close, module, args, output)
+            self.step_time.end_pass(is_inside=bool(self._pass.open))
 
     def _is_aside(self, module: nn.Module) -> bool:
         """Tell quickly whether a module is ignored: a transform of one image, or inside a pass not followed."""

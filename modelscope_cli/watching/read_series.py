@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts
+from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -68,6 +68,7 @@ class FactsLog:
     idle: dict[tuple[str, str | None], None] = field(default_factory=dict)
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
+    time: TimeFacts | None = None
 
     def take(self, entry: Entry) -> None:
         """Update the facts; those about deleted models, which later entries lack, remain."""
@@ -96,6 +97,7 @@ class FactsLog:
             idle=tuple(key for key in self.idle if key not in stepped),
             backwards=backwards,
             schedules=tuple(self.schedules.values()),
+            time=self.time,
         )
 
 
@@ -257,6 +259,8 @@ class RankLog:
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
+        elif kind == "time":
+            self.facts.time = TimeFacts(**entry)
         elif kind == "facts":
             self.facts.take(entry)
         elif kind == "step":

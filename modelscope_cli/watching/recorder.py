@@ -125,6 +125,7 @@ class Recorder:
         self._passes = PassWatch(
             self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
         )
+        self.step_time = self._guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
@@ -152,6 +153,7 @@ class Recorder:
                     end=self._after_backward,
                 )
             )
+            stack.enter_context(self.step_time.installed(self.registry.is_evaluating))
             stack.enter_context(watched_criteria(self.criteria, self._guard))
             stack.enter_context(self.bookkeeper.installed(self._guard))
             stack.enter_context(

@@ -286,6 +286,7 @@ class Watcher:
     def _write_facts(self) -> None:
         """Write the facts, repeatedly, as models may be deleted before a run ends."""
         recorder = self.recorder
+        self._log.write("time", **recorder.step_time.to_dict())
         for model in recorder.registry.models:
             if model.has_been_trained:
                 recorder.bookkeeper.note_copies(model)

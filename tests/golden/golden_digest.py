@@ -19,7 +19,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?(?![\w])")
 # What another day, another machine or another folder changes.
 VOLATILE = {
     *("argv", "bytes", "elapsed_ms", "python", "torch", "torchvision", "version", "device", "images_per_second"),
-    *("seconds", "threads", "cpu", "hash", "sha256", "fingerprint", "started"),
+    *("seconds", "first", "threads", "cpu", "hash", "sha256", "fingerprint", "started"),
     *("backward_ms", "backward_ms_unfrozen", "machine", "machines", "results_sha256", "hashes"),
 }  # fmt: skip
 # That there is an object or a list, and what is different every time.

@@ -24,6 +24,8 @@ LINES = {
     "--batch 2 --fresh -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
     "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
+    "--fit 20MB --depth 2 #jt",
     "summary_r18": "summary resnet18 -w none --offline",
     "summary_r18_kept": "summary resnet18 && summary resnet18 #j",
     "summary_vit": "summary tiny_vit.py:tiny_vit -w none --input-shape 1,3,32,32",
@@ -144,7 +146,7 @@ LINES = {
     # check, rules
     "check_tiny": f"check {TINY} {STAR}",
     "check_sick": f"check {SICK} {STAR} --fail-on warning",
-    "check_noise": f"check {BARE} --input-shape 2,3,32,32 --max-params 1000 --max-macs 1M --max-memory 1MB --expect-output 1,12 "
+    "check_noise": f"check {BARE} --input-shape 2,3,32,32 --max-params 1000 --max-macs 1M --max-memory 1MB --max-train-memory 1MB --expect-output 1,12 "
     "--select MS1,MS4 --set MS102=5",
     "check_ignore": f"check {SICK} {STAR} --ignore MS2 --mode train #jt",
     "check_github": f"check {SICK} {STAR} --format github #a",

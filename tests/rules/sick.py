@@ -193,6 +193,7 @@ VARIANTS = [
     ("MS502", itself, None, {"MS502": 1e6}),
     ("MS503", itself, None, {"MS503": 1e6}),
     ("MS504", itself, None, {"MS504": "1,1000"}),
+    ("MS505", itself, None, {"MS505": 1e6}),
     ("MS601", one_answer, None, {}),
     ("MS602", noisy, None, {}),
     ("MS603", two_faced, None, {}),

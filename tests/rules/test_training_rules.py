@@ -46,6 +46,7 @@ from modelscope_cli.records.training_facts import (
     OUTPUT,
     Birth,
     ScheduleFacts,
+    TimeFacts,
 )
 from modelscope_cli.records.watch import (
     BROADCAST,
@@ -60,6 +61,11 @@ from modelscope_cli.records.watch import (
     WatchRecord,
 )
 from modelscope_cli.rules.training import RULES, judge_training
+
+
+def seconds(first: float = 0.0, **parts: float) -> TimeFacts:
+    return TimeFacts(steps=N, passes=N, seconds=parts, first=first, workers=2, images=0)
+
 
 # code: a training with this fault, since when it is said to be, where
 SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
@@ -216,6 +222,9 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
     ),
     "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
+    "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
+    "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
+    "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
 }
 
 

@@ -125,6 +125,7 @@ def check(
     max_params: int | str | None = None,
     max_macs: int | str | None = None,
     max_memory: int | str | None = None,
+    max_train_memory: int | str | None = None,
     expect_output: str | Sequence[int] | None = None,
     allow: Sequence[str] = (),
     mode: str = "auto",
@@ -150,7 +151,9 @@ def check(
         update_baseline: write the current findings to that file, and ignore them.
         max_params: at most this many parameters, such as 25M.
         max_macs: at most this many multiply-adds, such as 5G.
-        max_memory: at most this much memory for weights, buffers and all layer outputs, such as 500MB.
+        max_memory: at most this much memory at once in a forward of one image, weights included, such as 500MB.
+        max_train_memory: at most this much memory at once in a training step with adamw, of the smallest batch that
+            the model takes, such as 2GB.
         expect_output: the expected shape of the output, such as 1,1000. In Python also `(1, 1000)`.
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
@@ -172,6 +175,7 @@ def check(
             "max-params": max_params,
             "max-macs": max_macs,
             "max-memory": max_memory,
+            "max-train-memory": max_train_memory,
             "expect-output": expect_output if isinstance(expect_output, str | None) else list(expect_output),
         },
         fail_on=fail_on,
@@ -186,6 +190,7 @@ def check(
     options = {
         **{"select": select, "ignore": ignore, "set": set, "fail_on": fail_on, "baseline": baseline},
         **{"max_params": max_params, "max_macs": max_macs, "max_memory": max_memory},
+        "max_train_memory": max_train_memory,
         **{"expect_output": expect_output, "allow": allow, "mode": mode},
     }
     needs = needs_of(rules, settings.thresholds)

@@ -35,7 +35,9 @@ from modelscope_cli.analysis.health.forward_summary import ForwardSummary, Outpu
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.statistics.moments import Wanted
+from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak
 from modelscope_cli.analysis.summary.shapes import measure_shapes
+from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.hooks.layers import map_tensors, tensors_in
 from modelscope_cli.hooks.selection import Selection
@@ -166,6 +168,12 @@ class _Checkup:
             evidence = replace(evidence, inputs=inputs, first_rms=self._first_rms() if is_large else None)
         if "structure" in needs:
             evidence = replace(evidence, structure=self._structure())
+        if "forward_bytes" in needs:
+            batch = next(iter(self._batches))
+            evidence = replace(evidence, forward_bytes=forward_peak(self._model, _of_one_image(batch)))
+        if "training_bytes" in needs:
+            with self._missing_if_refused("training_bytes"):
+                evidence = replace(evidence, training_bytes=self._training_bytes())
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
         if not passes:
             if self._is_finite():
@@ -226,6 +234,11 @@ class _Checkup:
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
+
+    def _training_bytes(self) -> int:
+        args = self._arguments(next(iter(self._batches)), is_training=True)
+        steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
+        return steps.smallest()[1]
 
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))

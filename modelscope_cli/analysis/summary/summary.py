@@ -23,12 +23,15 @@ from modelscope_cli.analysis.subject import (
     refuse_idle,
     with_shapes,
 )
+from modelscope_cli.analysis.summary.memory import StepOptions
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
+from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.inputs.batch import Inputs
+from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
@@ -38,6 +41,7 @@ from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
 from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.rules.rule import read_threshold
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
@@ -182,6 +186,10 @@ def summary(
     layer: str | Sequence[str] = (),
     exclude: str | Sequence[str] = (),
     measure: Sequence[str] = (),
+    train: bool = False,
+    optimizer: Any = "adamw",
+    amp: str | None = None,
+    fit: str | int | None = None,
     weights: str = "none",
     flow: bool = False,
     progress: Progress | None = None,
@@ -197,7 +205,14 @@ def summary(
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
         measure: what to measure of every call as well: `time`, `zero`, `gradient`; the model then has values.
-        flow: record the data flow, for `record.graph()` and the page.
+        train: also run one training step without values, and say what it keeps in memory; noise then has two
+            images.
+        optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
+            Python also optimizers of torch over the parameters of the model, one or several.
+        amp: run the forward of the step under autocast: bfloat16 or float16.
+        fit: find the largest batch whose step fits into this much memory, such as 24GB.
+        flow: record the data flow, for `record.graph()` and the page; of a training step, also what would
+            need less memory.
 
     Raises:
         UsageError: a name, keyword or pattern that means nothing (exit 2 on the command line).
@@ -209,6 +224,10 @@ def summary(
     model_keywords = cast(Keywords, keywords)
     python_inputs = to_inputs((inputs, *more) if more else inputs, model_keywords)
     frozen = as_patterns(freeze)
+    step_options = StepOptions(optimizer, amp)
+    limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
+    if train:
+        python_inputs = with_two_images(python_inputs)
     if isinstance(model, LoadedModel | nn.Module):
         refuse_idle({**model_keywords, "weights": "auto" if weights == "none" else weights})
         check_measured(measure)
@@ -223,6 +242,17 @@ def summary(
         for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
+    training = None
+    if train and structure.error is None:
+        steps = _training_steps(model, measured, python_inputs, step_options, progress)
+        with flags_kept(loaded.module), without_dynamo() if loaded.info.source == "zoo" else nullcontext():
+            set_trainable(loaded.module, frozen)
+            training = steps.memory()
+            structure = replace(structure, layers=steps.rows(structure.layers))
+            if limit is not None:
+                training = replace(training, fit=steps.fit(limit))
+            if limit is not None or flow:
+                training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
     warnings = (*loaded.warnings, *opened.warnings, *about_values(loaded, measure))
     for note in opened.notes:
@@ -240,11 +270,40 @@ def summary(
         uncounted_ops=structure.uncounted_ops,
         failed=error.call.label if error and error.call else None,
         flow=structure.flow,
+        training=training,
     )
     if error is not None:
         error.record = record
         raise error
     return record
+
+
+def with_two_images(given: PythonInputs) -> PythonInputs:
+    """Return noise of two images where no number was asked for, as batch norm needs two values in training."""
+    request = given.request
+    is_free = request.batch is None and given.named is None and given.is_noise and not request.shapes
+    return replace(given, request=replace(request, batch=2)) if is_free else given
+
+
+def _training_steps(
+    model: Any, measured: "_Measured", given: PythonInputs, options: StepOptions, progress: Progress
+) -> TrainingSteps:
+    """Return the steps of a measured model; with values if they need some."""
+
+    def arguments(loaded: LoadedModel, inputs: Inputs) -> Arguments:
+        return training_args(loaded.module, loaded.family, first_of(inputs, loaded).args)
+
+    def with_values(reason: str) -> tuple[nn.Module, Arguments]:
+        loaded, inputs = measured.loaded, measured.inputs
+        progress.note(f"the training step is computed, not run without data: {reason}")
+        if loaded.device.type == "meta":
+            loaded = _for_real(model, reason)
+            inputs = open_for(given, loaded, SILENT)
+        return loaded.module, arguments(loaded, inputs)
+
+    return TrainingSteps(
+        measured.loaded.module, arguments(measured.loaded, measured.inputs), options, with_values
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.output import emit
 
 FOUND = 1
-_BUDGETS = ("max_params", "max_macs", "max_memory", "expect_output")
+_BUDGETS = ("max_params", "max_macs", "max_memory", "max_train_memory", "expect_output")
 
 
 @command

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from modelscope_cli.records.summary import SummaryRecord
 
 
+_OPTIONS = ("depth", "freeze", "layer", "exclude", "train", "optimizer", "amp", "fit")
+
+
 @command
 def summary(call: CommandCall) -> None:
     """Print the layers of a model with their shapes, parameters and cost.
@@ -22,6 +25,9 @@ def summary(call: CommandCall) -> None:
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
     torchvision model is cached, for the same versions and options. The columns time, zero and gradient are measured
     on request: the model then runs on real values, by default with random weights (--weights).
+
+    With --train one training step runs as well, also without data: saved is what autograd keeps because of a layer,
+    and the facts say how much memory the step needs, and when. --fit finds the largest batch.
 
     Examples:
 
@@ -34,6 +40,8 @@ def summary(call: CommandCall) -> None:
       modelscope summary resnet18 --columns name,type,macs,time --sort time
 
       modelscope summary resnet18 --graph resnet18.svg --color params
+
+      modelscope summary resnet50 --train --optimizer momentum --fit 24GB
     """
     from modelscope_cli.commands.summary.table import measured_for, summary_sheet
 
@@ -46,7 +54,7 @@ def summary(call: CommandCall) -> None:
 
         check_graph(graph, color, where.html)
     measure = measured_for(where.view, color)
-    options = {**call.keywords("depth", "freeze", "layer", "exclude"), "flow": bool(graph or where.html)}
+    options = {**call.keywords(*_OPTIONS), "flow": bool(graph or where.html)}
     record, raised = _summary(request, options, measure, is_fresh=call["fresh"])
     if graph is not None:
         save(record, graph, color, is_whole=call["all"])

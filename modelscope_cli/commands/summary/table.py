@@ -3,9 +3,17 @@
 from collections.abc import Sequence
 
 from modelscope_cli.records.naming import counted, label_of, some
-from modelscope_cli.records.summary import INSIDE, MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.records.summary import (
+    INSIDE,
+    MEASURED,
+    LayerShape,
+    MemoryLevel,
+    SummaryRecord,
+    TrainingMemory,
+)
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
+from modelscope_cli.rules.rule import write_threshold
 
 
 def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
@@ -17,7 +25,7 @@ def summary_sheet(record: SummaryRecord, measured: Sequence[str] = ()) -> Sheet:
         columns=tuple(
             column
             for column in summary_columns(rows, record.totals.params)
-            if column.key not in MEASURED
+            if column.key not in (*MEASURED, "saved", "peak")
             or column.key in measured
             or any(column.value(row) is not None for row in rows)
         ),
@@ -58,7 +66,7 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        *field_columns(LayerShape, "macs memory order depth trainable flops time zero gradient"),
+        *field_columns(LayerShape, "macs memory saved peak order depth trainable flops time zero gradient"),
     )
 
 
@@ -137,6 +145,8 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
+    if record.training is not None:
+        facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
     if again:
         once = f"{counted(len({row.name for row in again}), 'layer')} called more than once"
@@ -150,3 +160,51 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     if record.uncounted_ops:
         facts.append(("not counted", f"{some(record.uncounted_ops, 6)} (no FLOP formula)"))
     return tuple(facts)
+
+
+def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
+    """Return the memory of a training step in sentences."""
+    size = numbers.memory
+    kind = f"{counted(training.batch, 'image')}, {training.optimizer}"
+    kind += f", autocast to {training.amp}" if training.amp else ""
+    parts = ", ".join(f"{name} {size(n)}" for name, n in training.at_peak.items())
+    facts = [
+        ("training step", kind if training.is_fake else f"{kind}, computed with values"),
+        ("kept for the backward", f"{size(training.saved_bytes)} saved by autograd, without weights"),
+        ("peak", f"{size(training.peak_bytes)} {when_of(training.peak)}: {parts}"),
+    ]
+    if training.fit is not None:
+        facts.append((f"fits into {write_threshold(training.fit.limit_bytes, 'bytes')}", fit_words(training)))
+    for saving in training.savings:
+        how = f" ({saving.keyword})" if saving.keyword else ""
+        cost = f" for {saving.compute - 1:+.0%} compute" if saving.compute else ""
+        less = training.peak_bytes - saving.peak_bytes
+        facts.append(("would help", f"{saving.what}: -{size(less)}{cost}{how}"))
+    return facts
+
+
+def when_of(level: MemoryLevel) -> str:
+    """Return when a level is reached: `in the backward of layer3`."""
+    if level.phase == "optimizer":
+        return "in the step of the optimizer"
+    return (
+        f"in the {level.phase} of {level.layer}"
+        if level.layer
+        else f"in the {level.phase}, outside all layers"
+    )
+
+
+def fit_words(training: TrainingMemory) -> str:
+    """Return the answer to `--fit`: `batch 87 (23.9 GiB; 88 does not fit: 24.1 GiB)`."""
+    fit = training.fit
+    assert fit is not None
+
+    def size(n_bytes: int) -> str:
+        return write_threshold(n_bytes, "bytes")
+
+    if fit.next_bytes is None:
+        return f"no batch: the least is {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+    how = "" if fit.is_computed else ", by a line through the steps of two smaller batches"
+    return (
+        f"batch {fit.batch:,} ({size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}{how})"
+    )

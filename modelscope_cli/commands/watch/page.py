@@ -1,6 +1,6 @@
 """The page of `watch`."""
 
-from modelscope_cli.commands.watch.table import watch_sheet
+from modelscope_cli.commands.watch.table import time_words, watch_sheet
 from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
@@ -30,6 +30,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
         Section("verdict", "Verdict", verdict(record, anchors, steps)),
         *_compared(record),
         Section("steps", "Loss over steps", _curves(record, anchors)),
+        Section("time", "Where the time went", _time(record)),
         Section("layers", "Layers", layer_rows(record, sheet)),
         Section("tree", "Tree", layer_tree(record, sheet)),
         Section("parameters", "Parameters", parameter_rows(record)),
@@ -84,6 +85,17 @@ def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
         "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
     )
     return joined([facts(lines), figure]) if lines else NOTHING
+
+
+def _time(record: WatchRecord) -> Html:
+    time = record.facts.time
+    if time is None or not time.total:
+        return NOTHING
+    lines: list[tuple[str, str | Html]] = [
+        (part, f"{numbers.percent(time.share(part))}, {numbers.number(time.seconds[part])} s")
+        for part in sorted(time.seconds, key=time.share, reverse=True)
+    ]
+    return facts([("in all", time_words(time)), *lines])
 
 
 def _optimizer(record: WatchRecord) -> Html:

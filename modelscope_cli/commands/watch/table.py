@@ -8,7 +8,7 @@ from typing import Any
 from modelscope_cli.paths import in_repository
 from modelscope_cli.records.check import RuleText
 from modelscope_cli.records.naming import counted
-from modelscope_cli.records.training_facts import RankFacts
+from modelscope_cli.records.training_facts import RankFacts, TimeFacts
 from modelscope_cli.records.watch import (
     SPARSE,
     UNKNOWN,
@@ -204,7 +204,21 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
         sparse = next((event for event in record.events if event.kind == SPARSE), None)
         few = f"; since step {sparse.step} {sparse.message}" if sparse else ""
         facts.append(("steps", f"{record.steps}, {record.recorded} of them recorded in full{few}"))
+    if record.facts.time is not None and record.facts.time.total:
+        facts.append(("time", time_words(record.facts.time)))
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
+
+
+_PARTS = {"data": "waiting for data", "watching": "watching it", "rest": "the rest"}
+
+
+def time_words(time: TimeFacts) -> str:
+    """Return the shares of the time: `61 % waiting for data, 20 % forward; 38 ms a step`."""
+    parts = sorted((part for part in time.seconds if time.share(part) >= 0.005), key=time.share, reverse=True)
+    shares = ", ".join(f"{100 * time.share(part):.0f} % {_PARTS.get(part, part)}" for part in parts)
+    if not time.steps:
+        return f"{shares}; {time.total:.3g} s in {counted(time.passes, 'forward')}"
+    return f"{shares}; {1000 * time.total / time.steps:.3g} ms a step"
 
 
 def _agreement(ranks: RankFacts | None) -> str:

@@ -12,6 +12,7 @@ from modelscope_cli.rules.training import (
     loss,
     modes,
     recipe,
+    time,
     updates,
     wiring,
 )
@@ -37,6 +38,7 @@ RULES: tuple[TrainingRule, ...] = tuple(
             *recipe.RULES,
             *updates.RULES,
             *loss.RULES,
+            *time.RULES,
         ),
         key=lambda rule: rule.code,
     )
@@ -108,6 +110,9 @@ def _why_unknown(case: Case) -> str | None:
     steps, main = case.course.steps, case.progress.main
     if not steps:
         n = case.facts.backwards
+        if not n and case.facts.time is not None and case.facts.time.passes:
+            ran = counted(case.facts.time.passes, "forward")
+            return f"no step was seen: {ran} without any training, so only the time was looked at"
         if not n:
             return "no step was seen: no optimizer of torch.optim stepped, and backward() was never called"
         ran = f"{n:,} backward {'pass' if n == 1 else 'passes'} ran"

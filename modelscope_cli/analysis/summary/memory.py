@@ -1,0 +1,458 @@
+"""The memory of one training step: who keeps what, how much at most, and the largest batch that fits.
+
+The step runs on tensors without values, with the shapes, storages and operators of CPU tensors. Every storage is
+followed from the operator that makes it until it is freed, in the forward, the backward and the step of the
+optimizer. What one operator allocates for itself and frees again is not seen.
+"""
+
+import weakref
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage, nn
+from torch.overrides import TorchFunctionMode
+
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import map_tensors, tensors_in
+from modelscope_cli.hooks.selection import storages_in
+from modelscope_cli.hooks.session import Call, HookSession, Observer
+from modelscope_cli.hooks.torch_private import backward_sequence, forward_sequence, operators_shown_to
+from modelscope_cli.inputs.batch import count_images
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import label
+from modelscope_cli.records.refusals import unknown
+from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.summary import (
+    AMP,
+    OPTIMIZERS,
+    MemoryLevel,
+)
+
+Key = tuple[str, int]
+_Owner = tuple[Key, ...]  # the open calls, outermost first
+
+
+@dataclass(frozen=True, slots=True)
+class StepOptions:
+    """The kind of step.
+
+    Attributes:
+        optimizer: a name of `OPTIMIZERS`, or optimizers of torch over the parameters of the model.
+        amp: the dtype of autocast: `bfloat16` or `float16`; None for no autocast.
+        checkpointed: names of the layers whose inner tensors are computed again in the backward.
+    """
+
+    optimizer: Any = "adamw"
+    amp: str | None = None
+    checkpointed: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if isinstance(self.optimizer, str):
+            if self.optimizer == "lbfgs":
+                raise UsageError(_LBFGS, "--optimizer adamw")
+            if self.optimizer not in OPTIMIZERS:
+                raise unknown("an optimizer", self.optimizer, tuple(OPTIMIZERS))
+        if self.amp is not None and self.amp not in AMP:
+            raise unknown("a dtype of autocast", self.amp, AMP)
+
+    @property
+    def name(self) -> str:
+        if isinstance(self.optimizer, str):
+            return self.optimizer
+        return " and ".join(type(one).__name__ for one in _several(self.optimizer))
+
+
+_LBFGS = (
+    "LBFGS runs the model as often as the values of the loss demand, so its memory is not known without them"
+)
+
+
+def _several(optimizers: Any) -> list[torch.optim.Optimizer]:
+    return list(optimizers) if isinstance(optimizers, list | tuple) else [optimizers]
+
+
+@dataclass(slots=True)
+class _Block:
+    """One storage; `born` and `died` count operators."""
+
+    n_bytes: int
+    kind: str
+    owner: _Owner
+    born: int
+    died: int | None = None
+
+    def is_alive_at(self, moment: int) -> bool:
+        return self.born <= moment and (self.died is None or self.died >= moment)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one step kept.
+
+    Attributes:
+        saved: bytes kept by autograd because of a call and the calls inside it, by call.
+        at_peak: bytes made by a call, or kept because of it, that exist at the peak, by call.
+        kinds: bytes at the peak by kind of tensor.
+    """
+
+    saved: Mapping[Key, int]
+    at_peak: Mapping[Key, int]
+    kinds: Mapping[str, int]
+    sizes: Mapping[str, int]
+    saved_bytes: int
+    peak: MemoryLevel
+    levels: tuple[MemoryLevel, ...]
+    is_fake: bool
+
+
+class _StepObserver(Observer):
+    """Follows all storages of one step, and whose they are."""
+
+    def __init__(self) -> None:
+        self.phase = "forward"
+        self.blocks: list[_Block] = []
+        self.saved: dict[Key, int] = defaultdict(int)
+        self.saved_bytes = 0
+        self.levels: list[MemoryLevel] = []
+        self._of_peak = 0
+        self.moment_of_peak = 0
+        self._alive: dict[int, _Block] = {}
+        self._references: dict[int, weakref.ref[UntypedStorage]] = {}
+        self._packed: set[int] = set()
+        self._total = 0
+        self._moment = 0
+        self._open: _Owner = ()
+        self._begins: list[int] = []  # sequence numbers of autograd, and who was open from there
+        self._owners: list[_Owner] = []
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._now_in((*self._open[: call.depth], (call.name, call.index)))
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self._now_in(self._open[: call.depth])
+
+    def _now_in(self, owner: _Owner) -> None:
+        self._open = owner
+        self._begins.append(forward_sequence())
+        self._owners.append(owner)
+
+    def see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
+        """Follow the results of an operator."""
+        self._moment += 1
+        owner = self._owner()
+        for storage in storages_in(result):
+            self.follow(storage, "temporary", owner)
+        self._note_level(owner)
+
+    def follow(self, storage: UntypedStorage, kind: str, owner: _Owner = ()) -> _Block:
+        """Count a storage, once, until it is freed."""
+        key = storage._cdata
+        block = self._alive.get(key)
+        if block is None:
+            n_bytes = 0 if kind == "stand-ins" else storage.nbytes()  # of an optimizer: counted in the model
+            block = self._alive[key] = _Block(n_bytes, kind, owner, self._moment)
+            self.blocks.append(block)
+            self._total += block.n_bytes
+            self._references[key] = weakref.ref(storage, lambda _: self._free(key))
+        return block
+
+    def _free(self, key: int) -> None:
+        block = self._alive.pop(key, None)
+        self._packed.discard(key)
+        if block is not None:
+            block.died = self._moment
+            self._total -= block.n_bytes
+
+    def name(self, tensors: Iterable[Tensor | None], kind: str) -> None:
+        """Say what the storages of tensors are."""
+        for storage in storages_in([tensor for tensor in tensors if tensor is not None]):
+            self.follow(storage, kind).kind = kind
+
+    def pack(self, tensor: Tensor) -> Tensor:
+        """Count a tensor that autograd keeps, by its storage; weights are there anyway."""
+        for storage in storages_in(tensor):
+            block = self.follow(storage, "saved", self._open)
+            if storage._cdata in self._packed or block.kind in ("parameters", "buffers"):
+                continue
+            self._packed.add(storage._cdata)
+            if block.kind == "temporary":
+                block.kind, block.owner = "saved", self._open
+            self.saved_bytes += block.n_bytes
+            for key in self._open:
+                self.saved[key] += block.n_bytes
+        return tensor
+
+    def _owner(self) -> _Owner:
+        if self.phase == "forward":
+            return self._open
+        number = backward_sequence() if self.phase == "backward" else None
+        if number is None or not self._begins:
+            return ()
+        place = bisect_right(self._begins, number)
+        return self._owners[place - 1] if place > 0 else ()
+
+    def _note_level(self, owner: _Owner) -> None:
+        layer = label(*owner[-1]) if owner else None
+        last = self.levels[-1] if self.levels else None
+        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
+            self.levels.append(MemoryLevel(self.phase, layer, self._total))
+        elif self._total > last.bytes:
+            self.levels[-1] = replace(last, bytes=self._total)
+        if self._total > self._of_peak:
+            self._of_peak, self.moment_of_peak = self._total, self._moment
+
+    def step(self, *, is_fake: bool) -> Step:
+        """Return what was seen."""
+        at_peak: dict[Key, int] = defaultdict(int)
+        kinds: dict[str, int] = defaultdict(int)
+        sizes: dict[str, int] = defaultdict(int)
+        for block in self.blocks:
+            if block.is_alive_at(self.moment_of_peak):
+                kinds[block.kind] += block.n_bytes
+                for key in block.owner:
+                    at_peak[key] += block.n_bytes
+            sizes[block.kind] += block.n_bytes
+        return Step(
+            saved=self.saved,
+            at_peak=at_peak,
+            kinds=kinds,
+            sizes=sizes,
+            saved_bytes=self.saved_bytes,
+            peak=max(
+                self.levels, key=lambda level: level.bytes, default=MemoryLevel(self.phase, None, self._total)
+            ),
+            levels=tuple(self.levels),
+            is_fake=is_fake,
+        )
+
+
+def run_step(
+    model: nn.Module, args: Arguments, options: StepOptions, *, way: str = "fake", batch: int | None = None
+) -> Step:
+    """Run one training step on copies of all tensors, the second of a training, and restore the model.
+
+    Args:
+        way: one of `WAYS`.
+        batch: the number of images; None for that of `args`. Values of other images are copies.
+
+    Raises:
+        ForwardError: the forward raised.
+        CannotRunError: nothing is trainable, or the step cannot be run like this.
+    """
+    observer = _StepObserver()
+    session = HookSession(model, [observer], is_training=True, with_gradients=True)
+    with torch.inference_mode(False), session:
+        originals = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        if not originals:
+            raise CannotRunError(
+                "no parameter requires a gradient, so nothing is trained", "leave out --train"
+            )
+        optimizers = _optimizers(options, originals)
+        with _mode_of(way):
+            make = _LIKE[way]
+            if way != "real":
+                _swap_tensors(model, make)
+            for name in options.checkpointed:
+                _checkpoint(model.get_submodule(name))
+            parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+            for parameter in parameters:
+                parameter.grad = None
+            examples = args if way == "real" else map_tensors(args, lambda _, tensor: tensor.to("meta"))
+            inputs = map_tensors(_resized(examples, batch), lambda _, tensor: make(tensor))
+            observer.name(model.parameters(), "parameters")
+            observer.name(model.buffers(), "buffers")
+            observer.name((tensor for _, tensor in tensors_in(inputs)), "input")
+            for optimizer in optimizers:
+                observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
+                observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
+            with operators_shown_to(observer.see):
+                hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
+                with hooks, _autocast(options):
+                    output = session.run(inputs)
+                losses = [t.sum() for _, t in tensors_in(output) if t.requires_grad and t.is_floating_point()]
+                if not losses:
+                    raise CannotRunError("no output depends on anything trainable", "leave out --train")
+                loss = torch.stack([one.float() for one in losses]).sum() if len(losses) > 1 else losses[0]
+                observer.phase = "backward"
+                loss.backward()
+            observer.name((parameter.grad for parameter in parameters), "gradients")
+        observer.phase = "optimizer"
+        with operators_shown_to(observer.see):
+            for optimizer in optimizers:
+                optimizer.step()
+        del output, loss, losses
+    return observer.step(is_fake=way != "real")
+
+
+def forward_peak(model: nn.Module, args: Arguments) -> int:
+    """Return the most bytes that exist during one forward in eval mode without gradients, weights included."""
+    for way in WAYS:
+        observer = _StepObserver()
+        session = HookSession(model, [observer])
+        try:
+            with torch.inference_mode(False), session, _mode_of(way):
+                if way != "real":
+                    _swap_tensors(model, _LIKE[way])
+                inputs = map_tensors(args, partial(_made_like, way))
+                named = (*model.parameters(), *model.buffers(), *(tensor for _, tensor in tensors_in(inputs)))
+                observer.name(named, "before")
+                with operators_shown_to(observer.see):
+                    session.run(inputs)
+        except Exception:
+            if way == "real":
+                raise
+        else:
+            return observer.step(is_fake=way != "real").peak.bytes
+    raise AssertionError("unreachable")
+
+
+# Meta tensors are quick, but choose other kernels than CPU tensors in fused attention and know no autocast. Fake
+# ones claim to be on the CPU. Recurrent layers keep what only their kernels know, and some code decides by values:
+# these need real ones.
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+WAYS = ("meta", "fake", "real")
+
+
+def _mode_of(way: str) -> AbstractContextManager[Any]:
+    if way == "real":
+        return nullcontext()
+    modes = ExitStack()
+    if way == "fake":
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        modes.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+    modes.enter_context(
+        _Without(_RECURRENT if way == "fake" else (*_RECURRENT, "scaled_dot_product_attention"))
+    )
+    return modes
+
+
+class _Without(TorchFunctionMode):
+    """Refuses functions of torch by name."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__()
+        self._names = names
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if getattr(func, "__name__", "") in self._names:
+            raise NotImplementedError(f"the kernels of {func.__name__} depend on the device")
+        return func(*args, **(kwargs or {}))
+
+
+def _without_values(device: str, tensor: Tensor) -> Tensor:
+    return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
+    return _LIKE[way](tensor)
+
+
+_LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "meta": partial(_without_values, "meta"),
+    "fake": partial(_without_values, "cpu"),
+    "real": lambda tensor: tensor.detach().clone(),
+}
+
+
+def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
+    """Put copies in the place of all parameters and buffers, until the session restores them."""
+    made: dict[int, Any] = {}
+    for module in model.modules():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise NotImplementedError("TorchScript keeps its tensors to itself")
+        tensors = [*module._parameters.items(), *module._buffers.items()]
+        for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
+            if id(tensor) not in made:
+                is_parameter = isinstance(tensor, nn.Parameter)
+                copied = make(tensor)
+                made[id(tensor)] = nn.Parameter(copied, tensor.requires_grad) if is_parameter else copied
+            setattr(module, name, made[id(tensor)])
+
+
+def _checkpoint(module: nn.Module) -> None:
+    """Compute what is inside a module again in the backward, until the session restores it."""
+    from torch.utils.checkpoint import checkpoint
+
+    options = {"use_reentrant": False, "preserve_rng_state": False, "determinism_check": "none"}
+    module.forward = partial(checkpoint, module.forward, **options)
+
+
+def _optimizers(options: StepOptions, parameters: Sequence[nn.Parameter]) -> list[torch.optim.Optimizer]:
+    """Return the optimizers over parameters on the meta device in place of those given, with the gradients and the
+    state that every step but the first finds."""
+    twins = {
+        id(parameter): nn.Parameter(torch.empty_like(parameter, device="meta")) for parameter in parameters
+    }
+    for twin in twins.values():
+        twin.grad = torch.empty_like(twin)
+    if isinstance(options.optimizer, str):
+        name, keywords = OPTIMIZERS[options.optimizer]
+        made = [getattr(torch.optim, name)(list(twins.values()), lr=1e-3, **keywords)]
+    else:
+        made = [_like(optimizer, twins) for optimizer in _several(options.optimizer)]
+    for optimizer in made:
+        try:
+            optimizer.step()
+        except Exception as error:
+            message = f"{type(optimizer).__name__} needs values for its step: {in_one_line(error, 100)}"
+            raise UsageError(message, "--optimizer adamw") from error
+    return made
+
+
+def _like(optimizer: torch.optim.Optimizer, twins: Mapping[int, nn.Parameter]) -> torch.optim.Optimizer:
+    """Return a new optimizer of the same kind over the twins; it steps what requires a gradient."""
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise UsageError(_LBFGS, "optimizer='adamw'")
+    groups = [
+        {**group, "params": [twins[id(p)] for p in group["params"] if id(p) in twins]}
+        for group in optimizer.param_groups
+    ]
+    if not any(group["params"] for group in groups):
+        message = f"{type(optimizer).__name__} steps no parameter of the model that requires a gradient"
+        raise UsageError(message, "make the optimizer from model.parameters()")
+    return type(optimizer)([group for group in groups if group["params"]])  # type: ignore[call-arg]
+
+
+def _tensors_of(optimizer: torch.optim.Optimizer, *, is_state: bool) -> list[Tensor]:
+    """Return the state, or the parameters and gradients that the optimizer was given."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    if not is_state:
+        return [*parameters, *(p.grad for p in parameters if p.grad is not None)]
+    return [value for p in parameters for value in optimizer.state[p].values() if isinstance(value, Tensor)]
+
+
+def _autocast(options: StepOptions) -> AbstractContextManager[Any]:
+    return torch.autocast("cpu", getattr(torch, options.amp)) if options.amp else nullcontext()
+
+
+def _resized(args: Arguments, batch: int | None) -> Arguments:
+    """Return arguments with another number of images; tensors of another length stay."""
+    before = count_images(args)
+    if batch is None or batch == before:
+        return args
+
+    def resize(value: Any) -> Any:
+        if isinstance(value, list) and len(value) == before:
+            return [value[n % before] for n in range(batch)]
+        return map_tensors(value, lambda _, tensor: _repeated(tensor, before, batch))
+
+    if isinstance(args, dict):
+        return {name: resize(value) for name, value in args.items()}
+    return tuple(resize(value) for value in args)
+
+
+def _repeated(tensor: Tensor, before: int, batch: int) -> Tensor:
+    if tensor.ndim == 0 or len(tensor) != before:
+        return tensor
+    if tensor.is_meta:
+        return tensor.new_empty(batch, *tensor.shape[1:])
+    return tensor[:1].expand(batch, *tensor.shape[1:])

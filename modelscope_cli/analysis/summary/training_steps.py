@@ -1,0 +1,208 @@
+"""The memory of training steps of any batch: the largest that fits, and what would need less."""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from torch import nn
+
+from modelscope_cli.analysis.summary.memory import WAYS, Key, Step, StepOptions, run_step
+from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.hooks.layers import list_layers
+from modelscope_cli.hooks.session import ForwardError
+from modelscope_cli.inputs.batch import count_images
+from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.summary import BatchFit, LayerShape, MemorySaving, TrainingMemory
+
+_MOST_RUNS = 24  # to find the largest batch
+
+
+class TrainingSteps:
+    """The steps of a model with any batch, run without values where that works.
+
+    Args:
+        with_values: returns the model with values and its arguments; called where a step needs them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        args: Arguments,
+        options: StepOptions,
+        with_values: Callable[[str], tuple[nn.Module, Arguments]],
+    ) -> None:
+        self._model = model
+        self._args = args
+        self._options = options
+        self._with_values = with_values
+        self._ways: Sequence[str] = WAYS
+        self.batch = count_images(args)
+        self._steps: dict[int, Step] = {}
+
+    def of(self, batch: int) -> Step:
+        """Return the step with this many images."""
+        if batch not in self._steps:
+            self._steps[batch] = self.run(self._options, batch)
+        return self._steps[batch]
+
+    def run(self, options: StepOptions, batch: int) -> Step:
+        """Run a step with other options, in the first way that works."""
+        for way in self._ways:
+            if way == "meta" and options.amp:
+                continue
+            try:
+                step = run_step(self._model, self._args, options, way=way, batch=batch)
+            except Exception as error:  # torch raises anything for what a tensor without values cannot do
+                is_final = isinstance(error, UsageError | CannotRunError) and not isinstance(
+                    error, ForwardError
+                )
+                if is_final:
+                    raise
+                reason = in_one_line(error.__cause__ if isinstance(error, ForwardError) else error, 100)
+                if way == "real":
+                    if isinstance(error, ForwardError):
+                        raise
+                    message = f"the step raised {type(error).__name__}: {reason}"
+                    raise CannotRunError(message, "leave out --train") from error
+                if way == "fake":
+                    self._model, self._args = self._with_values(reason)
+            else:
+                if options == self._options:  # the next steps begin where this one worked
+                    self._ways = WAYS[WAYS.index(way) :]
+                return step
+        raise AssertionError("unreachable")
+
+    def memory(self) -> TrainingMemory:
+        """Return the memory of the step with the given batch."""
+        step = self.of(self.batch)
+        return TrainingMemory(
+            batch=self.batch,
+            optimizer=self._options.name,
+            amp=self._options.amp,
+            gradient_bytes=step.sizes.get("gradients", 0),
+            optimizer_bytes=step.sizes.get("optimizer state", 0),
+            saved_bytes=step.saved_bytes,
+            peak_bytes=step.peak.bytes,
+            peak=step.peak,
+            at_peak={kind: step.kinds[kind] for kind in _KINDS if step.kinds.get(kind)},
+            timeline=step.levels,
+            is_fake=step.is_fake,
+        )
+
+    def rows(self, rows: Iterable[LayerShape]) -> tuple[LayerShape, ...]:
+        """Return rows with what each call keeps."""
+        step = self.of(self.batch)
+
+        def filled(row: LayerShape) -> LayerShape:
+            key = row.name, row.call
+            return replace(row, saved_bytes=step.saved.get(key, 0), peak_bytes=step.at_peak.get(key, 0))
+
+        return tuple(filled(row) if row.executed else row for row in rows)
+
+    def fit(self, limit: int) -> BatchFit:
+        """Return the largest batch whose step fits into this many bytes.
+
+        Memory is close to linear in the batch, so each next size is where a line through those run so far meets the
+        limit. Without a step that runs without values, the answer is that line itself.
+        """
+        smallest, peak = self.smallest()
+        if peak > limit:
+            return BatchFit(limit, 0, peak, None, smallest, is_computed=True)
+        fits, too_large = {smallest: peak}, dict[int, int]()
+        trial = smallest + 1
+        for _ in range(_MOST_RUNS):
+            if "fake" in self._ways or len(fits) + len(too_large) < 2:
+                peak = self.of(trial).peak.bytes
+            else:
+                peak = _on_line({**fits, **too_large}, trial)
+            (fits if peak <= limit else too_large)[trial] = peak
+            best, worst = max(fits), min(too_large, default=None)
+            if worst is not None and worst - best == 1:
+                is_computed = "fake" in self._ways or {best, worst} <= {smallest, smallest + 1}
+                return BatchFit(limit, best, fits[best], too_large[worst], smallest, is_computed)
+            trial = _next_batch(limit, fits, too_large)
+        raise CannotRunError(
+            f"no largest batch found: {trial} images still fit into {limit:,} bytes", "a smaller --fit"
+        )
+
+    def smallest(self) -> tuple[int, int]:
+        """Return the smallest batch that the model takes, and its peak; batch norm may need two values."""
+        try:
+            return 1, self.of(1).peak.bytes
+        except CannotRunError:
+            return self.batch, self.of(self.batch).peak.bytes
+
+    def savings(self, rows: Sequence[LayerShape]) -> tuple[MemorySaving, ...]:
+        """Run the step in ways that need less, and return those that do, the most helpful first."""
+        before = self.of(self.batch)
+        if not before.is_fake:
+            return ()
+        options, made = self._options, []
+        blocks = repeated_blocks(self._model, before.saved)
+        if blocks:
+            step = self.run(replace(options, checkpointed=frozenset(blocks)), self.batch)
+            again = sum(row.macs for row in rows if row.name in blocks)
+            whole = 3 * max((row.macs for row in rows), default=0)  # a backward costs about two forwards
+            what = f"checkpoint {counted(len(blocks), 'block')}: {some(blocks, 2)}"
+            made.append(MemorySaving(what, step.peak.bytes, 1 + again / whole if whole else None))
+        if options.amp is None:
+            step = self.run(replace(options, amp="bfloat16"), self.batch)
+            made.append(MemorySaving("autocast to bfloat16", step.peak.bytes, keyword="--amp bfloat16"))
+        if before.sizes.get("optimizer state", 0) and isinstance(options.optimizer, str):
+            step = self.run(replace(options, optimizer="sgd"), self.batch)
+            made.append(
+                MemorySaving("an optimizer without state: sgd", step.peak.bytes, keyword="--optimizer sgd")
+            )
+        helpful = [one for one in made if one.peak_bytes < before.peak.bytes]
+        return tuple(sorted(helpful, key=lambda one: one.peak_bytes))
+
+
+_KINDS = ("parameters", "buffers", "gradients", "optimizer state", "input", "saved", "temporary")
+
+
+def _on_line(known: Mapping[int, int], batch: int) -> int:
+    (first, low), (second, high) = sorted(known.items())[:2]
+    return round(low + (high - low) / (second - first) * (batch - first))
+
+
+def _next_batch(limit: int, fits: Mapping[int, int], too_large: Mapping[int, int]) -> int:
+    """Return the next size to try: in turns on the line through the two nearest to the limit, and halfway."""
+    best, worst = max(fits), min(too_large, default=None)
+    known = {**fits, **too_large}
+    (first, low), (second, high) = sorted(sorted(known.items(), key=lambda pair: abs(pair[1] - limit))[:2])
+    slope = (high - low) / (second - first)
+    trial = int(first + (limit - low) / slope) if slope > 0 else 2 * best
+    if worst is None:
+        return max(best + 1, min(trial, 100 * best))
+    return min(max(trial, best + 1), worst - 1) if len(known) % 2 else (best + worst) // 2
+
+
+_CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
+
+
+def repeated_blocks(model: nn.Module, saved: Mapping[Key, int]) -> list[str]:
+    """Return the outermost layers with layers inside of which a parent has several of one class, and that keep
+    something and run once."""
+    found: list[str] = []
+    names = {module: layer.name for layer, module in list_layers(model)}
+    for parent in model.modules():
+        by_class: dict[type, list[str]] = defaultdict(list)
+        for child in parent.children():
+            name = names.get(child, "")
+            if (
+                type(child) not in _CONTAINERS
+                and next(child.children(), None) is not None
+                and saved.get((name, 0))
+                and (name, 1) not in saved
+            ):
+                by_class[type(child)].append(name)
+        found += [name for same in by_class.values() if len(same) > 1 for name in same]
+    kept = set(found)
+    return [name for name in found if not any(outer in kept for outer in _outer(name))]
+
+
+def _outer(name: str) -> Iterable[str]:
+    path = name.split(".")
+    return (".".join(path[:n]) for n in range(1, len(path)))

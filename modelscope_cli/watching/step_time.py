@@ -1,0 +1,182 @@
+"""Where the time of a script goes: waiting for data, forward, backward, optimizer, and what else can be named."""
+
+import builtins
+import functools
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.optim import optimizer as optim
+from torch.utils.data import dataloader
+
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
+from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.steps import is_running
+
+DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
+VALIDATION, PRINTING, SAVING, WATCHING, REST = "validation", "printing", "saving", "watching", "rest"
+_VALIDATION_DATA = "validation data"
+
+
+class StepTime:
+    """Credits each moment to the innermost part that has begun, in the thread that made this.
+
+    An accelerator is not waited for: what it still computes counts where the script waits for it.
+
+    Args:
+        clock: gives seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock or time.perf_counter
+        self._thread = threading.get_ident()
+        self._open: list[str] = []
+        self._since: float | None = None
+        self._now: dict[str, float] = defaultdict(float)  # since the last step
+        self._later: dict[str, float] = defaultdict(float)  # of all steps but the first
+        self._first: dict[str, float] | None = None
+        self._n_steps = self._n_passes = self._n_images = 0
+        self._workers: int | None = None
+        self._frames: list[FrameType] = []
+
+    def begin(self, part: str) -> None:
+        """Begin a part; the one around it pauses."""
+        if threading.get_ident() == self._thread:
+            self._credit()
+            self._open.append(part)
+
+    def end(self, part: str) -> None:
+        """End a part, and what an exception left open inside it."""
+        if threading.get_ident() == self._thread and part in self._open:
+            self._credit()
+            while self._open.pop() != part:
+                pass
+
+    def begin_pass(self, *, is_inside: bool = False) -> None:
+        """Begin a forward of a model; nothing happens inside one."""
+        if not is_inside:
+            self._n_passes += 1
+            self.begin(FORWARD if torch.is_grad_enabled() else VALIDATION)
+
+    def end_pass(self, *, is_inside: bool = False) -> None:
+        """End a forward, begun with or without gradients; nothing happens inside one."""
+        last = next((part for part in reversed(self._open) if part in (FORWARD, VALIDATION)), None)
+        if last is not None and not is_inside:
+            self.end(last)
+
+    def end_step(self) -> None:
+        """End a step of an optimizer: what comes now belongs to the next one."""
+        self._credit()
+        if self._first is None:
+            self._first = dict(self._now)
+        else:
+            for part, seconds in self._now.items():
+                self._later[part] += seconds
+        self._n_steps += 1
+        self._now.clear()
+
+    def _credit(self) -> None:
+        now = self._clock()
+        if self._since is not None:
+            self._now[self._open[-1] if self._open else REST] += now - self._since
+        self._since = now
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the sums so far: of all steps but the first, and of a script without steps of everything."""
+        seconds = dict(self._later if self._n_steps else self._now)
+        waiting, running = seconds.pop(_VALIDATION_DATA, 0.0), seconds.pop(VALIDATION, 0.0)
+        if self._n_steps and waiting + running:
+            seconds[VALIDATION] = waiting + running
+        elif not self._n_steps:  # nothing is trained, so nothing is validated
+            seconds[DATA] = seconds.get(DATA, 0.0) + waiting
+            seconds[FORWARD] = seconds.get(FORWARD, 0.0) + running
+        return {
+            "steps": max(self._n_steps - 1, 0),
+            "passes": self._n_passes,
+            "seconds": seconds,
+            "first": sum((self._first or {}).values()),
+            "workers": self._workers,
+            "images": self._n_images,
+        }
+
+    @contextmanager
+    def installed(self, is_evaluating: Callable[[], bool]) -> Iterator[None]:
+        """Look at the clock while open.
+
+        Args:
+            is_evaluating: whether the script validates.
+        """
+        iterator, loader = dataloader._BaseDataLoaderIter, dataloader.DataLoader
+        timed = self._timed
+
+        def part_of_data() -> str:
+            return _VALIDATION_DATA if not torch.is_grad_enabled() or is_evaluating() else DATA
+
+        def count(loading: Any, batch: Any) -> None:
+            if part_of_data() == DATA:
+                self._workers = max(self._workers or 0, loading._num_workers)
+                first = next((x for _, x in tensors_in(batch) if x.ndim), None)
+                self._n_images += len(first) if first is not None and self._n_steps else 0
+
+        with ExitStack() as stack:
+            stack.callback(optim.register_optimizer_step_pre_hook(self._before_step).remove)
+            stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
+            stack.enter_context(
+                replaced(
+                    (iterator, "__next__", timed(iterator.__next__, part_of_data, count)),
+                    (loader, "__iter__", timed(loader.__iter__, part_of_data)),
+                    (torch.autograd, "backward", timed(torch.autograd.backward, lambda: BACKWARD)),
+                    (torch, "save", timed(torch.save, lambda: SAVING)),
+                    (builtins, "print", timed(print, lambda: PRINTING)),
+                )
+            )
+            yield
+
+    def _timed(
+        self,
+        function: Callable[..., Any],
+        part_of: Callable[[], str],
+        see: Callable[[Any, Any], None] | None = None,
+    ) -> Callable[..., Any]:
+        """Wrap a function: its time is that of a part; `see` is given its first argument and its result."""
+
+        @functools.wraps(function)
+        def timed(*args: Any, **kwargs: Any) -> Any:
+            if torch.compiler.is_compiling() or in_backward():
+                return function(*args, **kwargs)
+            part = part_of()
+            self.begin(part)
+            try:
+                result = function(*args, **kwargs)
+            finally:
+                self.end(part)
+            if see is not None:
+                see(args[0], result)
+            return result
+
+        return left_alone_by_compiler(timed, with_callees=False)
+
+    # An optimizer may call another one's step, or its parent class's: the outermost counts.
+
+    @left_alone_by_compiler
+    def _before_step(self, *given: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._frames = [frame for frame in self._frames if is_running(frame)]
+            if not self._frames:
+                self.begin(OPTIMIZER)
+            self._frames.append(sys._getframe(1))
+
+    @left_alone_by_compiler
+    def _after_step(self, *given: Any) -> None:
+        if self._frames and not torch.compiler.is_compiling():
+            self._frames.pop()
+            if not self._frames:
+                self.end(OPTIMIZER)
+                self.end_step()

@@ -1,0 +1,263 @@
+"""The memory of a training step, against what autograd keeps and what torch's own tracker counts in a real one."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+import modelscope_cli as ms
+from modelscope_cli.analysis.summary.memory import StepOptions, forward_peak, run_step
+from modelscope_cli.analysis.summary.training_steps import TrainingSteps
+from modelscope_cli.errors import CannotRunError, UsageError
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 5)
+
+    def forward(self, x):
+        q, k, v = self.qkv(x.flatten(2).transpose(1, 2).repeat(1, 1, 16)).chunk(3, -1)
+        return self.out(F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None])[:, 0].mean(1))
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.b.weight = self.a.weight
+
+    def forward(self, x):
+        return self.b(torch.relu_(self.a(x.mean((1, 2))[:, :8])))
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, is_reentrant):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.block = nn.Sequential(nn.Conv2d(4, 4, 3), nn.Sigmoid(), nn.Conv2d(4, 4, 3), nn.Sigmoid())
+        self.is_reentrant = is_reentrant
+
+    def forward(self, x):
+        return checkpoint(self.block, self.conv(x), use_reentrant=self.is_reentrant).mean((2, 3))
+
+
+class Decides(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(8, 8)
+
+    def forward(self, x):
+        x = self.fc(x.mean((1, 2))[:, :8])
+        return self.fc(x) if float(x.detach().sum()) > -1e9 else x
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad
+
+
+class Custom(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3)
+
+    def forward(self, x):
+        return Square.apply(self.conv(x)).mean((2, 3))
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(12, 7, batch_first=True), nn.Linear(7, 3)
+
+    def forward(self, x):
+        return self.fc(self.lstm(x[:, 0])[0][:, -1])
+
+
+def frozen():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3))
+    model[0].requires_grad_(False)
+    return model
+
+
+def plain():
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Conv2d(4, 4, 3)
+    )
+
+
+MODELS = {
+    **{
+        "attention": Attention,
+        "tied": Tied,
+        "decides by values": Decides,
+        "custom": Custom,
+        "lstm": Recurrent,
+    },
+    **{"frozen": frozen, "plain": plain, "squeezenet": torchvision.models.squeezenet1_1},
+    **{f"reentrant {one}": (lambda one=one: Checkpointed(one)) for one in (False, True)},
+}
+
+
+def build(name):
+    torch.manual_seed(0)
+    shape = (2, 3, 48, 48) if name == "squeezenet" else (2, 1, 12, 12)
+    return MODELS[name](), torch.randn(*shape)
+
+
+def saved_by_hand(model, x):
+    """Return the bytes of the distinct storages that a real forward keeps, without weights."""
+    own = {tensor.untyped_storage()._cdata for tensor in (*model.parameters(), *model.buffers())}
+    kept = {}
+
+    def pack(tensor):
+        storage = tensor.untyped_storage()
+        if storage._cdata not in own:
+            kept[storage._cdata] = storage  # kept alive, so that no other gets its address
+        return tensor
+
+    model.train()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        output = model(x)
+    assert output.requires_grad
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def steps_of(model, x, **options):
+    return TrainingSteps(model, (x,), StepOptions(**options), lambda reason: (model, (x,)))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_saved_is_what_autograd_keeps_to_the_byte(name):
+    model, x = build(name)
+    x.requires_grad_(name == "reentrant True")  # else the reentrant kind keeps no graph
+    step = steps_of(model, x).of(2)
+    assert step.saved_bytes == saved_by_hand(model, x)
+    assert step.saved.get(("", 0), 0) == step.saved_bytes  # everything was kept inside the model
+
+
+def test_bfloat16_is_what_autograd_keeps():
+    model, x = build("plain")
+    with torch.autocast("cpu", torch.bfloat16):
+        by_hand = saved_by_hand(model, x)
+    saved = steps_of(model, x, amp="bfloat16").of(2).saved_bytes
+    assert abs(saved - by_hand) <= 2 * 4 * 2  # the statistics of a batch norm of four channels stay float32
+
+
+@pytest.mark.parametrize("name", ["plain", "attention", "tied", "squeezenet"])
+@pytest.mark.parametrize("optimizer", ["AdamW", "SGD"])
+def test_the_peak_is_that_of_the_memory_tracker(name, optimizer):
+    tracker = pytest.importorskip("torch.distributed._tools.mem_tracker").MemTracker()
+    model, x = build(name)
+    peak = steps_of(model, x, optimizer=optimizer.lower()).of(2).peak.bytes
+    model.train()
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    torchs = getattr(torch.optim, optimizer)(trained, lr=1e-3, foreach=False)
+    for parameter in trained:
+        parameter.grad = torch.zeros_like(parameter)
+    torchs.step()
+    torchs.zero_grad()
+    tracker.track_external(model, torchs, x)
+    with tracker:
+        output = model(x)
+        loss = output.sum()
+        loss.backward()
+        torchs.step()
+    counted = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+    # A number is not a storage: what an optimizer keeps of its step may be counted otherwise.
+    n_scalars = 8 * len(list(model.parameters()))
+    assert counted - n_scalars <= peak <= counted + n_scalars
+
+
+def test_a_step_leaves_the_model_as_it_was():
+    model, x = build("plain")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    own = [id(parameter) for parameter in model.parameters()]
+    ms.summary(model.eval(), x, train=True, fit="1MB")
+    assert [id(parameter) for parameter in model.parameters()] == own
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not model.training
+
+
+def test_the_largest_batch_fits_and_one_more_does_not():
+    model, x = build("squeezenet")
+    fit = ms.summary(model, x, train=True, fit="60MB").training.fit
+    assert fit.is_computed
+    assert fit.batch > 1
+    peaks = [
+        run_step(model, (x,), StepOptions(), way="meta", batch=n).peak.bytes
+        for n in (fit.batch, fit.batch + 1)
+    ]
+    assert peaks == [fit.peak_bytes, fit.next_bytes]
+    assert peaks[0] <= 60e6 < peaks[1]
+
+
+def test_the_least_is_said_where_nothing_fits():
+    model, x = build("squeezenet")
+    fit = ms.summary(model, x, train=True, fit="1MB").training.fit
+    assert (fit.batch, fit.next_bytes, fit.smallest) == (0, None, 1)
+    assert fit.peak_bytes > sum(p.numel() * 4 for p in model.parameters()) * 4
+
+
+def test_savings_are_steps_that_were_run():
+    model = nn.Sequential(
+        *(nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), nn.Sigmoid(), nn.Tanh()) for _ in range(4))
+    )
+
+    class Block(nn.Sequential):
+        pass
+
+    model = nn.Sequential(*(Block(*one) for one in model))
+    record = ms.summary(model, torch.zeros(2, 4, 32, 32), train=True, optimizer="sgd", flow=True)
+    by_name = {saving.what.split()[0]: saving for saving in record.training.savings}
+    checkpointed = run_step(
+        model,
+        (torch.zeros(2, 4, 32, 32),),
+        StepOptions(optimizer="sgd", checkpointed=frozenset("0123")),
+        way="meta",
+    )
+    assert by_name["checkpoint"].peak_bytes == checkpointed.peak.bytes < record.training.peak_bytes
+    assert by_name["checkpoint"].compute == pytest.approx(4 / 3)  # all of the forward once more
+
+
+def test_optimizers_of_your_own_and_what_cannot_be_known():
+    model, x = build("plain")
+    convs = [torch.optim.Adam(model[0].parameters()), torch.optim.SGD(model[4].parameters(), lr=0.1)]
+    training = ms.summary(model, x, train=True, optimizer=convs).training
+    n_adam = sum(p.numel() * 4 for p in model[0].parameters())
+    assert training.optimizer == "Adam and SGD"
+    assert training.optimizer_bytes == 2 * n_adam + 2 * 4  # and two counters of steps
+    with pytest.raises(UsageError, match="LBFGS"):
+        ms.summary(model, x, train=True, optimizer=torch.optim.LBFGS(model.parameters()))
+    with pytest.raises(UsageError, match="is not an optimizer"):
+        ms.summary(model, x, train=True, optimizer="adamm")
+    with pytest.raises(CannotRunError, match="nothing is trained"):
+        ms.summary(model, x, train=True, freeze="*")
+
+
+def test_a_forward_needs_its_weights_and_the_two_largest_outputs():
+    model = nn.Sequential(
+        nn.Linear(8, 1000, bias=False), nn.Linear(1000, 1000, bias=False), nn.Linear(1000, 8, bias=False)
+    )
+    x = torch.zeros(4, 8)
+    weights = sum(p.numel() for p in model.parameters())
+    assert forward_peak(model, (x,)) == 4 * (weights + x.numel() + 4 * 1000 + 4 * 1000)
+
+
+def test_budgets_rest_on_the_peaks():
+    model, x = build("squeezenet")
+    peak = run_step(model, (x,), StepOptions(), way="meta", batch=1).peak.bytes
+    for limit, is_over in ((peak, False), (peak - 1, True)):
+        record = ms.check(model, x, select="MS505", max_train_memory=limit)
+        assert [finding.code for finding in record.findings] == ["MS505"] * is_over

@@ -1,0 +1,226 @@
+"""Where the time of a script goes, by a clock that only what is planted moves."""
+
+import builtins
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, dataloader
+
+from modelscope_cli.records.training_facts import TimeFacts
+from modelscope_cli.records.watch import TrainingFacts
+from modelscope_cli.rules.training import time as rules
+from modelscope_cli.watching.step_time import StepTime
+
+
+class Clock:
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+class Images(Dataset):
+    def __init__(self, wait):
+        self.wait = wait
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, index):
+        self.wait()
+        return torch.ones(4), index % 3
+
+
+class Net(nn.Module):
+    def __init__(self, wait):
+        super().__init__()
+        self.fc, self.wait = nn.Linear(4, 3), wait
+
+    def forward(self, x):
+        self.wait()
+        return self.fc(x)
+
+
+class Slow(torch.optim.SGD):
+    def __init__(self, parameters, wait):
+        super().__init__(parameters, lr=0.1)
+        self.wait = wait
+
+    def step(self, closure=None):
+        self.wait()
+        return super().step(closure)
+
+
+class SlowBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, wait):
+        ctx.wait = wait
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.wait()
+        return grad, None
+
+
+PLANTED = ("data", "forward", "backward", "optimizer", "validation", "printing", "saving", "rest")
+
+
+def train(waits, clock):
+    def wait(part, share=1.0):
+        return lambda: clock.sleep(share * waits.get(part, 0.0))
+
+    model = Net(wait("forward"))
+    optimizer = Slow(model.parameters(), wait("optimizer"))
+    held_out = Net(wait("validation"))
+    for x, y in DataLoader(Images(wait("data", 0.25)), batch_size=4):
+        output = SlowBackward.apply(model(x), wait("backward"))
+        nn.functional.cross_entropy(output, y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        with torch.no_grad():
+            held_out(x)
+        print(Spoken(wait("printing")), end="")  # noqa: T201
+        torch.save(Kept(wait("saving")), NoFile())
+        clock.sleep(waits.get("rest", 0.0))
+
+
+class Spoken:
+    def __init__(self, wait):
+        self.wait = wait
+
+    def __str__(self):
+        self.wait()
+        return ""
+
+
+class Kept:
+    def __init__(self, wait):
+        self.wait = wait
+
+    def __reduce__(self):
+        self.wait()
+        return str, ()
+
+
+class NoFile:
+    def write(self, text):
+        return len(text)
+
+    def flush(self):
+        pass
+
+
+def times_of(recorded, monkeypatch, run):
+    clock = Clock()
+    monkeypatch.setattr("modelscope_cli.watching.step_time.time.perf_counter", clock)
+    return recorded(lambda: run(clock)).facts.time
+
+
+@pytest.mark.parametrize("part", PLANTED)
+def test_what_is_planted_is_found_where_it_was_planted(recorded, monkeypatch, part):
+    time = times_of(recorded, monkeypatch, lambda clock: train({part: 0.5}, clock))
+    assert time.steps == 9
+    own = time.seconds.pop("watching", 0.0)  # a copy of the model runs three times more, once
+    assert own == (1.5 if part == "forward" else 0)
+    assert {name: seconds for name, seconds in time.seconds.items() if seconds} == {part: pytest.approx(4.5)}
+
+
+def test_all_parts_together_are_the_whole(recorded, monkeypatch):
+    waits = {part: n + 1.0 for n, part in enumerate(PLANTED)}
+    time = times_of(recorded, monkeypatch, lambda clock: train(waits, clock))
+    for part, seconds in waits.items():
+        assert time.seconds[part] == pytest.approx(9 * seconds)
+    assert time.total - time.seconds["watching"] == pytest.approx(9 * sum(waits.values()))
+    assert (time.workers, time.images) == (0, 36)
+
+
+def test_a_script_that_trains_nothing_ends_in_its_time(recorded, monkeypatch):
+    def infer(clock):
+        model = Net(lambda: clock.sleep(0.2))
+        with torch.no_grad():
+            for x, _ in DataLoader(Images(lambda: clock.sleep(0.1)), batch_size=4):
+                model(x)
+
+    clock = Clock()
+    monkeypatch.setattr("modelscope_cli.watching.step_time.time.perf_counter", clock)
+    record = recorded(lambda: infer(clock))
+    time = record.facts.time
+    assert (time.steps, time.passes) == (0, 10)
+    assert time.seconds["forward"] == pytest.approx(10 * 0.2)
+    assert time.seconds["data"] == pytest.approx(10 * 0.4)
+    assert (
+        record.reason == "no step was seen: 10 forwards without any training, so only the time was looked at"
+    )
+
+
+def test_nothing_stays_in_the_place_of_anything(recorded, monkeypatch):
+    names = (builtins.print, torch.save, torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__)
+    times_of(recorded, monkeypatch, lambda clock: train({}, clock))
+    after = (builtins.print, torch.save, torch.autograd.backward, dataloader._BaseDataLoaderIter.__next__)
+    assert names == after
+
+
+def test_an_exception_leaves_nothing_open():
+    clock = Clock()
+    time = StepTime(clock)
+    time.begin("optimizer")
+    clock.sleep(1)
+    time.begin("forward")
+    clock.sleep(2)
+    time.end("optimizer")  # the forward raised
+    clock.sleep(4)
+    time.end_step()
+    time.begin("data")
+    clock.sleep(8)
+    time.end("data")
+    time.end_step()
+    assert {part: spent for part, spent in time.to_dict()["seconds"].items() if spent} == {"data": 8}
+    assert time.to_dict()["first"] == 7
+
+
+def judged(rule, **facts):
+    known = {"steps": 100, "passes": 100, "seconds": {}, "first": 0.0, "workers": None, "images": 0}
+
+    class Case:
+        pass
+
+    case = Case()
+    case.facts = TrainingFacts(time=TimeFacts(**{**known, **facts}))
+    (found,) = [one for one in rules.RULES if one.code == rule]
+    return [seen.message for seen in found.judge(case, found.threshold)]
+
+
+@pytest.mark.parametrize(
+    ("rule", "facts", "said"),
+    [
+        (
+            "MS771",
+            {"seconds": {"data": 61.0, "rest": 39.0}, "workers": 2},
+            "61% of each step waits for 2 workers",
+        ),
+        (
+            "MS771",
+            {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
+            "40% of each step waits for data, which the training itself loads: 40 ms an image",
+        ),
+        ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
+        ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),
+        ("MS771", {"seconds": {"data": 61.0, "rest": 39.0}, "steps": 7}, None),
+        (
+            "MS772",
+            {"seconds": {"validation": 30.0, "forward": 10.0, "backward": 10.0}},
+            "validation takes 1.5 times as long as the training itself",
+        ),
+        ("MS772", {"seconds": {"validation": 19.0, "forward": 10.0, "backward": 10.0}}, None),
+        ("MS773", {"seconds": {"rest": 10.0}, "first": 30.0}, "the first step takes 30 s, 75% of all steps"),
+        ("MS773", {"seconds": {"rest": 10.0}, "first": 9.0}, None),
+    ],
+)
+def test_rules_speak_above_their_thresholds_only(rule, facts, said):
+    assert judged(rule, **facts) == ([said] if said else [])
