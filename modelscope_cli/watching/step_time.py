@@ -17,7 +17,7 @@ from torch.utils.data import dataloader
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
-from modelscope_cli.watching.guard import replaced
+from modelscope_cli.watching.error_isolation import replaced
 from modelscope_cli.watching.steps import is_running
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"

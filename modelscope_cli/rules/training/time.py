@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.training_facts import TimeFacts
-from modelscope_cli.rules.training.case import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting
 
 _LEAST_S = 5.0  # lost to one thing; below that nothing is worth a change
 _LEAST_STEPS = 8
