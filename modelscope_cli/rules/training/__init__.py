@@ -137,8 +137,8 @@ def _why_unknown(case: Case) -> str | None:
     if chance is not None and main.n:
         what += f"; the chance-level loss is {chance:.3g}"
     if _may_have_begun(case):
-        n = labels_seen(case.facts, main.n)
-        return f"{what}, after at most about {n:,.0f} labels: it may only have begun to learn"
+        labels = labels_seen(case.facts, main.n)
+        return f"{what}, after at most about {labels:,.0f} labels: it may only have begun to learn"
     if main.is_falling:
         return f"{what}, and still falls"
     return f"{what}, a difference within the noise" if main.n else what
