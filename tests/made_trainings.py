@@ -112,6 +112,7 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
             "backwards": steps,
             "ranks": None,
             "schedules": [],
+            "time": None,
         },
         "findings": findings,
         "births": [],

@@ -52,7 +52,7 @@ def refuse_missing_file(spec: str) -> None:
     file = Path(where)
     if file.suffix != ".py" or file.is_file():
         return
-    others = sorted(islice(file.parent.glob("*.py"), _MOST_FILES))
+    others = sorted(one for one in islice(file.parent.glob("*.py"), _MOST_FILES) if one.is_file())
     found = [(other, model) for other in others for model in models_in(other)]
     found.sort(key=lambda pair: (pair[1] != name, -SequenceMatcher(None, pair[0].name, file.name).ratio()))
     hint = (

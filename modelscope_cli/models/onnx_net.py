@@ -191,7 +191,7 @@ class OnnxNet(nn.Module):
             message = (
                 f"layer '{call.name}' of '{self.model.path}' cannot be changed: onnxruntime runs the graph"
             )
-            raise CannotRunError(message, "modelscope hook FILE.py:NAME   the PyTorch model it was made from")
+            raise CannotRunError(message, "give the PyTorch model it was made from, as FILE.py:NAME")
 
     # The run
 

@@ -46,12 +46,14 @@ class StepTime:
         self._workers: int | None = None
         self._frames: list[FrameType] = []
 
+    @left_alone_by_compiler
     def begin(self, part: str) -> None:
         """Begin a part; the one around it pauses."""
         if threading.get_ident() == self._thread:
             self._credit()
             self._open.append(part)
 
+    @left_alone_by_compiler
     def end(self, part: str) -> None:
         """End a part, and what an exception left open inside it."""
         if threading.get_ident() == self._thread and part in self._open:
@@ -146,12 +148,13 @@ class StepTime:
         see: Callable[[Any, Any], None] | None = None,
     ) -> Callable[..., Any]:
         """Wrap a function: its time is that of a part; `see` is given its first argument and its result."""
+        of = left_alone_by_compiler(part_of)
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
             if torch.compiler.is_compiling() or in_backward():
                 return function(*args, **kwargs)
-            part = part_of()
+            part = of()
             self.begin(part)
             try:
                 result = function(*args, **kwargs)

@@ -311,7 +311,7 @@ def test_progress_counts_every_ablation(residual: nn.Module) -> None:
 
 @pytest.mark.parametrize(
     ("target", "quoted"),
-    [("4", "target 4 is out of range"), ("-1", "-1"), ("stra", "unknown target 'stra': did you mean star")],
+    [("4", "target 4 is out of range"), ("-1", "-1"), ("stra", "unknown target 'stra': the classes are")],
 )
 def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
     with pytest.raises(UsageError, match=quoted):

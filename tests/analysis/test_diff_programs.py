@@ -414,3 +414,15 @@ def test_inputs_of_another_shape_and_other_models_are_said(file):
     other = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10)).eval()
     assert ms.diff(other, file, X).causes[0].kind == "other_model"
     assert ms.diff(NET, file).run.input.shape == ((1, 3, 16, 16),)  # noise, of the size that it states
+
+
+def test_the_input_is_not_the_cause_where_layers_before_are_left_out():
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3)).eval()
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b[0].weight.mul_(2)
+        b[0].bias.mul_(2)
+    record = ms.diff(a, b, torch.randn(1, 3, 8, 8), layer=("2",))
+    assert record.first_divergence == "2"
+    assert not [one for one in record.causes if "inputs already differ" in one.message]

@@ -104,8 +104,8 @@ def test_values_of_random_weights_are_warned_of(x):
     ("keywords", "message"),
     [
         ({"measure": ("speed",)}, "'speed' is not a measured column"),
-        ({"weights": "auto"}, "'--weights auto' changes nothing"),
-        ({"device": "cpu"}, "'--device cpu' changes nothing"),
+        ({"weights": "auto"}, "'--weights auto' has no effect"),
+        ({"device": "cpu"}, "'--device cpu' has no effect"),
     ],
 )
 def test_what_cannot_be_measured_is_refused(keywords, message):

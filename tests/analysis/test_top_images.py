@@ -146,7 +146,7 @@ def test_a_folder_is_ranked_as_by_hand(folder, batch):
         assert row.best == close(values.max(), A_LAYER)
         assert row.median == close(np.median(values), A_LAYER, scale=1.0)
         if row.channel == 2:
-            assert "never fires" in row.problem
+            assert "never active" in row.problem
             assert row.most == row.middle == row.least == ()
             assert row.above_half is None
             continue

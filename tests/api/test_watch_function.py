@@ -72,7 +72,8 @@ def step(model, optimizer, x=None, factor=1.0):
 
 
 def comparable(document):
-    return {key: value for key, value in document.items() if key not in OF_THE_CALL}
+    facts = {key: value for key, value in document["facts"].items() if key != "time"}
+    return {key: value for key, value in document.items() if key not in OF_THE_CALL} | {"facts": facts}
 
 
 # Scripts

@@ -102,7 +102,7 @@ def test_a_pickled_module_and_a_training_state(tmp_path: Path, zip_format: bool)
     assert contents.beside["epoch"] == "3"
     assert contents.beside["args"].startswith("argparse.Namespace")
     assert {"argparse.Namespace", f"{os.system.__module__}.system"} <= set(contents.foreign)
-    assert contents.note == "took 'net', left epoch, optimizer, args, x"
+    assert contents.note == "took 'net', not read: epoch, optimizer, args, x"
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit")
@@ -170,7 +170,7 @@ def test_a_distributed_checkpoint(tmp_path: Path) -> None:
     assert_describes(contents, state)
     assert contents.foreign == BY_NAME
     assert list(contents.beside) == ["epoch"]
-    assert contents.note == "took 'model', left epoch"
+    assert contents.note == "took 'model', not read: epoch"
     assert read_checkpoint(tmp_path / "d").state.keys() == state.keys()
     next((tmp_path / "d").glob("*.distcp")).unlink()
     with pytest.raises(CannotRunError, match="is missing"):

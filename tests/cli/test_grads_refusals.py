@@ -19,7 +19,7 @@ TABLE = [
     ("{tiny} --weight-decay -1", 2, "'--weight-decay -1' is too small: the least is 0", "--weight-decay 0"),
     ("{tiny} --weight-decay nan", 2, "'--weight-decay nan' is not a finite number", "--weight-decay 0"),
     ("{tiny} --loss broken.py:nothing", 2, "has no attribute 'nothing'", "broken.py:"),
-    ("{tiny} --loss missing.py:fn", 2, "'missing.py'", "ls ."),
+    ("{tiny} --loss missing.py:fn", 4, "'missing.py'", "ls ."),
     ("{tiny} --loss broken.py:unlucky", 4, "raised ValueError: no luck today", "python "),
     ("{tiny} --batch 2 --loss broken.py:vector", 4, "a tensor of (2,), not a scalar", "loss.mean()"),
     ("{tiny} --loss broken.py:number", 4, "returned a float, not a scalar", "loss.mean()"),

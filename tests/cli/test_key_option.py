@@ -34,7 +34,7 @@ def last(states, cwd):
 
 def test_the_note_says_what_else_there_is_and_how_to_take_it(run, last):
     outcome = run(f"weights {last} --json")
-    note = "took 'state_dict', left epoch, arch, optimizer, args, state_dict_ema"
+    note = "took 'state_dict', not read: epoch, arch, optimizer, args, state_dict_ema"
     assert outcome.json["note"] == f"{note}; take another with --key state_dict_ema"
 
 
@@ -86,7 +86,7 @@ def test_the_beginning_of_names_is_a_key_too(run, cwd):
     for file in ("gan.safetensors", "gan.ckpt"):
         assert run(f"weights {file} --key discriminator").column("name") == ["b.c", "d"]
         assert run(f"weights {file} --key discriminator.b").column("name") == ["c"]
-    assert "left generator.*" in run("weights gan.ckpt --key discriminator").err
+    assert "not read: generator.*" in run("weights gan.ckpt --key discriminator").err
 
 
 @pytest.mark.parametrize("command", ["weights {}", "stats --model {}", "summary squeezenet1_1 -c {}"])

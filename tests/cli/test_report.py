@@ -68,17 +68,17 @@ def test_a_file_of_json_gets_a_page_beside_it(watched):
 
 
 def test_images_are_taken_from_beside_a_result_and_not_from_where_it_says():
-    typed(f"grads {TINY} {STAR} --out mine -q")
+    typed(f"featuremaps {TINY} {STAR} --layer conv --out mine -q")
     document = json.loads(Path("mine/report.json").read_text(encoding="utf-8"))
     Path("handed").mkdir()
     Path("handed/report.json").write_text(json.dumps(document | {"out_dir": str(Path("mine").resolve())}))
     assert typed("report handed -q") == 0
     assert "<img" not in Path("handed/report.html").read_text(encoding="utf-8")
-    for name in ("../mine/gradient_flow.png", str(Path("mine/gradient_flow.png").resolve())):
+    for name in ("../mine/002_conv.png", str(Path("mine/002_conv.png").resolve())):
         Path("handed/report.json").write_text(json.dumps(document | {"files": [name]}))
         assert typed("report handed -q") == 0
         assert "<img" not in Path("handed/report.html").read_text(encoding="utf-8")
-    Path("mine/gradient_flow.png").rename("handed/gradient_flow.png")
+    Path("mine/002_conv.png").rename("handed/002_conv.png")
     Path("handed/report.json").write_text(json.dumps(document))
     assert typed("report handed -q") == 0
     assert "<img" in Path("handed/report.html").read_text(encoding="utf-8")

@@ -155,8 +155,8 @@ def test_check_has_a_rule_for_it(run, files, samples):
     tiny = f"{samples}/tiny_resnet.py:TinyResNet"
     for name, code in (("evil.pt", 1), ("called.pt", 1), ("odd.pt", 4)):
         outcome = run(f"check {tiny} -c {name} --format github", expect=code)
-        severity = "error title=MS001" if code == 1 else "warning title=MS002"
-        assert outcome.out.startswith(f"::{severity}")
+        severity, rule = ("error", "MS001") if code == 1 else ("warning", "MS002")
+        assert outcome.out.startswith(f"::{severity} file={name},line=1,title={rule} ")
     junit = ET.fromstring(run(f"check {tiny} -c evil.pt --format junit", expect=1).out)
     assert [case.get("name") for case in junit.iter("testcase") if case.find("failure") is not None] == [
         "MS001 dangerous-code"

@@ -22,6 +22,7 @@ DOORS = {
         *("_pytree", "_C", "_current_graph_task_id", "_version"),
         *("_functorch", "_pop_mode", "_push_mode"),
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
+        *("_autograd", "_get_sequence_nr", "_current_autograd_node", "_sequence_nr"),
         *("_python_dispatch", "_schema", "_base", "_foreach_norm"),
         *("_dynamo", "_FrameAction", "_FrameExecStrategy"),  # frames that torch.compile leaves alone
     },
@@ -35,6 +36,7 @@ DOORS = {
     "analysis/health/flow.py": {"_BatchNorm"},
     "analysis/predictions/preprocessing_check.py": {"_BatchNorm"},
     "inputs/forward_signature.py": {"_forward_pre_hooks"},
+    "analysis/summary/memory.py": {"_buffers", "_parameters", "_cdata", "_subclasses"},
     "analysis/summary/shapes.py": {"_count_flops"},
     "checkpoints/tensors.py": {"_metadata"},
     "watching/bookkeeping.py": {"_schedulers", "_milestones"},
@@ -45,6 +47,7 @@ DOORS = {
     "watching/parameters.py": {"_fsdp_flattened"},
     "watching/replicas.py": {"_comm_hooks"},
     "watching/whole_outputs.py": {"_forward_hooks", "_forward_pre_hooks", "_softmax", "_log_softmax"},
+    "watching/step_time.py": {"_BaseDataLoaderIter", "_num_workers"},
     "watching/workers.py": {"_utils", "_worker_loop", "_MapDatasetFetcher"},
     "analysis/outputs/target_spec.py": {"_IMAGENET_CATEGORIES", "_meta"},
     "models/onnx_net.py": {"_version"},
@@ -57,6 +60,7 @@ OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
 OTHERS |= {"_opt_prefixes", "_protected_args"}
 # Of timm and transformers, read where they are there.
 OTHERS |= {"_model_args", "_model_mapping"}
+OTHERS |= {"_model_path"}  # of onnxruntime's sessions
 
 
 def test_a_compiled_module_is_told_however_it_was_compiled() -> None:

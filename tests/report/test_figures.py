@@ -54,4 +54,4 @@ def test_bars_are_as_wide_as_asked_and_blank_only_where_nothing_is(counts, width
 def test_shapes_are_short():
     assert numbers.shape((1, 64, 56, 56)) == "1x64x56x56"
     assert numbers.shape(()) == "scalar"
-    assert numbers.shapes([(1, 2), (3,), (4,)]) == "1x2 3 +1"
+    assert numbers.shapes([(1, 2), (3,), (4,)]) == "1x2 and 2 more"

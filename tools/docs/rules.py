@@ -91,9 +91,12 @@ def _example(code: str) -> list[str]:
 
 def _file(code: str) -> str:
     """Return the file that defines a rule, relative to the repository."""
-    files = sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
-    files = [file for file in files if file.name != "reasons.py" and f'"{code}"' in file.read_text("utf-8")]
-    return str(files[0].relative_to(ROOT))
+    texts = {
+        path: path.read_text("utf-8") for path in sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
+    }
+    found = [path for path in texts if f'code="{code}"' in texts[path]]
+    budgets = [path for path in texts if path.name == "structure.py" and f'"{code}"' in texts[path]]
+    return str((found + budgets)[0].relative_to(ROOT))
 
 
 def _threshold(rule: RuleInfo) -> str:

@@ -6,7 +6,6 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -45,13 +44,12 @@ def find_causes(
             tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
         )
     untested = frozenset(row.label for row in rows if row.status == "not tested")
-    untested = frozenset(row.label for row in rows if row.status == "not tested")
     if b.program is not None and b.program.values and matching is not None:
         n_layers = len({key[0] for key in matching.calls if key[0]})
         if n_layers and not any(key[0] for key in matching.values):
             message = f"none of the {n_layers} layers of A is in B, by name, shape or value"
             return (Cause("other_model", None, message, "give the file that was exported from A"),)
-    evidence = replace(gathered(a, b, first, tested, matching, args), untested=untested)
+    evidence = gathered(a, b, first, tested, untested, matching, args)
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(b),
         lambda: _entering(a, evidence, tolerance, preprocessing),

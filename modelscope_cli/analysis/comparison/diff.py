@@ -69,9 +69,9 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or as a a fingerprint that
-            `stats` wrote, which is compared with b, a model, another fingerprint or a .npz of a runtime's tensors;
-            or two saved results (pages, documents, or folders of commands), which are compared number by number;
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or as a the file of
+            `stats --fingerprint`, which is compared with b, a model, another fingerprint or a .npz of tensors; or
+            two saved results (pages, documents, or folders of commands), which are compared number by number;
             without b, a again under the settings of b_... . A module and itself is compared with a copy, as it
             cannot be in two states at once; two modules may not share layers in a run. A checkpoint beside a module
             is run in a copy of it.
@@ -195,8 +195,11 @@ def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
 
 def _compiled(b: Any) -> Any | None:
     """Return B if it is a module under torch.compile."""
-    is_one = type(b).__name__ == "OptimizedModule" or getattr(b, "_compiled_call_impl", None) is not None
-    return b if is_one else None
+    import torch
+
+    from modelscope_cli.hooks.torch_private import is_compiled
+
+    return b if isinstance(b, torch.nn.Module) and is_compiled(b) else None
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:

@@ -50,7 +50,7 @@ class Evidence:
         before: the outputs of the calls before it in A, by label, the latest last.
         untested: the labels of layers that have no value in B.
         between: values of B from those that are as in A to those that enter the layer.
-        is_first: whether no layer before it was compared.
+        is_first: whether no layer with a value in B runs before it, also none that `--layer` leaves out.
     """
 
     a: Side
@@ -65,7 +65,7 @@ class Evidence:
     is_last: bool
     call: int
     args: Arguments
-    untested: frozenset[str] = frozenset()
+    untested: frozenset[str]
     between: tuple[Tensor, ...] = ()
 
 
@@ -124,6 +124,7 @@ def gathered(
     b: Side,
     first: LayerDifference,
     tested: Sequence[LayerDifference],
+    untested: frozenset[str],
     matching: Matching | None,
     args: Arguments,
 ) -> Evidence:
@@ -146,7 +147,6 @@ def gathered(
             matching.values.get((row.name, row.call, row.output)) for row in tested if row.status == "same"
         }
         b_in, b_out, between = _values_of(b, matching, key, args, same)
-    before = [row for row in tested if row.order < first.order and row.name]
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Evidence(
         a=a,
@@ -157,10 +157,11 @@ def gathered(
         b_in=b_in,
         b_out=b_out,
         before=tuple(tap.before),
-        is_first=not before,
+        is_first=all(label in untested for label, *_ in tap.before),
         is_last=is_last,
         call=first.call,
         args=args,
+        untested=untested,
         between=between,
     )
 

@@ -164,9 +164,14 @@ _MAGNITUDES = ("mean", "std", "mad", "min", "max", "rms")  # of the values of a 
 def _in_one_form(
     columns: Sequence[Column], rows: Sequence[ActivationStats], keys: Set[str]
 ) -> tuple[Column, ...]:
-    """Return the columns with the same number of decimals in all of `keys`; numbers too small for it as 1.2e-05."""
+    """Return the columns with the same number of decimals in all of `keys`; numbers too small for it as 1.2e-05.
+
+    Where that takes powers of ten, each column keeps a notation of its own.
+    """
     values = [column.value(row) for column in columns if column.key in keys for row in rows]
     write = numbers.notation([value for value in values if isinstance(value, int | float)])
+    if any("e" in write(value) for value in values if isinstance(value, float)):
+        return tuple(columns)
 
     def text(value: float | None) -> str:
         written = write(value)
