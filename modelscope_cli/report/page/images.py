@@ -41,8 +41,9 @@ class EmbeddedImages:
             is_exact: whether a large file is also kept without loss.
         """
         file = self._file(name)
-        data = file.read_bytes() if file is not None else b""
-        return self.drawn(data, alt, caption, class_=class_, least=least, is_exact=is_exact)
+        if file is None:
+            return None
+        return self.drawn(file.read_bytes(), alt, caption, class_=class_, least=least, is_exact=is_exact)
 
     def drawn(
         self,
