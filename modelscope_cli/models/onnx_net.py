@@ -35,10 +35,6 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
 
     Args:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
-
-    Raises:
-        UsageError: onnxruntime is not installed (exit 2).
-        CannotRunError: it does not take the file: operators of others, too new an opset, a wrong graph (exit 4).
     """
     if find_spec("onnxruntime") is None:
         raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
