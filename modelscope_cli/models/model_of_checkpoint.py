@@ -106,15 +106,9 @@ def _read_headers(path: Path, key: str | None) -> Headers:
 
 def differences(identified: Identified) -> str:
     """Describe which tensors only the nearest architecture or only the checkpoint has."""
-    kinds = {
-        "missing": identified.missing,
-        "unexpected": identified.unexpected,
-        "misshaped": identified.misshaped,
-    }
     return ", ".join(
         f"{kind}: {', '.join(names[:_N_NAMED])}{', ...' * (len(names) > _N_NAMED)}"
-        for kind, names in kinds.items()
-        if names
+        for kind, names in identified.differences().items()
     )
 
 

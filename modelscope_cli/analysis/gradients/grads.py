@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
+    GradThresholds,
     LossRequest,
-    Thresholds,
     check_loss,
     check_thresholds,
     choose_clip,
@@ -85,7 +85,7 @@ def grads(
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm, clip_activations)
-    thresholds = Thresholds(vanishing, exploding)
+    thresholds = GradThresholds(vanishing, exploding)
     check_loss(loss_request)
     check_thresholds(thresholds)
     results = Results(out, force)

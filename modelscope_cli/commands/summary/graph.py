@@ -121,17 +121,13 @@ def _params_words(row: LayerShape) -> str:
     return ("shared" if row.call else numbers.count(row.params)) if row.params else ""
 
 
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g} ms"
-
-
 # In the order of COLORS.
 _SHADES = (
     _shade("MACs", "macs", _some(numbers.short), adds=True),
     _shade("FLOPs", "flops", _some(numbers.short), adds=True),
     Shade("parameters", _params, _params_words, _some(numbers.count), adds=True),
     _shade("output memory", "output_bytes", _some(numbers.memory)),
-    _shade("time", "time_ms", _ms, adds=True),
+    _shade("time", "time_ms", lambda value: "" if value is None else f"{value:.3g} ms", adds=True),
     _shade("zeros", "zero_fraction", numbers.percent),
     _shade("gradient", "grad_norm", numbers.number),
 )
