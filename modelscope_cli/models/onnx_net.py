@@ -23,6 +23,7 @@ from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue,
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
+from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
@@ -391,7 +392,7 @@ def _nested(
     runs = Counter[str]()
     before: tuple[str, ...] = ()
     for node in nodes:
-        parts = _parts(names[node.name])
+        parts = parents_of(names[node.name])
         runs.update(part for part in parts if part not in before)
         before = parts
 
@@ -399,7 +400,7 @@ def _nested(
         found: list[_Call] = []
         at = start
         while at < end:
-            parts = _parts(names[nodes[at].name])
+            parts = parents_of(names[nodes[at].name])
             if len(parts) <= depth:
                 one = nodes[at]
                 ins = tuple(name for name in (*one.inputs, *one.captured) if name and name not in known)
@@ -409,7 +410,7 @@ def _nested(
             until = at
             while (
                 until < end
-                and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
+                and parents_of(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
             ):
                 until += 1
             inner = calls(at, until, depth + 1)
@@ -432,12 +433,6 @@ def _nested(
         return found
 
     return calls(0, len(nodes), 0)
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts around a layer: `a` and `a.b` of `a.b.c`."""
-    path = name.split(".")
-    return tuple(".".join(path[:n]) for n in range(1, len(path)))
 
 
 def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:
