@@ -379,7 +379,7 @@ class Recorder:
         if not self._stepping and not self._only:
             if register_hidden(self.registry, self.bookkeeper.waiting(), n):
                 message = (
-                    "the trained model is compiled: its layers are not visible, its loss and parameters are"
+                    "the trained model is compiled: its layers are not visible, only loss and parameters"
                 )
                 self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)
