@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
-    GradThresholds,
     LossRequest,
     check_loss,
     check_thresholds,
@@ -15,7 +14,7 @@ from modelscope_cli.analysis.gradients.request import (
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord
+from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 

@@ -293,10 +293,9 @@ def forward_peak(model: nn.Module, args: Arguments) -> int:
         session = HookSession(model, [observer])
         try:
             with torch.inference_mode(False), session, _mode_of(way):
-                make = _LIKE[way]
                 if way != "real":
-                    _swap_tensors(model, make)
-                inputs = map_tensors(args, lambda _, tensor, make=make: make(tensor))
+                    _swap_tensors(model, _LIKE[way])
+                inputs = map_tensors(args, partial(_made_like, way))
                 named = (*model.parameters(), *model.buffers(), *(tensor for _, tensor in tensors_in(inputs)))
                 observer.name(named, "before")
                 with operators_shown_to(observer.see):
@@ -347,6 +346,10 @@ class _Without(TorchFunctionMode):
 
 def _without_values(device: str, tensor: Tensor) -> Tensor:
     return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device=device)
+
+
+def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
+    return _LIKE[way](tensor)
 
 
 _LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
