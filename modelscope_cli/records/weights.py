@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from modelscope_cli.records.columns import count, figure, shape, share, size, words
-from modelscope_cli.records.display import Shown
+from modelscope_cli.records.display import Row, Shown
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
@@ -165,7 +165,7 @@ class ScanRecord(Shown):
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes creation four times slower
-class TensorRow:
+class TensorRow(Row):
     """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
 
     Attributes:

@@ -1,5 +1,6 @@
 """Tiles of images with their palette and text."""
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -170,6 +171,13 @@ def to_image(laid: Tensor, cmap: str) -> Image.Image:
     image = Image.frombytes("P", (laid.shape[1], laid.shape[0]), laid.contiguous().numpy().tobytes())
     image.putpalette(make_palette(cmap))
     return image
+
+
+def to_png(image: Image.Image) -> bytes:
+    """Return an image as a PNG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
 
 
 def save_png(image: Image.Image, path: Path) -> None:

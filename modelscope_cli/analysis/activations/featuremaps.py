@@ -281,9 +281,9 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
+    look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
     with results.open() as stage:
         if stage is not None:
-            look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
             save_result(record, stage)
@@ -291,6 +291,8 @@ def featuremaps(
             gallery.save_tensors(exhibits, Path(save_tensors))
     if save_tensors is not None:
         subject.progress.note(f"wrote {save_tensors}")
+    if out is None and not record.run.argv:
+        record.keep_drawing(gallery.contact_sheet_of(exhibits, look))
     if out is not None:
         n_grids = sum(row.file is not None for row in record.maps)
         subject.progress.note(f"wrote {out} ({counted(n_grids, 'grid')})")

@@ -12,7 +12,7 @@ from modelscope_cli.commands.attack.table import attack_words, in_levels, loss_w
 from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
 from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
@@ -37,7 +37,7 @@ def _save_levels(pixels: Tensor, path: Path, comment: str = "") -> None:
     write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=metadata))
 
 
-def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
+def draw_comparison(record: AttackRecord, before: Tensor, after: Tensor) -> Any:
     """Draw before + change = after, with the likeliest classes under each image."""
     width, height = _shown_size(before.shape[-1], before.shape[-2])
     column = max(width, _NARROWEST)
@@ -70,7 +70,12 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     _draw_answer(boxes[0], record.before, record, n_rows)
     _draw_words(boxes[1], record, n_rows)
     _draw_answer(boxes[2], record.after_saved, record, n_rows)
-    save_figure(figure, path, DPI)
+    return figure
+
+
+def drawing_of(record: AttackRecord, before: Tensor, after: Tensor) -> bytes:
+    """Return the comparison as a PNG."""
+    return to_png(draw_comparison(record, before, after), DPI)
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
@@ -164,6 +169,6 @@ def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path
     _save_levels(before, stage / BEFORE)
     comment = f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)"
     _save_levels(magnified(record, before, after), stage / PERTURBATION, comment)
-    save_comparison(record, before, after, stage / COMPARISON)
+    save_figure(draw_comparison(record, before, after), stage / COMPARISON, DPI)
     save_figure(draw_losses(record), stage / LOSS, DPI)
     save_result(record, stage)

@@ -11,7 +11,7 @@ from torch import Tensor
 from modelscope_cli.commands.explain.table import explain_sheet
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
@@ -252,3 +252,9 @@ def save_report(
         title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
         figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
+
+
+def drawing_of(record: ExplainRecord, kept: "Sequence[ImageResult]") -> bytes:
+    """Return the explanations of the kept images as a PNG."""
+    shown = [one for one in kept if one.picture is not None]
+    return to_png(draw_explanations(shown, f"{record.run.model.heading}, why {record.target}"))
