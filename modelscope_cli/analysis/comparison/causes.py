@@ -19,6 +19,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 
 _ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
@@ -62,7 +63,7 @@ def find_causes(
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
-    is_named = matching is None or len(matching.values) > matching.by_value + 1
+    is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
     message = "no layer of A is in B by name, and none has its values there"
@@ -175,11 +176,8 @@ def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Caus
     if residual > _ALIKE:
         return None
     if order != tuple(range(n)):
-        named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-        message = f"the inputs already differ: B takes the channels in the order {named}"
-        return Cause("channel_order", None, message, "give A and B the channels in one order")
-    if _rounds(b) and not _rounds(a):
-        kind = "float16" if _is_of(b, torch.float16) else "bfloat16"
+        return _channels(order, None)
+    if (kind := _coarse(b)) is not None and _coarse(a) is None:
         return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
     if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
         message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
@@ -233,10 +231,14 @@ def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
             if order != (0, 1, 2) and _explains(
                 _forward(evidence, given[:, list(order)]), evidence, tolerance
             ):
-                named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-                message = f"the inputs already differ: B takes the channels in the order {named}"
-                yield Cause("channel_order", evidence.name, message, "give B its channels in that order")
+                yield _channels(order, evidence.name)
                 return
+
+
+def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
+    named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
+    message = f"the inputs already differ: B takes the channels in the order {named}"
+    return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
 def _forward(evidence: Evidence, given: Tensor) -> Tensor:
@@ -254,35 +256,25 @@ def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
         return
-    kind = next(
-        (name for name in (torch.float16, torch.bfloat16) if _is_of(b, name) and not _is_of(a, name)), None
-    )
-    where = "its output is"
-    if kind is None and evidence.a_in is not None and not _rounds(evidence.a_in):
-        rounded = [
-            one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point() and _rounds(one)
-        ]
-        kinds = [torch.float16 if _is_of(one, torch.float16) else torch.bfloat16 for one in rounded]
-        kind, where = next(iter(kinds), None), "what enters it is"
+    kind, where = None if _coarse(a) else _coarse(b), "its output is"
+    if kind is None and evidence.a_in is not None and _coarse(evidence.a_in) is None:
+        entering = (one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point())
+        kind, where = next(filter(None, map(_coarse, entering)), None), "what enters it is"
     if kind is not None and apart(a, b) < 0.05:
-        text = str(kind).removeprefix("torch.")
-        message = f"B computes {evidence.name or 'its output'} in {text}: {where} rounded to it"
+        message = f"B computes {evidence.name or 'its output'} in {kind}: {where} rounded to it"
         yield Cause(
             "cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export"
         )
 
 
-def _rounds(tensor: Tensor) -> bool:
-    return _is_of(tensor, torch.float16) or _is_of(tensor, torch.bfloat16)
-
-
-def _is_of(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether all values are exact in a coarser type, and not just few or round ones."""
-    if tensor.dtype == dtype:
-        return True
+def _coarse(tensor: Tensor) -> str | None:
+    """Return the coarsest type that holds all values, if these are not just few or round ones; else None."""
     values = tensor.detach().cpu().float()
-    is_exact = bool((values.to(dtype).float() == values).all())
-    return is_exact and values.unique().numel() > 16 and not bool((values == values.round()).all())
+    is_telling = values.unique().numel() > 16 and not bool((values == values.round()).all())
+    for dtype in (torch.bfloat16, torch.float16):
+        if tensor.dtype == dtype or (is_telling and bool((values.to(dtype).float() == values).all())):
+            return dtype_name(dtype)
+    return None
 
 
 def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
@@ -370,8 +362,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
     count = int(is_other.sum())
     if not count:
         return None
-    if _rounds(theirs) and not _rounds(ours.detach()):
-        kind = "float16" if _is_of(theirs, torch.float16) else "bfloat16"
+    if (kind := _coarse(theirs)) is not None and _coarse(ours) is None:
         return Cause(
             "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
         )
@@ -408,8 +399,7 @@ def _folded_weights(
     shift = _of(layer, "bias", scale) - _of(layer, "running_mean", scale) * scale
     bias = getattr(conv[1], "bias", None)
     shift = shift if bias is None else shift + bias * scale
-    candidates = [one for one in stored.values() if one.shape == shift.shape]
-    nearest = min(candidates, key=lambda one: apart(one, shift), default=None)
+    nearest = _counterpart("", shift, stored)
     cause = None if nearest is None else _differing(norm[0], f"{norm[0]}.bias (folded)", shift, nearest, 1e-5)
     if cause is not None:
         yield cause

@@ -14,7 +14,6 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import Arguments
@@ -113,12 +112,23 @@ class ExportedProgramRun:
     def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
         wanted = set(names)
         runner = fx.Interpreter(self.module, garbage_collect_values=True)
-        given = ((), args) if isinstance(args, dict) else (args, {})
-        flat = self.module.graph.process_inputs(*given[0], **given[1])
+        if isinstance(args, dict):
+            named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
+            if set(args) - set(named):
+                message = f"B takes the inputs {', '.join(named)}, and A is given {', '.join(args)}"
+                raise CannotRunError(message, "give a program that was exported from A")
+            flat = [args.get(name) for name in named]
+        else:
+            flat = self.module.graph.process_inputs(*args)
         runner.env, runner.args_iter = {}, iter(flat)
         for node in self.module.graph.nodes:
-            with torch.no_grad():
-                made = runner.run_node(node)
+            try:
+                with torch.no_grad():
+                    made = runner.run_node(node)
+            except Exception as error:  # of its guards or of an operator
+                message = f"B: '{node.name}' of the program cannot be run: {in_one_line(error, 200)}"
+                hint = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
+                raise CannotRunError(message, hint) from error
             runner.env[node] = made
             if node.name in wanted and isinstance(made, Tensor):
                 yield node.name, made
@@ -362,6 +372,8 @@ def _note_folding(
         kinds = matching.calls[key].type, matching.calls[norm].type
         names = matching.values.get(key), matching.values.get(norm)
         is_pair = kinds[0].startswith(("Conv", "Linear")) and "BatchNorm" in kinds[1]
+        if operators.get(names[1] or "") in _FOLDING and operators.get(names[0] or "") not in _FOLDING:
+            names = None, names[1]  # what has the name of the layer is not what it computes, such as a cast
         name = names[0] or names[1]
         if not is_pair or name is None or all(names) or operators.get(name) not in _FOLDING:
             continue
@@ -375,26 +387,3 @@ def _note_folding(
         folded = f"with {key[0]} folded in"
         is_by_value = by_value is not None and by_value.startswith("by shape")
         matching.remarks[norm] = f"{by_value}, {folded}" if is_by_value else folded
-
-
-def check_inputs(net: OnnxNet, args: Arguments) -> None:
-    """Refuse arguments of a shape that an ONNX file does not take, before the runtime does."""
-    stated = {one.name: one.shape for one in net.model.inputs}
-    shapes = shapes_of(args)
-    if len(shapes) != len(stated):
-        listed = ", ".join(stated) or "none"
-        message = f"'{net.model.path}' takes {len(stated)} inputs ({listed}), and A is given {len(shapes)}"
-        raise CannotRunError(message, "give a file that was exported from A")
-    for (name, wanted), shape in zip(stated.items(), shapes, strict=True):
-        pairs = list(zip(wanted or shape, shape, strict=False))[1:]
-        is_other = len(wanted or shape) != len(shape) or any(
-            isinstance(size, int) and size != side for size, side in pairs
-        )
-        if is_other:
-            typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted or ())
-            given = "x".join(map(str, shape))
-            message = (
-                f"'{net.model.path}' takes {typed.replace(',', 'x')} as '{name}', and A is given {given}"
-            )
-            size = ",".join(typed.split(",")[-2:])
-            raise CannotRunError(message, f"--input-shape {typed}   or for images --size {size}")
