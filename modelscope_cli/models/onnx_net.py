@@ -53,6 +53,7 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised as well
     options.intra_op_num_threads = torch.get_num_threads()
+    options.enable_cpu_mem_arena = False  # it grows by doubling
     folder = str(model.path.parent.resolve())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     source: str | bytes = str(model.path)
@@ -160,6 +161,11 @@ class OnnxNet(nn.Module):
         """Run the graph and return the values of these names, outputs or not."""
         feeds = self._feeds((), args) if isinstance(args, dict) else self._feeds(args, {})
         return self._compute(feeds, names)
+
+    def is_true(self, name: str) -> bool:
+        """Tell whether a value is stored in the file and not zero."""
+        entries = [self._entries[name]] if name in self._entries else []
+        return any(bool(read_values(entry, file).any()) for entry, file in each_with_file(entries))
 
     def _make(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
         """Call a layer with the values it had in the run; refuse a hook that changed what it returns."""
@@ -484,17 +490,11 @@ def _free_name(name: str, module: nn.Module) -> str:
 
 def _joined(pieces: Sequence[Any]) -> Tensor:
     """Return the values of all pieces of a batch as one tensor; one that no piece changes is returned once."""
-    tensors = [torch.from_numpy(np.atleast_1d(piece) if not piece.ndim else piece) for piece in pieces]
-    tensors = [t.reshape(p.shape) for t, p in zip(tensors, pieces, strict=True)]
-    if len(tensors) == 1:
-        return tensors[0]
-    if tensors[0].ndim and all(t.shape[1:] == tensors[0].shape[1:] for t in tensors):
-        return torch.cat(tensors)
-    return tensors[0]
+    tensors = [torch.from_numpy(np.asarray(piece)) for piece in pieces]
+    is_batch = len(tensors) > 1 and tensors[0].ndim and len({one.shape[1:] for one in tensors}) == 1
+    return torch.cat(tensors) if is_batch else tensors[0]
 
 
 def _text(value: OnnxValue) -> str:
-    sizes = (
-        "?" if value.shape is None else "x".join("?" if size is None else str(size) for size in value.shape)
-    )
+    sizes = "?" if value.shape is None else "x".join(str(size or "?") for size in value.shape)
     return f"{sizes or 'scalar'} {value.dtype or ''}".strip()

@@ -520,3 +520,79 @@ def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
         (one.kind, str(dtype).removeprefix("torch.") in one.message) for one in ms.diff(net, other, X).causes
     ]
     assert kinds == [("cast", True)]
+
+
+def test_no_cause_is_named_for_what_is_alike(tmp_path):
+    """A norm without statistics uses the batch in eval mode as well; a square weight may be stored transposed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False), nn.Conv2d(4, 4, 1)
+        )
+        square = nn.Linear(8, 8).eval()
+    other = copy.deepcopy(net.eval())
+    with torch.no_grad():
+        other[2].weight[0, 0] += 0.5
+    for program in (torch.export.export(other, (X,)), tmp_path / "net.onnx"):
+        if not isinstance(program, torch.export.ExportedProgram):
+            export(other, X, str(program), dynamo=False)
+        causes = ms.diff(net, program, X).causes
+        assert [(cause.kind, cause.layer) for cause in causes] == [("weights", "2")]
+    x = torch.randn(2, 8)
+    export(square, x, None, dynamo=True).save(tmp_path / "square.onnx")
+    model = onnx.load(tmp_path / "square.onnx")
+    gemm = next(node for node in model.graph.node if node.op_type == "Gemm")
+    weight = next(one for one in model.graph.initializer if one.name == gemm.input[1])
+    weight.raw_data = np.ascontiguousarray(onnx.numpy_helper.to_array(weight).T).tobytes()
+    next(one for one in gemm.attribute if one.name == "transB").i = 0
+    onnx.save(model, tmp_path / "square.onnx")
+    record = ms.diff(square, tmp_path / "square.onnx", x)
+    assert record.is_same
+    assert not record.causes
+
+
+def test_rounded_images_are_not_another_range():
+    class Rounded(nn.Module):
+        def forward(self, x):
+            return (x * 512).round() / 512
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
+    other = copy.deepcopy(net)
+    other[0] = Rounded()
+    record = ms.diff(net, other, X, tolerance=1e-5)
+    assert record.first_divergence is not None
+    assert not [one for one in record.causes if one.kind in ("input_range", "preprocessing", "cast")]
+
+
+def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
+    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope."""
+
+    class NormAct(nn.BatchNorm2d):
+        def __init__(self, channels):
+            super().__init__(channels)
+            self.act = nn.SiLU()
+
+        def forward(self, x):
+            return self.act(super().forward(x))
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.bn1 = nn.Conv2d(3, 8, 3, padding=1, bias=False), NormAct(8)
+            self.conv, self.bn2 = nn.Conv2d(4, 4, 1, bias=False), NormAct(4)
+
+        def forward(self, x):
+            x, y = self.bn1(self.stem(x)).split(4, dim=1)
+            return torch.cat([self.bn2(self.conv(x)), y], 1)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Half().eval()
+        for norm in (model.bn1, model.bn2):
+            norm.running_var.uniform_(0.3, 2)
+    export(model, X, None, dynamo=True).save(tmp_path / "half.onnx")
+    record = ms.diff(model, tmp_path / "half.onnx", X)
+    assert (record.is_same, record.causes) == (True, ())
+    assert statuses(record)["bn2.act"] == "same"

@@ -185,7 +185,7 @@ def test_several_inputs_wrong_sizes_and_float16(tmp_path: Path) -> None:
     assert [row.type for row in record.layers] == ["OnnxNet", "Cast", "Add"]
     with pytest.raises(CannotRunError, match=r"takes the inputs x=1x4 float16, z=1x4 float32"):
         ms.stats(path, torch.ones(1, 4))
-    with pytest.raises(CannotRunError, match="onnxruntime cannot run"):
+    with pytest.raises(CannotRunError, match="takes 1x4 float16 as 'x', and was given 1x5"):
         ms.stats(path, {"x": torch.ones(1, 5), "z": torch.ones(1, 4)})
 
 
@@ -244,3 +244,17 @@ def test_the_images_of_a_detector_are_one_tensor_in_its_export(tmp_path: Path) -
     assert torch.equal(net.values_of((list(images),), ["y"])["y"], images.relu())
     with pytest.raises(CannotRunError, match="others were given"):
         net.values_of(([images[0], images[0, :, :2]],), ["y"])
+
+
+def test_only_a_dropout_that_is_switched_on_is_active(tmp_path: Path) -> None:
+    for is_on in (False, True):
+        tensors = [
+            numpy_helper.from_array(np.array(0.5, "float32"), "ratio"),
+            numpy_helper.from_array(np.array(is_on), "on"),
+        ]
+        drop = helper.make_node("Dropout", ["x", "ratio", "on"], ["d"])
+        twice = helper.make_node("Add", ["d", "d"], ["y"])
+        path = made(tmp_path / "drop.onnx", drop, twice, tensors=tensors)
+        model = nn.Sequential(nn.Dropout(0.5), nn.ReLU()).eval()
+        kinds = {cause.kind for cause in ms.diff(model, path, torch.randn(1, 4)).causes}
+        assert ("training_mode" in kinds) == is_on

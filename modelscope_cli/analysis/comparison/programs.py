@@ -23,6 +23,7 @@ Key = tuple[str, int, str]  # of an output of A: layer, call, path
 _MOST_BYTES = 256 << 20  # of the values of one run of an ONNX file that are kept at once
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
+_MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -101,7 +102,7 @@ class ExportedProgramRun:
         self.module = module
         self.values = tuple(
             Value(
-                node.name, _operator(node), _modules_of(node), tuple(one.name for one in node.all_input_nodes)
+                node.name, _operator(node), modules_of(node), tuple(one.name for one in node.all_input_nodes)
             )
             for node in module.graph.nodes
             if node.op == "call_function"
@@ -177,7 +178,8 @@ def _operator(node: fx.Node) -> str:
     return str(getattr(node.target, "__name__", node.target)).partition(".")[0]
 
 
-def _modules_of(node: fx.Node) -> tuple[str, ...]:
+def modules_of(node: fx.Node) -> tuple[str, ...]:
+    """Return the modules that torch.export noted for a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
     return tuple(path for path in paths if path)
@@ -305,7 +307,9 @@ def _match_scopes(
         return [name for name in made if name in program.outputs or users[name] - inside]
 
     for key, one in layers.items():
-        groups = runs.get(key[0], [])
+        groups, kind = runs.get(key[0], []), matching.calls[key].type
+        if kind.startswith(("Conv", "Linear")) or "Norm" in kind:  # which a cast or slice in its scope is not
+            groups = [one for one in groups if {program.values[n].operator for n in one} - _MOVING]
         if len(groups) == len(n_calls[key[0]]):
             groups = [groups[sorted(n_calls[key[0]]).index(key[1])]]
         alike = [
@@ -372,8 +376,6 @@ def _note_folding(
         kinds = matching.calls[key].type, matching.calls[norm].type
         names = matching.values.get(key), matching.values.get(norm)
         is_pair = kinds[0].startswith(("Conv", "Linear")) and "BatchNorm" in kinds[1]
-        if operators.get(names[1] or "") in _FOLDING and operators.get(names[0] or "") not in _FOLDING:
-            names = None, names[1]  # what has the name of the layer is not what it computes, such as a cast
         name = names[0] or names[1]
         if not is_pair or name is None or all(names) or operators.get(name) not in _FOLDING:
             continue
