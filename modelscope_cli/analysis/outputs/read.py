@@ -139,7 +139,9 @@ class OutputReader:
             raise CannotRunError(
                 f"the model's output is {shape}, and it was given {n_images} images: the rows cannot be "
                 "matched to images",
-                "--batch 1   gives it one image at a time",
+                "--batch 1   gives it one image at a time"
+                if n_images != 1
+                else "modelscope summary ...   shows its outputs",
             )
 
 
