@@ -289,8 +289,7 @@ def featuremaps(
             save_result(record, stage)
         if save_tensors is not None:
             gallery.save_tensors(exhibits, Path(save_tensors))
-    if save_tensors is not None:
-        subject.progress.note(f"wrote {save_tensors}")
+            subject.progress.note(f"wrote {save_tensors}")
     if out is None and not record.run.argv:
         record.keep_drawing(gallery.contact_sheet_of(exhibits, look))
     if out is not None:
