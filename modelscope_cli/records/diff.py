@@ -237,11 +237,19 @@ class DiffRecord(Record):
         return next((rows for rows in (self.layers, self.tensors, self.figures) if rows is not None), ())
 
     @property
-    def is_same(self) -> bool:
-        """Whether nothing differs beyond the tolerance, the weights of a fingerprint included."""
-        is_same = self.totals.same + self.totals.not_tested == len(self.rows)
+    def outcome(self) -> str:
+        """`different`, also for weights of a fingerprint; `the same`; `not tested`: an output, or every row."""
         has_weights = any(one.name == "weights" for one in self.settings)
-        return is_same and (self.totals.same > 0 or not self.rows) and not has_weights
+        if has_weights or self.totals.same + self.totals.not_tested < len(self.rows):
+            return "different"
+        untested = [row for row in self.rows if row.status == "not tested"]
+        has_output = all(row.name for row in untested)
+        return "the same" if has_output and len(untested) < max(len(self.rows), 1) else "not tested"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs beyond the tolerance, and what had to be compared was."""
+        return self.outcome == "the same"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document, with `layers`, `tensors` or `figures`, `compared` and `settings`."""

@@ -189,8 +189,8 @@ class Saving:
 class GradThresholds:
     """What is marked: norms in multiples of the norm of the gradient at the model's output."""
 
-    vanishing: float
-    exploding: float
+    vanishing: float = VANISHING
+    exploding: float = EXPLODING
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,6 +244,11 @@ class Identified:
     misshaped: tuple[str, ...] = ()
     prefix: str = ""
 
+    def differences(self) -> dict[str, tuple[str, ...]]:
+        """Return the names that are missing, unexpected or of another shape, by kind, where there are any."""
+        kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
+        return {kind: names for kind, names in kinds.items() if names}
+
 
 @dataclass(frozen=True, slots=True)
 class WeightsRecord(Shown):

@@ -61,9 +61,7 @@ def judged(record: Any) -> PageOutcome | None:
             return PageOutcome(WARNING, f"passed with {counted(len(new), 'finding')}")
         return PageOutcome(SOUND, "passed")
     if record.command == "diff":
-        return PageOutcome(
-            SOUND if record.is_same else WARNING, "the same" if record.is_same else "different"
-        )
+        return PageOutcome(SOUND if record.is_same else WARNING, record.outcome)
     if record.command == "attack":
         return PageOutcome(WARNING, "fooled") if record.success_saved else PageOutcome(NONE, "not fooled")
     return None
