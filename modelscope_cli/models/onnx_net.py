@@ -24,6 +24,7 @@ from modelscope_cli.checkpoints.protobuf import graph_outputs
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
+from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
@@ -37,10 +38,6 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
 
     Args:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
-
-    Raises:
-        UsageError: onnxruntime is not installed (exit 2).
-        CannotRunError: it does not take the file: operators of others, too new an opset, a wrong graph (exit 4).
     """
     if find_spec("onnxruntime") is None:
         raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
@@ -409,7 +406,7 @@ def _nested(
     runs = Counter[str]()
     before: tuple[str, ...] = ()
     for node in nodes:
-        parts = _parts(names[node.name])
+        parts = parents_of(names[node.name])
         runs.update(part for part in parts if part not in before)
         before = parts
 
@@ -417,7 +414,7 @@ def _nested(
         found: list[_Call] = []
         at = start
         while at < end:
-            parts = _parts(names[nodes[at].name])
+            parts = parents_of(names[nodes[at].name])
             if len(parts) <= depth:
                 one = nodes[at]
                 ins = tuple(name for name in (*one.inputs, *one.captured) if name and name not in known)
@@ -427,7 +424,7 @@ def _nested(
             until = at
             while (
                 until < end
-                and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
+                and parents_of(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
             ):
                 until += 1
             inner = calls(at, until, depth + 1)
@@ -450,12 +447,6 @@ def _nested(
         return found
 
     return calls(0, len(nodes), 0)
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts around a layer: `a` and `a.b` of `a.b.c`."""
-    path = name.split(".")
-    return tuple(".".join(path[:n]) for n in range(1, len(path)))
 
 
 def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from modelscope_cli.records.columns import column, counter, figure, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Row):
     """One item of A, of B, or of both.
 
     Figures are over elements that are finite in both, with A as reference; None if nothing can be compared

@@ -240,10 +240,6 @@ def run_step(
     Args:
         way: one of `WAYS`.
         batch: the number of images; None for that of `args`. Values of other images are copies.
-
-    Raises:
-        ForwardError: the forward raised.
-        CannotRunError: nothing is trainable, or the step cannot be run like this.
     """
     observer = _StepObserver()
     session = HookSession(model, [observer], is_training=True, with_gradients=True)
