@@ -361,7 +361,11 @@ def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor
         return found
     alike = [one for other in stored.values() if (one := _fitted_to(tensor, other)) is not None]
     nearest = min(alike, key=lambda one: apart(one, tensor), default=None)
-    return nearest if nearest is not None and apart(nearest, tensor) < 0.5 else None
+    if nearest is None:
+        return None
+    is_alike = (nearest - tensor.detach().cpu()).abs() <= 1e-5 * tensor.detach().abs().max().cpu()
+    is_it = apart(nearest, tensor) < 1e-2 or is_alike.double().mean() > 0.5  # and not one of another layer
+    return nearest if is_it else None
 
 
 def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
