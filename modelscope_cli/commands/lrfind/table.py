@@ -53,7 +53,7 @@ def answer(record: LrfindRecord) -> str:
     if lr is None:
         return f"No learning rate to suggest: the loss never fell in {len(record.lr)} steps"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    return f"Learning rate {rate(lr)}, in the middle of the longest fall of the loss, of {span}"
+    return f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
 
 
 def rate(lr: float) -> str:

@@ -171,7 +171,7 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
     often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
     of = f"{counted(images, 'image')}: {counted(len(counts), 'different prediction')}, most often {often}"
-    return f"{of}; the highest score is {said} ({shortened(best.image)})"
+    return f"{of}; the highest score is {said} ({shortened('/'.join(best.image.split('/')[-2:]))})"
 
 
 def _truth_answer(truth: TruthReport) -> str:

@@ -184,7 +184,7 @@ def table_section(
     body = [
         notes(sheet),
         flagged(sheet, anchor),
-        sheet_section(sheet, name, sheet.title, anchor=anchor, **how),
+        sheet_section(sheet, name, "", anchor=anchor, **how),
     ]
     return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
 
@@ -212,17 +212,22 @@ def environment(record: Any) -> Section:
 
 def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     weights = run.model.weights
+    is_data_set = run.device == "none"
     lines: list[tuple[str, str | Html]] = [
         ("model", f"{run.model.name} ({run.model.class_name}), {weights.resolved} weights: {weights.origin}")
     ]
+    if is_data_set:
+        lines = [("data set", run.model.name)]
     if weights.sha256:
         lines.append(("SHA-256 of the weights", element("code", weights.sha256)))
     if run.input is not None:
         files = f": {some(run.input.files, _MOST_NAMED)}" if run.input.files else ""
-        lines.append(("input", f"{run.input.source} {numbers.shapes(run.input.shape)}{files}"))
+        shape = numbers.shapes(run.input.shape)
+        lines.append(("input", f"{run.input.source}{f' {shape}' if shape else ''}{files}"))
         if run.input.preprocessing:
             lines.append(("preprocessing", run.input.preprocessing))
-    lines.append(("device", f"{run.device}, {run.dtype}"))
+    if not is_data_set:
+        lines.append(("device", f"{run.device}, {run.dtype}"))
     lines += [("warning", warning.message) for warning in run.warnings]
     lines.append(("took", f"{run.elapsed_ms / 1000:.1f} s"))
     return lines
@@ -253,7 +258,8 @@ def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures"
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in _drawn(record)]
+        drawn = [*_drawn(record), *embedded.without_folder.items()]
+        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in drawn]
     shown = [image for image in images if image is not None]
     return [Section("figures", title, element("div", *shown, class_="gallery"))] if shown else []
 

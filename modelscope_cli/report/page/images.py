@@ -2,6 +2,7 @@
 
 import base64
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,15 +14,20 @@ if TYPE_CHECKING:
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
+_EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
 _WIDE = 900  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
 class EmbeddedImages:
-    """The images in the folder of a result; none without a folder."""
+    """The images in the folder of a result; none without a folder.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._is_first = True
+    Attributes:
+        without_folder: encoded figures by file name, for a result that has no folder.
+    """
+
+    def __init__(self, folder: Path | None, without_folder: Mapping[str, bytes] | None = None) -> None:
+        self._folder, self.without_folder = folder, without_folder or {}
+        self._n_shown = 0
 
     def figure(
         self,
@@ -60,7 +66,8 @@ class EmbeddedImages:
         if encoded is None:
             return None
         uri, width, height = encoded
-        is_first, self._is_first = self._is_first, False
+        self._n_shown += 1
+        is_lazy = self._n_shown > _EAGER
         factor = max(least // max(width, height), 1)
         image = element(
             "img",
@@ -68,8 +75,8 @@ class EmbeddedImages:
             alt=alt,
             width=factor * width,
             height=factor * height,
-            loading=None if is_first else "lazy",
-            decoding=None if is_first else "async",
+            loading="lazy" if is_lazy else None,
+            decoding="async" if is_lazy else None,
             class_="sharp" if factor > 1 else class_,
         )
         return element(

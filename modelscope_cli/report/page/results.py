@@ -35,11 +35,17 @@ def page_of(record: Shown, folder: Path | None = None) -> str:
     return page_of_document(strict(record.to_dict()), folder)
 
 
-def page_of_document(document: dict[str, Any], folder: Path | None = None) -> str:
-    """Return the page of a document as returned by `strict`; see `page_of`."""
+def page_of_document(
+    document: dict[str, Any], folder: Path | None = None, drawn: Mapping[str, bytes] | None = None
+) -> str:
+    """Return the page of a document as returned by `strict`; see `page_of`.
+
+    Args:
+        drawn: encoded figures by file name, shown where the result has no folder.
+    """
     record = restore(document)
     page_module = views.page_of(record.command)
-    embedded = EmbeddedImages(folder or named_folder(record))
+    embedded = EmbeddedImages(folder or named_folder(record), drawn)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}: {title}")
