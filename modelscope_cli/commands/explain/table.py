@@ -125,11 +125,8 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
 def answer(record: ExplainRecord) -> str:
     """Return the class, how many methods passed their tests, and what each of the others failed."""
     share = numbers.percent(record.probability)
-    words = [
-        f"{record.target}, {share}"
-        if record.images == 1
-        else f"{record.images} images, class {record.target}"
-    ]
+    several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
+    words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)
     given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, FAILED)}
     if not (given[PASSED] or given[FAILED]):

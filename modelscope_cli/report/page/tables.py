@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
@@ -42,7 +43,7 @@ def table(
     )
     grid = element(
         "table",
-        element("caption", caption) if caption else None,
+        element("caption", caption or counted(len(sheet.rows), "row")),
         element("thead", element("tr", head)),
         element("tbody", body),
         class_="rows",
