@@ -178,10 +178,9 @@ def _last_line(review: "Review") -> str:
 
 
 def _write_page(file: Path, record: "Shown", drawn: Mapping[str, bytes]) -> None:
-    from modelscope_cli.report.formats import strict
-    from modelscope_cli.report.page.results import page_of_document, save_page
+    from modelscope_cli.report.page.results import page_of, save_page
 
-    note = save_page(page_of_document(strict(record.to_dict()), drawn=drawn), file)
+    note = save_page(page_of(record, drawn=drawn), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")

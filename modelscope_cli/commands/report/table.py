@@ -5,14 +5,9 @@ from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
 
-
-def _size(row: Page) -> str:
-    return numbers.memory(row.bytes)
-
-
 COLUMNS = (
     *field_columns(Page, "file"),
-    *field_columns(Page, "bytes", text=_size),
+    *field_columns(Page, "bytes", text=lambda r: numbers.memory(r.bytes)),
     *field_columns(Page, "command model verdict"),
 )
 

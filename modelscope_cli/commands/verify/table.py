@@ -10,9 +10,11 @@ def verify_columns() -> tuple[Column, ...]:
     """Return all columns of `verify`."""
     return (
         *field_columns(VerifiedBlock, "phase block images"),
-        *field_columns(VerifiedBlock, "equal", text=_bits),
-        *field_columns(VerifiedBlock, "gap", text=_gap),
-        *field_columns(VerifiedBlock, "passed", text=_passed),
+        *field_columns(VerifiedBlock, "equal", text=lambda r: "equal" if r.is_equal else "differ"),
+        *field_columns(
+            VerifiedBlock, "gap", text=lambda r: "not comparable" if r.gap is None else numbers.number(r.gap)
+        ),
+        *field_columns(VerifiedBlock, "passed", text=lambda r: "yes" if r.passed else "no"),
     )
 
 
@@ -52,15 +54,3 @@ def _facts(record: VerifyRecord) -> tuple[tuple[str, str], ...]:
         *(("not the same", difference) for difference in record.differences),
         ("certificate", record.certificate.words),
     )
-
-
-def _bits(row: VerifiedBlock) -> str:
-    return "equal" if row.is_equal else "differ"
-
-
-def _gap(row: VerifiedBlock) -> str:
-    return numbers.number(row.gap) if row.gap is not None else "not comparable"
-
-
-def _passed(row: VerifiedBlock) -> str:
-    return "yes" if row.passed else "no"

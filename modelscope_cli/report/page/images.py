@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.report.page.html import Html, element
 
@@ -29,27 +29,14 @@ class EmbeddedImages:
         self._folder, self.without_folder = folder, without_folder or {}
         self._n_shown = 0
 
-    def figure(
-        self,
-        name: str | None,
-        alt: str,
-        caption: str = "",
-        *,
-        class_: str | None = None,
-        least: int = 0,
-        is_exact: bool = False,
-    ) -> Html | None:
-        """Return an image with its alternative text; None if there is no such file.
+    def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
+        """Return an image of the folder, see `drawn`; None if there is no such file.
 
         Args:
             name: file inside the folder; paths outside of it are ignored.
-            least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
-            is_exact: whether a large file is also kept without loss.
         """
         file = self._file(name)
-        if file is None:
-            return None
-        return self.drawn(file.read_bytes(), alt, caption, class_=class_, least=least, is_exact=is_exact)
+        return None if file is None else self.drawn(file.read_bytes(), alt, caption, **look)
 
     def drawn(
         self,
@@ -61,7 +48,12 @@ class EmbeddedImages:
         least: int = 0,
         is_exact: bool = False,
     ) -> Html | None:
-        """Return an image from its encoded bytes, see `figure`; None if they are not an image."""
+        """Return an image with its alternative text from its encoded bytes; None if they are not an image.
+
+        Args:
+            least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
+            is_exact: whether a large file is also kept without loss.
+        """
         encoded = _encoded(data, is_exact)
         if encoded is None:
             return None
