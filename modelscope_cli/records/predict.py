@@ -236,13 +236,13 @@ class Variation:
     """The same images, prepared in another way. All means are over the images.
 
     Attributes:
-        name: what it is called: `BGR`. The first of the record is `as meant`: all others are held against it.
+        name: what it is called: `BGR`. The first of the record is `reference`: all others are compared with it.
         kind: `meant`, `given`, `crop`, `resize`, `values`, `channels` or `turning`.
         what: what it does, in words.
-        affected: how many images the model gets other values of than as meant.
-        changed: how many images have another prediction than as meant, or none that is a number.
-        probability_change: mean of |p - p as meant|, of the class that is predicted as meant.
-        kl_divergence: mean of KL(as meant || varied), in nats.
+        affected: how many images the model gets other values of than in the reference.
+        changed: how many images have another prediction than in the reference, or none that is a number.
+        probability_change: mean of |p - p of the reference|, of the class that the reference predicts.
+        kl_divergence: mean of KL(reference || varied), in nats.
         top_probability: mean probability of the predicted class.
         predicted_classes: how many classes are predicted of some image.
         misfit: how far the values that enter the first batch norm are from its running statistics, those of the

@@ -49,9 +49,7 @@ from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
-_SPARSE = (
-    "recording a step takes long compared with the step itself, so fewer are recorded; --every 1 records all"
-)
+_SPARSE = "recording takes long compared with a step, so fewer are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
 
@@ -379,7 +377,7 @@ class Recorder:
         if not self._stepping and not self._only:
             if register_hidden(self.registry, self.bookkeeper.waiting(), n):
                 message = (
-                    "the trained model is compiled: its layers are not visible, its loss and parameters are"
+                    "the trained model is compiled: its layers are not visible, only loss and parameters"
                 )
                 self._guard.tell_once("compiled", f"{message} (TORCH_COMPILE_DISABLE=1 shows the layers)")
             self._inferred.remember(self.registry.models, self.losses.scale, self._is_awaited)

@@ -231,7 +231,7 @@ def test_every_loss_is_noted_also_where_no_layer_is_looked_at(run, cwd):
 def test_killed_at_step_150_leaves_at_least_140(run, cwd):
     kill = "    if i == 150: import os, signal; os.kill(os.getpid(), signal.SIGKILL)\n"
     (cwd / "loop.py").write_text(LOOP.rstrip() + "\n" + kill)
-    ours = ["-m", "modelscope_cli", "watch", "--out", "killed", "loop.py", "1000"]
+    ours = ["-m", "modelscope_cli", "watch", "--every", "1", "--out", "killed", "loop.py", "1000"]
     assert warm.run(*ours).returncode == -signal.SIGKILL
     outcome = run("watch --report killed")
     report = report_of(cwd / "killed")

@@ -195,11 +195,11 @@ def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
 
 def _compiled(b: Any) -> Any | None:
     """Return B if it is a module under torch.compile."""
-    import torch
-
+    if not hasattr(b, "named_children"):
+        return None
     from modelscope_cli.hooks.torch_private import is_compiled
 
-    return b if isinstance(b, torch.nn.Module) and is_compiled(b) else None
+    return b if is_compiled(b) else None
 
 
 def _settings(a: Any, b: Any, keywords: Keywords) -> ModelRequest:
