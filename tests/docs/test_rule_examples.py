@@ -11,8 +11,8 @@ from modelscope_cli.shell.app import run
 from tools.docs import ROOT, examples
 from tools.docs.rules import COMMANDS
 
-# Two ranks, several workers, half-precision scalers, or a training that is too long for an example.
-WITHOUT = {"MS734", "MS745", "MS746", "MS748", "MS756", "MS757", "MS759"}
+# Two ranks, or a training that is too long for an example.
+WITHOUT = {"MS734", "MS746", "MS756", "MS757", "MS759"}
 WITHOUT |= {"MS771", "MS772", "MS773"}  # at least five seconds have to be lost
 
 

@@ -31,11 +31,10 @@ class Payload:
 
 torch.save({"epoch": 3, "extra": Payload()}, "last.pt")"""
 _FUNCTION = """\
-import statistics
-
 import torch
+from torchvision.transforms.functional import resize
 
-torch.save({"epoch": 3, "metric": statistics.mean}, "last.pt")"""
+torch.save({"epoch": 3, "transform": resize}, "last.pt")"""
 # By code: what writes a file, if anything, and the command that reports the rule.
 COMMANDS = {
     "MS001": (_PAYLOAD, f"{_CHECK} -c last.pt"),
