@@ -84,11 +84,12 @@ def draw_worst(record: PredictRecord, images: "Sequence[Tensor]") -> Any:
 
 def worst_of_files(record: PredictRecord) -> dict[str, bytes]:
     """Return the worst images as a figure, from the files themselves; none if one cannot be opened."""
-    from PIL import Image, ImageOps
-    from torchvision.transforms.functional import pil_to_tensor
-
     if record.truth is None or not record.truth.worst or record.out_dir is not None:
         return {}
+    import numpy as np
+    import torch
+    from PIL import Image, ImageOps
+
     thumbnails = []
     for mistake in record.truth.worst:
         try:
@@ -98,7 +99,7 @@ def worst_of_files(record: PredictRecord) -> dict[str, bytes]:
         except (OSError, ValueError, Image.DecompressionBombError):
             return {}
         small.thumbnail((_SIDE, _SIDE))
-        thumbnails.append(pil_to_tensor(small))
+        thumbnails.append(torch.from_numpy(np.array(small)).permute(2, 0, 1))
     return {WORST: to_png(draw_worst(record, thumbnails))}
 
 
