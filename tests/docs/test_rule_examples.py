@@ -12,7 +12,7 @@ from tools.docs import ROOT, examples
 from tools.docs.rules import COMMANDS
 
 # Two ranks, or a training that is too long for an example.
-WITHOUT = {"MS734", "MS746", "MS756", "MS757", "MS759"}
+WITHOUT = {"MS734", "MS746", "MS756", "MS759"}
 WITHOUT |= {"MS771", "MS772", "MS773"}  # at least five seconds have to be lost
 
 

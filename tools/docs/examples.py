@@ -65,6 +65,8 @@ class Noisy(torch.utils.data.Dataset):
 
 loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
 """
+_LONGER = ("range(60)", "range(200)")
+_PAIRS = "    noisy = images[batch] + torch.randn(32, 3, 8, 8)\n"
 _FROM_LOADER = (
     (
         "for step in range(60):\n" + _BATCH,
@@ -441,6 +443,18 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         (
             _SCALER,
             (_END, "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()"),
+        ),
+    ),
+    "MS757": (
+        (_LONGER, (_LOSS, _PAIRS + "    loss = F.mse_loss(model(images[batch]), model(noisy))")),
+        (
+            _LONGER,
+            (
+                _LOSS,
+                _PAIRS
+                + "    a, b = F.normalize(model(images[batch])), F.normalize(model(noisy))\n"
+                + "    loss = F.cross_entropy(10 * a @ b.T, torch.arange(32))",
+            ),
         ),
     ),
     "MS748": (
