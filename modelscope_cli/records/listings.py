@@ -55,7 +55,7 @@ class Page(Row):
         file: where it is. `bytes`: how long.
         command: whose result it shows; `comparison` of two, `index` of a folder.
         model: the name of the model; empty for an index.
-        verdict: the outcome in a few words; empty without a verdict.
+        verdict: the result in one sentence, the heading of the page; empty for a comparison.
     """
 
     file: Annotated[str, words("page", rank=0)]

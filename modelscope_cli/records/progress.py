@@ -58,6 +58,11 @@ class Silent:
 SILENT = Silent()
 
 
+def spell_time(seconds: float) -> str:
+    """Return an estimated duration in words."""
+    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(seconds, 1):.0f} s"
+
+
 def tell_more(progress: Progress, text: str) -> None:
     """Report a detail in one line if `progress` has a method `detail`."""
     getattr(progress, "detail", _ignore)(text)

@@ -60,7 +60,7 @@ def new_figure(width: float, height: float, title: str = "", *, is_laid_out: boo
 def fitted(title: str, width: float) -> str:
     """Wrap the lines of a title to a width in inches."""
     most = max(int((width - 2 * MARGIN) / _LETTER), 20)
-    return "\n".join(textwrap.fill(line, most, subsequent_indent="  ") for line in title.split("\n"))
+    return "\n".join(textwrap.fill(line, most) for line in title.split("\n"))
 
 
 def axes_at(figure: "Figure", left: float, top: float, width: float, height: float, **how: Any) -> Any:

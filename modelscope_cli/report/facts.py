@@ -137,7 +137,8 @@ def training_answer(
     where = f"{first.layer}: " if first.layer else ""
     since = f" since step {first.since_step}" if first.since_step is not None else ""
     more = f"; {counted(n, 'more finding')}" if n else ""
-    return f"{where}{first.message} ({first.code}{since}){more}"
+    message = first.message.partition("; also ")[0]
+    return f"{where}{message} ({first.code}{since}){more}"
 
 
 def comparison(compared: "Comparison | None") -> list[tuple[str, str]]:

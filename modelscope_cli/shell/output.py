@@ -125,9 +125,10 @@ def emit(
     record: "Shown",
     review: "Callable[[], Review] | None" = None,
     more: Mapping[str, Callable[[], str]] | None = None,
+    drawn: Callable[[], Mapping[str, bytes]] | None = None,
 ) -> None:
     """Write the result: `record` for json, `review` for the formats of CI hosts, `more` for other formats of the
-    command, `sheet` for the rest.
+    command, `sheet` for the rest; `drawn` returns figures for a page whose result has no folder.
 
     Of several processes with the same result, only the first writes.
     """
@@ -149,7 +150,7 @@ def emit(
         return _render(format, sheet)
 
     if where.html is not None:
-        _write_page(where.html, record)
+        _write_page(where.html, record, drawn() if drawn is not None else {})
     if _resolved(where) in ("tsv", "csv"):  # rows only
         for label, text in sheet.facts:
             _console.note(f"{label}: {text}" if label else text)
@@ -176,11 +177,10 @@ def emit(
         _console.write(render(format))
 
 
-def _write_page(file: Path, record: "Shown") -> None:
-    from modelscope_cli.report.formats import strict
-    from modelscope_cli.report.page.results import page_of_document, save_page
+def _write_page(file: Path, record: "Shown", drawn: Mapping[str, bytes]) -> None:
+    from modelscope_cli.report.page.results import page_of, save_page
 
-    note = save_page(page_of_document(strict(record.to_dict())), file)
+    note = save_page(page_of(record, drawn=drawn), file)
     if note:
         _console.note(note)
     _console.note(f"wrote {file}")

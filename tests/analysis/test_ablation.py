@@ -1,7 +1,7 @@
 """What is said of a layer that is taken out, against formulas written out and whole reruns."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from tolerance import A_NETWORK, close
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.ablation.ablating import AblationRequest, Ablations, ablate
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.errors import CannotRunError, UsageError
@@ -17,6 +18,7 @@ from modelscope_cli.hooks.selection import Selection, select
 from modelscope_cli.hooks.session import Call, Intervention
 from modelscope_cli.inputs.batch import Batch, Inputs
 from modelscope_cli.models.load import LoadedModel
+from modelscope_cli.records.progress import Silent
 from modelscope_cli.records.run import InputInfo, ModelInfo, WeightsInfo
 
 LABELS = ("circle", "square", "triangle", "star")
@@ -29,7 +31,7 @@ def noise(*shape: int, seed: int = 0) -> Tensor:
 def ablations(model: nn.Module, *batches: Tensor, layers: Any = (), **request: Any) -> Ablations:
     info = ModelInfo("object", "net", "Net", WeightsInfo("none", "random", "seeded random"))
     loaded = LoadedModel(model, info, torch.device("cpu"), torch.float32, "custom", None, LABELS)
-    options = {key: request.pop(key) for key in ("track", "interventions") if key in request}
+    options = {key: request.pop(key) for key in ("progress", "interventions") if key in request}
 
     def make() -> Iterator[Batch]:
         return (Batch((x,), len(x)) for x in batches)
@@ -296,17 +298,30 @@ def test_other_interventions_still_know_which_call_it_is() -> None:
         assert row.output_l2 == close((after - before).norm(dim=1).mean().item(), A_NETWORK)
 
 
-def test_progress_counts_every_ablation(residual: nn.Module) -> None:
-    told = []
+class Listening(Silent):
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.notes: list[str] = []
 
-    def track(passes: Iterator[None], what: str, total: int) -> Iterator[None]:
-        told.append(total)
-        for one in passes:
-            told.append(one)
+    def track(self, items: Iterable[Any], what: str, total: int) -> Iterator[Any]:
+        self.told.append(total)
+        for one in items:
+            self.told.append(one)
             yield one
 
-    ablations(residual, *noise(3, 3, 8, 8).split(1), layers=["conv2"], is_by_channel=True, track=track)
-    assert told == [18, *[None] * 18]
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_progress_counts_every_ablation(residual: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    images, request = noise(3, 3, 8, 8).split(1), {"layers": ["conv2"], "is_by_channel": True}
+    progress = Listening()
+    ablations(residual, *images, **request, progress=progress)
+    assert progress.told == [18, *[None] * 18]
+    assert progress.notes == []  # it is over at once
+    monkeypatch.setattr(ablating, "_LONG", 0)
+    ablations(residual, *images, **request, progress=progress)
+    assert progress.notes == ["18 passes through the model, about 1 s at most"]
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,15 @@
 
 import signal
 
+import numpy
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
+from modelscope_cli.analysis.dataset import examine
+from modelscope_cli.commands.check.table import answer
 from modelscope_cli.interrupts import is_cut_short
 from modelscope_cli.training.runner import Callback
 
@@ -100,6 +104,30 @@ def test_an_ablation_keeps_the_layers_that_are_done():
         f"Ctrl-C: only {len(record.rows)} of {len(whole.rows)} outputs on 1 image"
     )
     assert is_cut_short()
+
+
+def test_a_check_of_images_keeps_what_it_has_read(tmp_path, monkeypatch):
+    """It has not passed: most images were not tested, and neither is a class missing that was not reached."""
+    for kind in ("cat", "dog"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for n in range(4):
+            noise = numpy.random.default_rng(n + 9 * (kind == "dog")).integers(0, 255, (32, 32, 3), "uint8")
+            Image.fromarray(noise).save(tmp_path / "photos" / kind / f"{n}.png")
+    add = examine.ImageTable.add
+
+    def press(table, look):
+        add(table, look)
+        if len(table) == 3:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(examine.ImageTable, "add", press)
+    record = ms.check_images(tmp_path / "photos", against=tmp_path / "photos")
+    assert is_cut_short()
+    assert (record.images, record.verdict) == (3, "not judged")
+    assert [one.message for one in record.run.warnings] == ["Ctrl-C: 13 of 16 images were not tested"]
+    assert not {"MS804", "MS811"} & {one.code for one in record.findings}
+    words = answer(record)
+    assert words.startswith("Neither passed nor failed; Ctrl-C: 13 of 16 images were not tested")
 
 
 def test_the_command_ends_with_130(run, cwd):

@@ -1,21 +1,35 @@
 """The examples on the pages of rules: each breaks its rule, and what is written instead does not."""
 
+import json
+import shlex
+from pathlib import Path
+
 import pytest
 
 import modelscope_cli as ms
-from tools.docs import examples
+from modelscope_cli.shell.app import run
+from tools.docs import ROOT, examples
+from tools.docs.rules import COMMANDS
 
-# Two ranks, several workers, half-precision scalers, or a training that is too long for an example.
-WITHOUT = {"MS734", "MS745", "MS746", "MS748", "MS756", "MS757", "MS759"}
+# Two ranks, or a training that is too long for an example.
+WITHOUT = {"MS734", "MS746", "MS756", "MS759"}
 WITHOUT |= {"MS771", "MS772", "MS773"}  # at least five seconds have to be lost
-# Of a file or an input, not of the network; budgets are numbers.
-NOT_OF_A_NETWORK = {"MS001", "MS002", "MS103", "MS501", "MS502", "MS503", "MS504", "MS505"}
 
 
 def test_every_rule_has_an_example_or_a_reason_for_having_none():
-    shown = {*examples.TRAININGS, *examples.DATA_SETS, *examples.injuries()}
-    assert {rule.code for rule in ms.list_rules().rules} == shown | WITHOUT | NOT_OF_A_NETWORK
-    assert not shown & (WITHOUT | NOT_OF_A_NETWORK)
+    shown = {*examples.TRAININGS, *examples.DATA_SETS, *examples.injuries(), *COMMANDS}
+    assert {rule.code for rule in ms.list_rules().rules} == shown | WITHOUT
+    assert not shown & WITHOUT
+
+
+@pytest.mark.parametrize("code", COMMANDS)
+def test_the_command_reports_its_rule(code, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").symlink_to(ROOT / "samples")
+    script, line = COMMANDS[code]
+    exec(script, {})
+    run([*shlex.split(line)[1:], "--output", "check.json"])
+    assert code in {one["code"] for one in json.loads(Path("check.json").read_text())["findings"]}
 
 
 def codes_of(tmp_path, edits: examples.Edits) -> set[str]:

@@ -24,8 +24,10 @@ class Cells(HTMLParser):
         assert not self.open
 
     def handle_starttag(self, tag, attrs):
-        self.open.append(tag)
         self.tags.add(tag)
+        if tag == "img":  # it has no end
+            return
+        self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
             self.is_gap = ("class", "gap") in attrs

@@ -101,9 +101,9 @@ def records(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The records that were printed, in that order."""
     seen: list[Any] = []
 
-    def remember(where: Any, sheet: Any, record: Any, *more: Any) -> None:
+    def remember(where: Any, sheet: Any, record: Any, *more: Any, **drawn: Any) -> None:
         seen.append(record)
-        emit(where, sheet, record, *more)
+        emit(where, sheet, record, *more, **drawn)
 
     for name in COMMANDS:
         module = import_module(f"modelscope_cli.commands.{name}.command")

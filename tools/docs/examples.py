@@ -50,6 +50,30 @@ _VALIDATE = (
     "\n    if step % 5 == 4:\n        model.eval()\n        with torch.no_grad():\n"
     "            validation_loss = F.cross_entropy(model(images), labels)\n        model.train()"
 )
+_SCALER = (_OPTIMIZER, _OPTIMIZER + '\nscaler = torch.amp.GradScaler("cpu", init_scale=4)')
+_NOISY = """
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return images[i] + 0.1 * torch.randn(3, 8, 8{}), labels[i]
+
+
+loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
+"""
+_LONGER = ("range(60)", "range(200)")
+_PAIRS = "    noisy = images[batch] + torch.randn(32, 3, 8, 8)\n"
+_FROM_LOADER = (
+    (
+        "for step in range(60):\n" + _BATCH,
+        "for batch, targets in (pair for epoch in range(4) for pair in loader):",
+    ),
+    (_LOSS, "    loss = F.cross_entropy(model(batch), targets)"),
+)
 
 Edits = tuple[tuple[str, str], ...]
 
@@ -413,6 +437,29 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     "MS742": (
         ((_END, _END + _VALIDATE.replace("labels", "(labels + 1) % 4")),),
         ((_END, _END + _VALIDATE),),
+    ),
+    "MS745": (
+        (_SCALER, (_END, "    scaler.scale(loss).backward()\n    optimizer.step()")),
+        (
+            _SCALER,
+            (_END, "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()"),
+        ),
+    ),
+    "MS757": (
+        (_LONGER, (_LOSS, _PAIRS + "    loss = F.mse_loss(model(images[batch]), model(noisy))")),
+        (
+            _LONGER,
+            (
+                _LOSS,
+                _PAIRS
+                + "    a, b = F.normalize(model(images[batch])), F.normalize(model(noisy))\n"
+                + "    loss = F.cross_entropy(10 * a @ b.T, torch.arange(32))",
+            ),
+        ),
+    ),
+    "MS748": (
+        ((_MODEL, _NOISY.format(", generator=self.generator") + _MODEL), *_FROM_LOADER),
+        ((_MODEL, _NOISY.format("") + _MODEL), *_FROM_LOADER),
     ),
 }
 

@@ -16,6 +16,36 @@ GROUPS = {
     "MS7": "Training (`watch`, `train`)",
     "MS8": "Data sets (`check` of folders)",
 }
+_CHECK = "modelscope check demo/tiny_resnet.py:TinyResNet demo/star.png"
+_HEALTHY = f"{_CHECK} -c demo/tiny_resnet.safetensors"
+_PAYLOAD = """\
+import os
+
+import torch
+
+
+class Payload:
+    def __reduce__(self):
+        return os.system, ("echo hello",)
+
+
+torch.save({"epoch": 3, "extra": Payload()}, "last.pt")"""
+_FUNCTION = """\
+import torch
+from torchvision.transforms.functional import resize
+
+torch.save({"epoch": 3, "transform": resize}, "last.pt")"""
+# By code: what writes a file, if anything, and the command that reports the rule.
+COMMANDS = {
+    "MS001": (_PAYLOAD, f"{_CHECK} -c last.pt"),
+    "MS002": (_FUNCTION, f"{_CHECK} -c last.pt"),
+    "MS103": ("", f"{_HEALTHY} --mean 0,0,0 --std 0.004,0.004,0.004"),
+    "MS501": ("", f"{_HEALTHY} --max-params 50k"),
+    "MS502": ("", f"{_HEALTHY} --max-macs 10M"),
+    "MS503": ("", f"{_HEALTHY} --max-memory 1MB"),
+    "MS504": ("", f"{_HEALTHY} --expect-output 1,100"),
+    "MS505": ("", f"{_HEALTHY} --max-train-memory 1MB"),
+}
 
 
 def overview() -> str:
@@ -80,6 +110,10 @@ def _example(code: str) -> list[str]:
             f"```py\n{examples.IMAGES}\n{examples.DATA_SETS[code]}\n```",
             f"`modelscope check photos{against}` reports {code}.",
         ]
+    if code in COMMANDS:
+        script, line = COMMANDS[code]
+        before = [f"```py\n{script}\n```", "Then this command reports it, without running the file:"]
+        return ["## Example", *(before if script else []), f"```text\n{line}\n```"]
     if code in examples.injuries():
         return [
             "## Example",

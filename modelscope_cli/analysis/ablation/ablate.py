@@ -70,7 +70,7 @@ def ablate(
         selection,
         ablating.AblationRequest(method, by_channel, resolve_aim(str(target), subject), subject.seed),
         interventions=subject.bind().interventions,
-        track=subject.progress.track,
+        progress=subject.progress,
     )
     if ablations.output_note is not None:
         subject.progress.note(ablations.output_note)

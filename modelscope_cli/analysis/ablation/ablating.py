@@ -2,8 +2,9 @@
 
 import itertools
 import math
+import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,7 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.ablate import Ablation, Baseline
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.predict import Prediction
+from modelscope_cli.records.progress import SILENT, Progress, spell_time
 from modelscope_cli.records.run import Notice
 
 
@@ -154,7 +156,7 @@ def by_effect(rows: Sequence[Ablation]) -> tuple[Ablation, ...]:
 
 
 _TOP = 5  # predictions of the unchanged model per image
-Track = Callable[[Iterator[None], str, int], Iterable[None]]
+_LONG = 10  # seconds from which the cost is announced
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +206,23 @@ def ablate(
     request: AblationRequest,
     *,
     interventions: Sequence[Intervention] = (),
-    track: Track = lambda passes, what, total: passes,
+    progress: Progress = SILENT,
 ) -> Ablations:
     """Replace the output of every selected call in turn, for all images, batch by batch.
 
     Args:
         interventions: applied in every pass, the baseline included.
-        track: shows progress; called with the passes, a word for them and their number.
+        progress: shows the passes, and before a long run their number and an estimate of the time.
     """
     ablating = _Ablating(loaded, selection, request, interventions)
     with ablating.session:
+        started = time.perf_counter()
         n_passes = ablating.prepare(next(iter(inputs))) * inputs.n_batches
+        seconds = n_passes * (time.perf_counter() - started)
+        if seconds > _LONG:
+            progress.note(f"{n_passes:,} passes through the model, about {spell_time(seconds)} at most")
         with deferred() as is_interrupted:
-            for _ in track(ablating.go_through(inputs, is_interrupted), "ablating", n_passes):
+            for _ in progress.track(ablating.go_through(inputs, is_interrupted), "ablating", n_passes):
                 pass
     return ablating.result()
 

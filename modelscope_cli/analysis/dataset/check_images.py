@@ -9,12 +9,12 @@ from pathlib import Path
 from modelscope_cli.analysis.dataset.examine import examine_images
 from modelscope_cli.analysis.health.check import known_findings, several, write_baseline
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import PASSED, CheckRecord
+from modelscope_cli.records.check import NOT_JUDGED, PASSED, CheckRecord
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import spelled_out
-from modelscope_cli.records.naming import some
+from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import InputInfo, ModelInfo, Run, WeightsInfo, invocation
+from modelscope_cli.records.run import InputInfo, ModelInfo, Notice, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.dataset import RULES
 from modelscope_cli.rules.rule import judge, unjudged_error, verdict_of
@@ -72,7 +72,7 @@ def check_images(
     before = known_findings(settings.baseline, update_baseline)
     accepted = before.findings
     least = settings.thresholds.get(_ALIKE, next(rule.threshold for rule in RULES if rule.code == _ALIKE))
-    evidence = examine_images(folders, others, float(least or 0), progress)
+    evidence, n_unread = examine_images(folders, others, float(least or 0), progress)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:
         new = updated(accepted, findings, infos)
@@ -92,9 +92,11 @@ def check_images(
         device="none",
         dtype="none",
         seed=0,
+        warnings=_interrupted(n_unread, report.images),
         invoked=invoked,
     )
     verdict = verdict_of(findings, infos, settings.fail_on, run.input)
+    verdict = NOT_JUDGED if n_unread and verdict == PASSED else verdict
     record = CheckRecord(
         run=run,
         findings=findings,
@@ -108,9 +110,16 @@ def check_images(
         dataset=report,
         verdict=verdict,
     )
-    if unjudged := unjudged_error(record):
+    unjudged = unjudged_error(record)
+    if unjudged and not n_unread:
         raise unjudged
     return record
+
+
+def _interrupted(n_unread: int, n_read: int) -> list[Notice]:
+    """Return a warning if Ctrl-C left images unread."""
+    words = f"Ctrl-C: {n_unread:,} of {counted(n_unread + n_read, 'image')} were not tested"
+    return [Notice("interrupted", words)] if n_unread else []
 
 
 def _refuse_sets(folders: Sequence[str], others: Sequence[str]) -> None:

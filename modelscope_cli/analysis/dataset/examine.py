@@ -26,6 +26,7 @@ from modelscope_cli.inputs.image import (
     strict_pillow,
 )
 from modelscope_cli.inputs.listing import FileList, ListedImage
+from modelscope_cli.interrupts import deferred
 from modelscope_cli.records.check import (
     ALIKE,
     BYTES,
@@ -183,8 +184,8 @@ class _Listed:
 
 def examine_images(
     folders: Sequence[str], against: Sequence[str], least_alike: float, progress: Progress
-) -> DatasetEvidence:
-    """Read every image once and return the evidence for the rules.
+) -> tuple[DatasetEvidence, int]:
+    """Read every image once; return the evidence for the rules, and how many images Ctrl-C left unread.
 
     Args:
         least_alike: smallest share of common edges of a similar pair.
@@ -193,21 +194,27 @@ def examine_images(
     table, broken = ImageTable(), UnreadableImages()
     started = time.perf_counter()
     looks = progress.track(_looks(listed.files), "images", len(listed.files))
-    for number, look in enumerate(looks):
-        table.add(look)
-        if look.kind:
-            broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
+    with deferred() as is_interrupted:
+        for number, look in enumerate(looks):
+            table.add(look)
+            if look.kind:
+                broken.take(number, [UnreadableImage(number, listed.files[number].name, look.kind)])
+            if is_interrupted():
+                break
+    is_whole = len(table) == len(listed.files)
     speed = len(table) / max(time.perf_counter() - started, 1e-9)
     good = table.good().tolist()
     identical, alike = _find_copies(table, listed, least_alike)
     groups = _Groups(listed, identical, alike)
     labels = [listed.label(n) for n in range(len(table))]
     classes = Counter(filter(None, labels[: listed.n_first])), Counter(filter(None, labels[listed.n_first :]))
+    if not is_whole:
+        classes[1].clear()  # a class may be among the images that were not read
     report = DatasetReport(
         folders=tuple(folders),
         against=tuple(against),
         images=len(table),
-        against_images=len(table) - listed.n_first,
+        against_images=max(len(table) - listed.n_first, 0),
         broken=broken.kinds(),
         identical=tuple(groups.on_one_side(identical)),
         alike=tuple(groups.on_one_side(alike)),
@@ -217,7 +224,7 @@ def examine_images(
         height=spread_of(table.height[n] for n in good),
         images_per_second=round(speed, 1),
     )
-    return DatasetEvidence(
+    evidence = DatasetEvidence(
         report=report,
         names=_Names(listed.files, good),
         **{name: array(column.typecode, (column[n] for n in good)) for name, column in table.figures()},
@@ -225,6 +232,7 @@ def examine_images(
         classes=classes,
         readable=(bisect_left(good, listed.n_first), len(good) - bisect_left(good, listed.n_first)),
     )
+    return evidence, len(listed.files) - len(table)
 
 
 class _Names(Sequence[str]):

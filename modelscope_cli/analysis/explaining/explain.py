@@ -48,7 +48,7 @@ from modelscope_cli.records.explain import (
 )
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
-from modelscope_cli.records.progress import Progress, counting
+from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.report.tensor_file import write_tensors
 from modelscope_cli.report.views import figures_of
@@ -322,8 +322,8 @@ def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -
     seconds = _SLOWER * passes * (time.perf_counter() - started)
     n_images = subject.inputs.n_images
     if kind == FULL or n_images * seconds > _LONG:
-        whole = f", about {_spell(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
-        note = f"{kind} receipt: about {passes:,} passes and {_spell(seconds)} an image{whole}"
+        whole = f", about {spell_time(n_images * seconds)} for {n_images:,} images" if n_images > 1 else ""
+        note = f"{kind} receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
         faster = "none" if kind == QUICK else "quick"
         subject.progress.note(f"{note}; --receipt {faster} is faster")
     if n_images > 1:
@@ -333,10 +333,6 @@ def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -
     with counting(subject.progress, "passes", passes) as counted.tick:
         yield
     counted.tick = lambda: None
-
-
-def _spell(seconds: float) -> str:
-    return f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(seconds, 1):.0f} s"
 
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:

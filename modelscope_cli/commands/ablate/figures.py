@@ -227,7 +227,9 @@ def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Ima
     if maps is None or maps.numel() == 0:
         return Image.new("RGB", (_SIDE, _SIDE), _PAPER)
     if maps.ndim == 1:
-        return _vector(maps if row.channel is None else _only(maps, row.channel))
+        return _vector(
+            maps if row.channel is None else torch.where(torch.arange(len(maps)) == row.channel, maps, 0)
+        )
     if row.channel is not None:
         return image_tiles.overlay(maps[[row.channel]], input_image, _CMAP, _SIDE, "channel")
     cells = gallery.tile(maps, gallery.MapLook("channel", _CMAP, None))
@@ -236,10 +238,6 @@ def _image(row: Ablation, maps: Tensor | None, input_image: Tensor) -> Image.Ima
     return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, side), per_row), _CMAP).convert(
         "RGB"
     )
-
-
-def _only(vector: Tensor, channel: int) -> Tensor:
-    return torch.where(torch.arange(len(vector)) == channel, vector, 0)
 
 
 def _vector(vector: Tensor) -> Image.Image:

@@ -13,6 +13,7 @@ from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
+from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.results import save_result
 
 _FAINT, _OTHERS, _OLD, _NEW = "#8a93a5", "#c3c9d5", LINE, ACCENT
@@ -98,7 +99,7 @@ def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -
     for row, guess in enumerate(answer.top):
         colour = _OLD if guess.index in old else _NEW if guess.index in new else _OTHERS
         weight = "bold" if row == 0 else "normal"
-        label = _short(name(guess.index, guess.label))
+        label = shortened(name(guess.index, guess.label), 30)
         axes.text(0, row + 0.42, label, fontsize=9, color=INK, weight=weight)
         score = guess.score if guess.share is None else guess.share
         axes.text(1, row + 0.42, numbers.percent(score), fontsize=9, color=INK, ha="right", weight=weight)
@@ -106,10 +107,6 @@ def _draw_answer(axes: Any, answer: Answer, record: AttackRecord, n_rows: int) -
         axes.barh(row + 0.68, score, color=colour, height=0.2)
     if not answer.top:
         axes.text(0, 0.42, answer.said, fontsize=9, color=INK, weight="bold", wrap=True)
-
-
-def _short(name: str, most: int = 30) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:

@@ -12,8 +12,9 @@ from modelscope_cli.report.sheet import Column, Sheet
 
 def sections(record: CheckRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict, its findings, and every rule with its outcome."""
+    findings = _verdict(record)
     return [
-        Section("verdict", "Verdict", _verdict(record)),
+        *([Section("verdict", "Verdict", findings)] if findings else []),
         Section("rules", "Rules", _rules(record)),
     ]
 
@@ -26,7 +27,7 @@ def _verdict(record: CheckRecord) -> Html:
     return joined(
         [
             element("ul", *cards, class_="findings") if cards else NOTHING,
-            facts([*inputs]),
+            facts([*inputs]) if inputs else NOTHING,
         ]
     )
 

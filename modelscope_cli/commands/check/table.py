@@ -124,7 +124,8 @@ def _unjudged(record: CheckRecord) -> str:
     broken = (
         f"{n_broken:,} of {counted(given.n_files, 'image')} could not be read" if given and n_broken else ""
     )
-    return "; ".join(filter(None, [broken, rules]))
+    cut_short = (one.message for one in record.run.warnings if one.code == "interrupted")
+    return "; ".join(filter(None, [*cut_short, broken, rules]))
 
 
 def unjudged_reasons(record: CheckRecord) -> list[str]:

@@ -102,6 +102,12 @@ def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "F
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
+def _room_below(one: "ImageResult") -> float:
+    """Return the inches for the lines under its maps: failed tests are named there."""
+    is_failed = any(outcome.receipt.failed for outcome in one.outcomes.values())
+    return (_NOTES + 1 if is_failed else 3) * _LINE
+
+
 def _draw_one(one: "ImageResult", title: str) -> "Figure":
     """Draw the image and every map in one size, each map with its curves below."""
     methods = list(one.outcomes)[:_MOST_METHODS]
@@ -109,7 +115,8 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
     size = _fit(_image(one), cell - _GAP, 1.5 * cell)
     curves = _CURVES if any(outcome.receipt.curves for outcome in one.outcomes.values()) else 0.0
-    row = _CAPTION + size[1] + (_NOTES + 1) * _LINE + (curves + _KEY if curves else 0)
+    notes = _room_below(one)
+    row = _CAPTION + size[1] + notes + (curves + _KEY if curves else 0)
     n_rows = -(-(len(methods) + 1) // n_columns)
     page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
     page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(Path(one.name).name)}: {_answer(one)}")
@@ -118,7 +125,7 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
         left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
         page.map(one, method, left, top, size)
         if one.outcomes[method].receipt.curves:
-            below = top + size[1] + (_NOTES + 1) * _LINE
+            below = top + size[1] + notes
             axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
             _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
     page.explain_colours()
@@ -129,7 +136,10 @@ def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
     methods = list(explained[0].outcomes)[:_MOST_METHODS]
     cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
     sizes = [_fit(_image(one), cell - _GAP, 2 * cell) for one in explained]
-    rows = [height + (_NOTES + 2) * _LINE + _CAPTION for _, height in sizes]
+    rows = [
+        height + _room_below(one) + _LINE + _CAPTION
+        for one, (_, height) in zip(explained, sizes, strict=True)
+    ]
     page = _FigurePage(max(2 * _MARGIN + cell * (len(methods) + 1), 6.0), _HEAD + sum(rows) + _LINE, title)
     top = _HEAD
     for one, size, row in zip(explained, sizes, rows, strict=True):

@@ -125,17 +125,16 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
 def answer(record: ExplainRecord) -> str:
     """Return the class, how many methods passed their tests, and what each of the others failed."""
     share = numbers.percent(record.probability)
-    words = [
-        f"{record.target}, {share}" if record.images == 1 else f"{record.images} images, {record.target}"
-    ]
+    several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
+    words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)
     given = {word: [row for row in rows if _answered(row) == word] for word in (PASSED, FAILED)}
     if not (given[PASSED] or given[FAILED]):
         words[0] += f": {n} maps, not tested"
     elif record.images > 1:
         verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
-        counts = [f"{method} for {one.passed} of {record.images}" for method, one in verdicts]
-        words[0] += f": passing the {record.receipt_kind} tests, {', '.join(counts)} images"
+        counts = [f"{method} for {one.passed}" for method, one in verdicts]
+        words[0] += f": the {record.receipt_kind} tests are passed by {', '.join(counts)} of them"
     else:
         n_passed = len(given[PASSED])
         who = (

@@ -18,7 +18,7 @@ def sections(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Sectio
     drawn = _sheets(record, embedded) if record.top_images else [_grid(row, embedded) for row in record.maps]
     grids = [grid for grid in drawn if grid is not None]
     found = [
-        Section("contact", "At one look", joined([contact])),
+        Section("contact", "At a glance", joined([contact])),
         Section("maps", "Feature maps", element("div", *grids, class_="gallery grids") if grids else NOTHING),
         table_section(sheet, anchors(sheet, "map")),
     ]

@@ -39,7 +39,7 @@ def lrfind_sheet(record: LrfindRecord) -> Sheet:
         lr = getattr(record.suggestion, name)
         rows.append(SuggestionRow(name, lr, loss_at(record, lr), meaning))
     return Sheet(
-        title=_title(record),
+        title=f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}",
         columns=COLUMNS,
         rows=tuple(rows),
         facts=tuple(_facts(record)),
@@ -53,7 +53,7 @@ def answer(record: LrfindRecord) -> str:
     if lr is None:
         return f"No learning rate to suggest: the loss never fell in {len(record.lr)} steps"
     span = f"{record.lr[0]:.3g} to {record.lr[-1]:.3g}"
-    return f"Learning rate {rate(lr)}, in the middle of the longest fall of the loss, of {span}"
+    return f"Learning rate {rate(lr)}: the middle of the longest fall of the loss; {span} were tried"
 
 
 def rate(lr: float) -> str:
@@ -69,10 +69,6 @@ def loss_at(record: LrfindRecord, lr: float | None) -> float | None:
         zip(record.lr, record.smoothed, strict=True), key=lambda pair: max(pair[0] / lr, lr / pair[0])
     )
     return nearest[1]
-
-
-def _title(record: LrfindRecord) -> str:
-    return f"{record.run.model.described} on {record.data}, {record.optimizer}, {record.run.device}"
 
 
 def _facts(record: LrfindRecord) -> list[tuple[str, str]]:

@@ -1,5 +1,7 @@
 """The page of `predict`."""
 
+from dataclasses import replace
+
 from modelscope_cli.commands.predict.table import predict_sheet, tables_of
 from modelscope_cli.records.predict import DoctorRecord, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
@@ -11,19 +13,24 @@ from modelscope_cli.report.page.results import sheet_sections
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _TITLES = {
     "measures": "Metrics",
+    "worst": "Wrong with the highest score",
+    "classes": "Classes, the lowest recall first",
     "confusions": "Confusions",
     "calibration": "Calibration",
-    "worst": "Wrong with the highest score",
-    "classes": "Classes",
 }
 
 
 def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the table; with ground truth the confusion matrix, the figures and every table, classes by recall."""
+    """Return the table; with ground truth the confusion matrix, the figures and every table."""
     truth = None if isinstance(record, DoctorRecord) else record.truth
     if truth is None:
         return sheet_sections(record, embedded)
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
+    by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
+    sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
+    for name in [*sheets][1:]:  # the first has the facts of all
+        own = tuple(pair for pair in sheets[name].facts if pair[0] == name)
+        sheets[name] = replace(sheets[name], facts=own)
     tables = [
         table_section(sheet, anchors(sheet, name), name, _TITLES[name])
         for name, sheet in sheets.items()
@@ -31,7 +38,7 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     ]
     matrix = _matrix(truth) if truth.kind == "classes" else None
     shown = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
-    return [*tables[:1], *images_section(record, embedded), *shown, *tables[1:]]
+    return [*shown, *images_section(record, embedded), *tables]
 
 
 def _matrix(truth: TruthReport) -> Html | None:

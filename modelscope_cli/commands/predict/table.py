@@ -171,7 +171,7 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     counts = Counter(guess.label or f"class {guess.index}" for _, guess in firsts)
     often = ", ".join(f"{label} {n}" for label, n in counts.most_common(3))
     of = f"{counted(images, 'image')}: {counted(len(counts), 'different prediction')}, most often {often}"
-    return f"{of}; the highest score is {said} ({shortened(best.image)})"
+    return f"{of}; the highest score is {said} ({shortened('/'.join(best.image.split('/')[-2:]))})"
 
 
 def _truth_answer(truth: TruthReport) -> str:
@@ -307,15 +307,30 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     )
     has_threshold = record is None or record.threshold is not None
     return (
-        Column("image", "image", lambda r: r.image, _image, is_number=False, rank=0),
+        Column(
+            "image",
+            "image",
+            lambda r: r.image,
+            lambda r: r.image if r.rank == 1 else "",
+            is_number=False,
+            rank=0,
+        ),
         Column("rank", "rank", lambda r: r.rank, rank=3),
         Column("index", "class", lambda r: r.guess.index, rank=2),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
         percentage("score", "score", lambda r: r.guess.score, rank=0),
         Column("on", "on", lambda r: r.is_on, lambda r: "on" if r.is_on else "", False, 0, has_threshold),
         figure("logit", "logit", lambda r: r.guess.logit, rank=1, is_shown=output != "boxes"),
-        Column("head", "head", lambda r: r.head, _head, False, 0, output in (None, "heads")),
-        Column("share", "of the image", lambda r: r.guess.share, _share_of_image, True, 0, has_pixels),
+        Column(
+            "head",
+            "head",
+            lambda r: r.head,
+            lambda r: (r.head or "") if r.rank == 1 else "",
+            False,
+            0,
+            output in (None, "heads"),
+        ),
+        percentage("share", "of the image", lambda r: r.guess.share, rank=0, is_shown=has_pixels),
         Column("box", "box (x0 y0 x1 y1)", lambda r: _box(r, 2), _box, False, 0, output in (None, "boxes")),
     )
 
@@ -324,18 +339,6 @@ def every_column() -> tuple[Column, ...]:
     """Return the columns of all tables."""
     truth = itertools.chain(*_columns("classes").values())
     return (*predict_columns(), *truth, *doctor_columns())
-
-
-def _image(row: _GuessRow) -> str:
-    return row.image if row.rank == 1 else ""
-
-
-def _head(row: _GuessRow) -> str:
-    return (row.head or "") if row.rank == 1 else ""
-
-
-def _share_of_image(row: _GuessRow) -> str:
-    return "" if row.guess.share is None else numbers.percent(row.guess.share)
 
 
 def _box(row: _GuessRow, n_decimals: int = 0) -> str:

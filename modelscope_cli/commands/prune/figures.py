@@ -26,6 +26,8 @@ from modelscope_cli.report.reading import RESULT_FILES
 _PALE = "#cfd8e4"
 # Inches: the figure, its curves, what is above and below.
 _WIDTH, _CURVES, _LEAST, _TOP, _LINE, _FOOT = 12.0, 5.2, 5.2, 0.55, 0.19, 0.65
+_ALIKE = 0.005  # difference of the shares up to which one number stands for all layers
+_MOST_ROW = 0.4  # of a few layers, next to the curves
 _Drift = tuple[list[float], float, str]  # values, the value without pruning, label
 
 
@@ -41,6 +43,8 @@ def draw_pruning(record: PruneRecord) -> Any:
     title = fitted(_title(record) + results, _WIDTH)
     top = _TOP + _LINE * title.count("\n")
     rows = ROW * len(names)
+    if is_swept and rows < _LEAST:
+        rows = min(_LEAST, _MOST_ROW * len(names))
     figure = new_figure(
         _WIDTH, top + max(rows, _LEAST if is_swept else 0.0) + _FOOT, title, is_laid_out=False
     )
@@ -109,7 +113,8 @@ def _draw_layers(axes: Any, record: PruneRecord, names: Sequence[Name]) -> None:
     axes.barh(places, [row.numel for row in rows], height=0.78, color=_PALE)
     axes.barh(places, [row.zeros for row in rows], height=0.78, color=LINE)
     shares = [f"{100 * row.sparsity:.1f} %" for row in rows]
-    is_alike = len(set(shares)) == 1
+    sparsities = [row.sparsity for row in rows]
+    is_alike = max(sparsities) - min(sparsities) < _ALIKE
     for place, row in enumerate(() if is_alike else rows):
         where = (row.numel + 0.01 * longest, place)
         axes.text(*where, shares[place], va="center_baseline", fontsize=POINTS, color=INK)
@@ -120,7 +125,7 @@ def _draw_layers(axes: Any, record: PruneRecord, names: Sequence[Name]) -> None:
     axes.set_xlim(0, (1.02 if is_alike else 1.12) * longest)
     axes.xaxis.set_major_formatter(lambda value, _: short(value))
     axes.spines[["top", "right"]].set_visible(False)
-    total = f"{shares[0]} of each" if is_alike else f"{100 * record.totals.sparsity:.1f} % in all"
+    total = f"{100 * record.totals.sparsity:.1f} % {'of each' if is_alike else 'in all'}"
     axes.set_xlabel(f"weights of each layer; dark: zero at {record.amount:g} ({total})")
 
 

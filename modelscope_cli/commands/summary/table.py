@@ -62,7 +62,14 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("name", "layer", label_of, lambda r: tree[r.name, r.call], is_number=False, rank=0),
         *field_columns(LayerShape, "type"),
         Column("kernel", "kernel", lambda r: _kernel(r) or None, _kernel, rank=4),
-        Column("input", "input", lambda r: _all(r.input_shapes), _input, is_number=False, rank=3),
+        Column(
+            "input",
+            "input",
+            lambda r: _all(r.input_shapes),
+            lambda r: numbers.shapes(r.input_shapes),
+            is_number=False,
+            rank=3,
+        ),
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
@@ -104,10 +111,6 @@ def _kernel(row: LayerShape) -> str:
 
 def _all(shapes: tuple[tuple[int, ...], ...]) -> str:
     return " ".join(numbers.shape(shape) for shape in shapes)
-
-
-def _input(row: LayerShape) -> str:
-    return numbers.shapes(row.input_shapes)
 
 
 def _output(row: LayerShape) -> str:

@@ -19,10 +19,10 @@ from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
-    """Return the verdict first, then its evidence."""
-    found = _of_study(record) if record.is_study else _of_training(record)
-    rest = [*images_section(record, embedded), *rules_section(rules_of(record.findings))]
-    return [section for section in (*found, *rest) if section.body]
+    """Return the findings first, then their evidence; of a study the variants compared, then each."""
+    images = images_section(record, embedded)
+    evidence = [*images, *_of_study(record)] if record.is_study else [*_of_training(record), *images]
+    return [section for section in (*evidence, *rules_section(rules_of(record.findings))) if section.body]
 
 
 def _of_training(record: TrainRecord) -> list[Section]:
@@ -42,11 +42,11 @@ def _of_study(record: TrainRecord) -> list[Section]:
     sheet = train_sheet(record)
     place = {id(row): n for n, row in enumerate(record.trainings)}
     variants = joined(_variant(training, n) for n, training in enumerate(record.trainings))
-    table = sheet_section(sheet, "rows", sheet.title, anchor=lambda row: f"variant-{place[id(row)]}")
+    table = sheet_section(sheet, "rows", "", anchor=lambda row: f"variant-{place[id(row)]}")
     explained = facts([*study_facts(record.trainings[0])])
     return [
-        Section("verdict", "Verdicts", variants),
         Section("table", "Variants", joined([table, explained])),
+        Section("verdict", "Verdicts", variants),
     ]
 
 

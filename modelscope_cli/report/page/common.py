@@ -3,14 +3,13 @@
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.check import NOT_JUDGED, RuleInfo
+from modelscope_cli.records.check import NOT_JUDGED, Finding, RuleInfo
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Run
-from modelscope_cli.records.watch import FAULT, UNKNOWN
+from modelscope_cli.records.watch import FAULT, UNKNOWN, TrainingFinding
 from modelscope_cli.records.watch import SOUND as HEALTHY
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import to_png
@@ -24,47 +23,21 @@ ERROR, WARNING, SOUND, NONE = "error", "warning", "sound", ""
 KINDS = {FAULT: ERROR, UNKNOWN: WARNING, HEALTHY: SOUND}  # of the verdicts on a training, the worst first
 
 
-@dataclass(frozen=True, slots=True)
-class PageOutcome:
-    """`kind` is `error`, `warning`, `sound`, or empty without a verdict."""
-
-    kind: str
-    words: str
-
-
-def outcome(record: Any) -> PageOutcome:
-    """Return the verdict of a result, else the number of marked rows."""
-    verdict = judged(record)
-    if verdict is not None:
-        return verdict
-    sheet = views.sheet_of(record)
-    marked = sum(map(sheet.is_bad, sheet.rows))
-    return PageOutcome(WARNING if marked else NONE, f"{counted(marked, 'row')} marked" if marked else "")
-
-
-def judged(record: Any) -> PageOutcome | None:
-    """Return the verdict of a result; None if its command has none."""
+def kind_of(record: Any) -> str:
+    """Return the kind of a result: `error`, `warning`, `sound`, or empty without a verdict or a marked row."""
     training = _worst(record)
     if training is not None:
-        codes = dict.fromkeys(one.code for one in record.findings)
-        words = {FAULT: f"something is wrong: {some(codes)}", HEALTHY: "nothing wrong found"}
-        text = words.get(training.verdict, f"cannot tell: {training.reason}")
-        return PageOutcome(KINDS.get(training.verdict, NONE), text)
-    passed = getattr(record, "passed", None)
+        return KINDS.get(training.verdict, NONE)
     if record.command == "check":
-        new = [one for one in record.findings if not one.known]
-        if record.verdict == NOT_JUDGED:
-            return PageOutcome(WARNING, NOT_JUDGED)
-        if not passed:
-            return PageOutcome(ERROR, "failed")
-        if new:
-            return PageOutcome(WARNING, f"passed with {counted(len(new), 'finding')}")
-        return PageOutcome(SOUND, "passed")
+        is_new = any(not one.known for one in record.findings)
+        is_doubtful = record.verdict == NOT_JUDGED or (record.passed and is_new)
+        return WARNING if is_doubtful else SOUND if record.passed else ERROR
     if record.command == "diff":
-        return PageOutcome(SOUND if record.is_same else WARNING, record.outcome)
+        return SOUND if record.is_same else WARNING
     if record.command == "attack":
-        return PageOutcome(WARNING, "fooled") if record.success_saved else PageOutcome(NONE, "not fooled")
-    return None
+        return WARNING if record.success_saved else NONE
+    sheet = views.sheet_of(record)
+    return WARNING if any(map(sheet.is_bad, sheet.rows)) else NONE
 
 
 def _worst(record: Any) -> Any:
@@ -76,33 +49,11 @@ def _worst(record: Any) -> Any:
     )
 
 
-def badge(found: PageOutcome, words: str = "") -> Html:
-    """Return an outcome for the head of a page. `words` replaces its text."""
-    return element("p", element("span", words or found.words, class_=f"verdict {found.kind}".strip()))
-
-
 _MOST_NAMED = 12
 
 
-class AnyFinding(Protocol):
-    """A finding about a model or a training."""
-
-    @property
-    def code(self) -> str: ...
-    @property
-    def rule(self) -> str: ...
-    @property
-    def severity(self) -> str: ...
-    @property
-    def layer(self) -> str | None: ...
-    @property
-    def message(self) -> str: ...
-    @property
-    def hint(self) -> str: ...
-
-
 def finding(
-    one: AnyFinding,
+    one: Finding | TrainingFinding,
     *,
     name: str | None = None,
     anchor: str | None = None,
@@ -182,7 +133,7 @@ def table_section(
     body = [
         notes(sheet),
         flagged(sheet, anchor),
-        sheet_section(sheet, name, sheet.title, anchor=anchor, **how),
+        sheet_section(sheet, name, "", anchor=anchor, **how),
     ]
     return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
 
@@ -210,17 +161,22 @@ def environment(record: Any) -> Section:
 
 def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     weights = run.model.weights
+    is_data_set = run.device == "none"
     lines: list[tuple[str, str | Html]] = [
         ("model", f"{run.model.name} ({run.model.class_name}), {weights.resolved} weights: {weights.origin}")
     ]
+    if is_data_set:
+        lines = [("data set", run.model.name)]
     if weights.sha256:
         lines.append(("SHA-256 of the weights", element("code", weights.sha256)))
     if run.input is not None:
         files = f": {some(run.input.files, _MOST_NAMED)}" if run.input.files else ""
-        lines.append(("input", f"{run.input.source} {numbers.shapes(run.input.shape)}{files}"))
+        shape = numbers.shapes(run.input.shape)
+        lines.append(("input", f"{run.input.source}{f' {shape}' if shape else ''}{files}"))
         if run.input.preprocessing:
             lines.append(("preprocessing", run.input.preprocessing))
-    lines.append(("device", f"{run.device}, {run.dtype}"))
+    if not is_data_set:
+        lines.append(("device", f"{run.device}, {run.dtype}"))
     lines += [("warning", warning.message) for warning in run.warnings]
     lines.append(("took", f"{run.elapsed_ms / 1000:.1f} s"))
     return lines
@@ -251,7 +207,8 @@ def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures"
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in _drawn(record)]
+        drawn = [*_drawn(record), *embedded.without_folder.items()]
+        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in drawn]
     shown = [image for image in images if image is not None]
     return [Section("figures", title, element("div", *shown, class_="gallery"))] if shown else []
 

@@ -14,7 +14,7 @@ from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.page.charts import DepthCurves, Line, depth_section, line_chart, number_of
-from modelscope_cli.report.page.common import badge, environment, images_section, notes, outcome
+from modelscope_cli.report.page.common import environment, images_section, kind_of, notes
 from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -164,8 +164,8 @@ def _called(file: Path) -> str:
 
 
 def _verdict(record: Any) -> Html:
-    verdict = outcome(record)
-    return joined([badge(verdict, views.answer_of(record)), notes(views.sheet_of(record))])
+    verdict = element("span", views.answer_of(record), class_=f"verdict {kind_of(record)}".strip())
+    return joined([element("p", verdict), notes(views.sheet_of(record))])
 
 
 def _curves(a: Any, b: Any) -> list[Section]:

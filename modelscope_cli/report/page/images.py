@@ -2,8 +2,9 @@
 
 import base64
 import io
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.report.page.html import Html, element
 
@@ -13,37 +14,29 @@ if TYPE_CHECKING:
 
 _LARGE = 300_000  # bytes
 _WIDEST = 2000  # pixels; wider ones are shrunk
+_EAGER = 8  # images decoded at once, so that one who prints or captures the page sees them
 _WIDE = 900  # pixels from which a small screen scrolls an image, so that its text is legible
 
 
 class EmbeddedImages:
-    """The images in the folder of a result; none without a folder."""
+    """The images in the folder of a result; none without a folder.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._folder = folder
-        self._is_first = True
+    Attributes:
+        without_folder: encoded figures by file name, for a result that has no folder.
+    """
 
-    def figure(
-        self,
-        name: str | None,
-        alt: str,
-        caption: str = "",
-        *,
-        class_: str | None = None,
-        least: int = 0,
-        is_exact: bool = False,
-    ) -> Html | None:
-        """Return an image with its alternative text; None if there is no such file.
+    def __init__(self, folder: Path | None, without_folder: Mapping[str, bytes] | None = None) -> None:
+        self._folder, self.without_folder = folder, without_folder or {}
+        self._n_shown = 0
+
+    def figure(self, name: str | None, alt: str, caption: str = "", **look: Any) -> Html | None:
+        """Return an image of the folder, see `drawn`; None if there is no such file.
 
         Args:
             name: file inside the folder; paths outside of it are ignored.
-            least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
-            is_exact: whether a large file is also kept without loss.
         """
         file = self._file(name)
-        if file is None:
-            return None
-        return self.drawn(file.read_bytes(), alt, caption, class_=class_, least=least, is_exact=is_exact)
+        return None if file is None else self.drawn(file.read_bytes(), alt, caption, **look)
 
     def drawn(
         self,
@@ -55,12 +48,18 @@ class EmbeddedImages:
         least: int = 0,
         is_exact: bool = False,
     ) -> Html | None:
-        """Return an image from its encoded bytes, see `figure`; None if they are not an image."""
+        """Return an image with its alternative text from its encoded bytes; None if they are not an image.
+
+        Args:
+            least: pixels of the longer side up to which a smaller image is enlarged by an integer factor.
+            is_exact: whether a large file is also kept without loss.
+        """
         encoded = _encoded(data, is_exact)
         if encoded is None:
             return None
         uri, width, height = encoded
-        is_first, self._is_first = self._is_first, False
+        self._n_shown += 1
+        is_lazy = self._n_shown > _EAGER
         factor = max(least // max(width, height), 1)
         image = element(
             "img",
@@ -68,8 +67,8 @@ class EmbeddedImages:
             alt=alt,
             width=factor * width,
             height=factor * height,
-            loading=None if is_first else "lazy",
-            decoding=None if is_first else "async",
+            loading="lazy" if is_lazy else None,
+            decoding="async" if is_lazy else None,
             class_="sharp" if factor > 1 else class_,
         )
         return element(

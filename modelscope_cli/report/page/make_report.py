@@ -15,9 +15,8 @@ from modelscope_cli.records.listings import Page, ReportRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
-from modelscope_cli.report import numbers
+from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT
-from modelscope_cli.report.page.common import outcome
 from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
 from modelscope_cli.report.page.results import page_of, save_page
@@ -129,7 +128,7 @@ def _pages(
 
 def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
     text = page_of(record, _folder(file))
-    return _written(text, target, large, progress, record.command, _model(record), outcome(record).words)
+    return _written(text, target, large, progress, record.command, _model(record), views.answer_of(record))
 
 
 def _folder(path: Path) -> Path:
@@ -173,7 +172,7 @@ def _page_in(folder: Path, large: bool, progress: Progress) -> Page:
     page = folder / PAGE
     record = read(folder)
     if page.is_file():
-        return Page(str(page), page.stat().st_size, record.command, _model(record), outcome(record).words)
+        return Page(str(page), page.stat().st_size, record.command, _model(record), views.answer_of(record))
     return _one(record, folder / DOCUMENT, page, large, progress)
 
 

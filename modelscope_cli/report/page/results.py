@@ -11,7 +11,7 @@ from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.canvas import save_figure
 from modelscope_cli.report.formats import DOCUMENT, render_csv, render_json, strict
-from modelscope_cli.report.page.common import anchors, environment, images_section, outcome, table_section
+from modelscope_cli.report.page.common import anchors, environment, images_section, kind_of, table_section
 from modelscope_cli.report.page.html import Section, element, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.reading import PAGE
@@ -23,27 +23,24 @@ NOTED, REFUSED = 5_000_000, 25_000_000
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
-def page_of(record: Shown, folder: Path | None = None) -> str:
+def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes] | None = None) -> str:
     """Return a result as one self-contained HTML file.
 
     Args:
         folder: the folder of its images; None for the one that the result names.
+        drawn: encoded figures by file name, shown if the result has no folder.
 
     Returns:
         The same bytes for the same result, whether it was just made or read back.
     """
-    return page_of_document(strict(record.to_dict()), folder)
-
-
-def page_of_document(document: dict[str, Any], folder: Path | None = None) -> str:
-    """Return the page of a document as returned by `strict`; see `page_of`."""
+    document = strict(record.to_dict())
     record = restore(document)
     page_module = views.page_of(record.command)
-    embedded = EmbeddedImages(folder or named_folder(record))
+    embedded = EmbeddedImages(folder or named_folder(record), drawn)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
     lead = element("p", f"modelscope {record.command}: {title}")
-    answer, kind = views.answer_of(record), outcome(record).kind
+    answer, kind = views.answer_of(record), kind_of(record)
     return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from modelscope_cli.records.naming import counted
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
@@ -42,7 +43,7 @@ def table(
     )
     grid = element(
         "table",
-        element("caption", caption),
+        element("caption", caption or counted(len(sheet.rows), "row")),
         element("thead", element("tr", head)),
         element("tbody", body),
         class_="rows",
@@ -50,7 +51,7 @@ def table(
     )
     is_wide = len(columns) + len(extras) > _MOST_IN_VIEW
     kind = "scroll wide" if is_wide else "scroll"
-    return element("div", grid, class_=kind, tabindex=0, role="region", aria_label=caption)
+    return element("div", grid, class_=kind, tabindex=0, role="region", aria_label=caption or sheet.title)
 
 
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
@@ -94,7 +95,7 @@ def _kind(column: Column) -> str | None:
     return None if column.is_number else "w" if column.wraps else "l"
 
 
-def tools(name: str, *, has_marks: bool) -> Html:
+def tools(name: str, *, has_marks: bool, hint: str = "") -> Html:
     """Return the controls above a longer table: a filter and the number of matching rows."""
     box = element(
         "input",
@@ -113,7 +114,7 @@ def tools(name: str, *, has_marks: bool) -> Html:
     return element(
         "form",
         element("label", "filter ", box),
-        element("span", "a regular expression, as in layer[34].*conv", class_="hint"),
+        element("span", f"a regular expression{hint}", class_="hint"),
         only if has_marks else NOTHING,
         element("output", class_="count", data_for=name),
         class_="tools",
@@ -127,7 +128,8 @@ def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:
     if not sheet.rows:
         return element("p", "No rows.", class_="quiet")
     has_marks = any(sheet.is_bad(row) for row in sheet.rows)
-    above = tools(name, has_marks=has_marks) if len(sheet.rows) > 8 else NOTHING
+    hint = ", as in layer[34].*conv" if sheet.is_by_layer else ""
+    above = tools(name, has_marks=has_marks, hint=hint) if len(sheet.rows) > 8 else NOTHING
     return joined([above, table(sheet, name, caption, **how)])
 
 

@@ -39,10 +39,10 @@ class Anchors:
         self._places = {label(row): f"layer-{n}" for n, row in enumerate(training.layers)}
         self._places |= {label(row): f"parameter-{n}" for n, row in enumerate(training.parameters)}
         self._cards = {id(one): f"finding-{variant}{n}" for n, one in enumerate(training.findings)}
-        self._has_rows = not variant
+        self.is_variant = bool(variant)
 
     def row(self, label: str | None) -> str | None:
-        return self._places.get(label or "") if self._has_rows else None
+        return self._places.get(label or "") if not self.is_variant else None
 
     def card(self, one: TrainingFinding) -> str:
         return self._cards[id(one)]
@@ -51,12 +51,15 @@ class Anchors:
 def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
     """Return the findings, each cause with its consequences, and the course of the training.
 
+    A variant has its verdict here; that of a single training is the heading of the page.
+
     Args:
         steps: the number of steps as text.
     """
     words = _VERDICTS.get(training.verdict, training.verdict)
     badge = element("span", words, class_=f"verdict {KINDS.get(training.verdict, WARNING)}")
     lead = element("p", badge, f" {training.reason}" if training.reason else None)
+    lead = lead if anchors.is_variant else NOTHING
     followed: dict[str, list[TrainingFinding]] = {}
     for one in training.findings:
         if one.follows is not None:
