@@ -120,6 +120,8 @@ class Contents:
         note: the place of the state dict; None if it is the whole content.
         files: the files that were read.
         inside: entries of the state dict that are not tensors but contain some: packed parameters.
+        settings: how the model was made, where the file says so: `hyper_parameters` of Lightning, `args` of timm,
+            `class`, `yaml`, `names` and `imgsz` of a model of ultralytics saved whole. Plain values only.
     """
 
     path: Path
@@ -131,6 +133,7 @@ class Contents:
     note: str | None = None
     files: tuple[Path, ...] = ()
     inside: tuple[str, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
 
     def shapes(self) -> dict[str, Shape]:
         return {tensor.name: tensor.shape for tensor in self.tensors}

@@ -10,7 +10,7 @@ import lzma
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -128,23 +128,29 @@ def identify(shapes: Mapping[str, Shape]) -> Identified:
     Where torchvision and timm both match, torchvision wins. `num_batches_tracked`, dtypes and wrapper prefixes are
     ignored.
     """
+    best = Identified(None, 0.0, (), (), None)
     if len(shapes) > 2 * _MAX_TENSORS:  # at most one counter per tensor
-        return _Fit().identified(())
+        return best
     named = {name: shape for name, shape in shapes.items() if not name.endswith("num_batches_tracked")}
     if len(named) > _MAX_TENSORS:
-        return _Fit().identified(())
-    best = _Fit()
+        return best
     for prefix, reading in without_prefixes(named):
         state = {name: named[full] for full, name in reading.items()}
         fits = [_fit(name, wanted, state, prefix) for name, wanted in _index() if _is_near(wanted, state)]
-        exact = [fit for fit in fits if fit.is_exact]
+        exact = [fit for fit in fits if not fit.missing and _only_lacks(fit)]
         if exact:
-            return exact[0].identified(tuple(fit.name for fit in exact))
+            names = tuple(fit.nearest or "" for fit in exact)
+            return replace(exact[0], name=names[0] if len(names) == 1 else None, candidates=names)
         best = max([best, *fits], key=lambda fit: fit.score)
         of_timm = timm_architectures(state)
-        if of_timm and not (best.name in of_timm and best.only_lacks):
+        if of_timm and not (best.nearest in of_timm and _only_lacks(best)):
             return _identified_in_timm(of_timm, state, prefix)
-    return best.identified(())
+    return replace(
+        best,
+        missing=best.missing[:_N_NAMED],
+        unexpected=best.unexpected[:_N_NAMED],
+        misshaped=best.misshaped[:_N_NAMED],
+    )
 
 
 def otherwise(shapes: Mapping[str, Shape]) -> tuple[tuple[str, ...], dict[str, int]]:
@@ -171,39 +177,9 @@ def _identified_in_timm(names: tuple[str, ...], state: Mapping[str, Shape], pref
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Fit:
-    """Match of one architecture with one reading of the names."""
-
-    name: str = ""
-    score: float = 0.0
-    missing: tuple[str, ...] = ()
-    unexpected: tuple[str, ...] = ()
-    misshaped: tuple[str, ...] = ()
-    num_classes: int | None = None
-    prefix: str = ""
-
-    @property
-    def is_exact(self) -> bool:
-        return bool(self.name) and not (self.missing or self.unexpected or self.misshaped)
-
-    @property
-    def only_lacks(self) -> bool:
-        """Whether every tensor in the file fits: a headless torchvision model is not timm's."""
-        return bool(self.name) and not (self.unexpected or self.misshaped)
-
-    def identified(self, candidates: tuple[str, ...]) -> Identified:
-        return Identified(
-            name=self.name if len(candidates) == 1 else None,
-            score=self.score,
-            missing=self.missing[:_N_NAMED],
-            unexpected=self.unexpected[:_N_NAMED],
-            num_classes=self.num_classes,
-            candidates=candidates,
-            nearest=self.name or None,
-            misshaped=self.misshaped[:_N_NAMED],
-            prefix=self.prefix,
-        )
+def _only_lacks(fit: Identified) -> bool:
+    """Tell whether every tensor in the file fits: a headless torchvision model is not timm's."""
+    return not (fit.unexpected or fit.misshaped)
 
 
 @cache
@@ -224,7 +200,8 @@ def _is_near(wanted: list[str], state: Mapping[str, Shape]) -> bool:
     return any(line.partition(" ")[0] in state for line in probes)
 
 
-def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) -> _Fit:
+def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) -> Identified:
+    """Return the match of one architecture with one reading of the names, as the `nearest`."""
     patterns = dict(line.split(" ") for line in wanted)
     absent = {part for part in _AUXILIARY if not any(key.startswith(part) for key in state)}
     missing = [key for key in patterns if key not in state and not key.startswith(tuple(absent))]
@@ -233,14 +210,17 @@ def _fit(name: str, wanted: list[str], state: Mapping[str, Shape], prefix: str) 
     misshaped = [key for key in common if not _is_like(patterns[key], state[key], num_classes)]
     unexpected = [key for key in state if key not in patterns]
     n_all = len(common) + len(missing) + len(unexpected)
-    return _Fit(
-        name,
-        (len(common) - len(misshaped)) / n_all if n_all else 0.0,
-        tuple(missing),
-        tuple(unexpected),
-        tuple(f"{key} {_text(state[key])} for {patterns[key].replace(',', 'x')}" for key in misshaped),
-        num_classes,
-        prefix,
+    return Identified(
+        name=None,
+        score=(len(common) - len(misshaped)) / n_all if n_all else 0.0,
+        missing=tuple(missing),
+        unexpected=tuple(unexpected),
+        num_classes=num_classes,
+        nearest=name,
+        misshaped=tuple(
+            f"{key} {_text(state[key])} for {patterns[key].replace(',', 'x')}" for key in misshaped
+        ),
+        prefix=prefix,
     )
 
 

@@ -171,12 +171,7 @@ def is_onnx_file(path: Path) -> bool:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """Read an ONNX file.
-
-    Raises:
-        CannotRunError: it is not one, is damaged, cut short or nested without end, or names external data that is
-            outside its folder, missing or too small (exit 4).
-    """
+    """Read an ONNX file."""
     head = read_head(path, "ONNX file")
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:

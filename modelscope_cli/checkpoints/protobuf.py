@@ -5,7 +5,7 @@ The wire format: https://protobuf.dev/programming-guides/encoding
 
 import mmap
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
@@ -110,3 +110,21 @@ class ProtobufReader:
 def last(values: list[Any], default: Any = "") -> Any:
     """Return a field that a message has once: by the rules of the format the last counts."""
     return values[-1] if values else default
+
+
+def graph_outputs(names: Sequence[str]) -> bytes:
+    """Return bytes that add outputs to an ONNX model: protobuf merges messages that are given again."""
+    values = b"".join(_field(12, _field(1, name.encode())) for name in names)
+    return _field(7, values)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
+
+
+def _varint(value: int) -> bytes:
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*encoded, value))

@@ -68,15 +68,11 @@ def unwrap_state(
 
     The dict is empty if there are none, and keeps the `_metadata` (module versions) saved by torch.
     """
-    selected = find_state(content, _is_tensor, key, source)
+    selected = find_state(content, lambda value: isinstance(value, Tensor), key, source)
     state = OrderedDict(selected.named)  # not a dict: an OrderedDict can carry `_metadata`
     if hasattr(selected.content, "_metadata"):
         vars(state)["_metadata"] = selected.content._metadata
     return state, selected.note()
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, Tensor)
 
 
 _N_PIECE = 1 << 20

@@ -75,10 +75,6 @@ def _add(x: Tensor, place: TensorPlace, value: float) -> Tensor:
     return x + value
 
 
-def _clamp(x: Tensor, place: TensorPlace, low: float, high: float) -> Tensor:
-    return x.clamp(low, high)
-
-
 def _noise(x: Tensor, place: TensorPlace, std: float) -> Tensor:
     # On the CPU, for the same numbers on every device.
     drawn = torch.randn(x.shape, generator=_generator(place))
@@ -112,10 +108,6 @@ def _shuffle(x: Tensor, place: TensorPlace) -> Tensor:
     return mixed.reshape(there.shape).movedim(last, dims).contiguous()
 
 
-def _nan_to_num(x: Tensor, place: TensorPlace) -> Tensor:
-    return torch.nan_to_num(x)
-
-
 def _positions(x: Tensor, place: TensorPlace) -> tuple[int, ...]:
     """Return the dimensions other than batch and channels; if none, all but the batch."""
     images = {0} if place.has_images and x.ndim > 1 else set()
@@ -132,10 +124,10 @@ _ACTIONS: dict[str, Callable[..., Any]] = {
     "zero": _zero,
     "scale": _scale,
     "add": _add,
-    "clamp": _clamp,
+    "clamp": lambda x, place, low, high: x.clamp(low, high),
     "noise": _noise,
     "mean": _mean,
     "keep": _keep,
     "shuffle": _shuffle,
-    "nan-to-num": _nan_to_num,
+    "nan-to-num": lambda x, place: torch.nan_to_num(x),
 }

@@ -83,7 +83,7 @@ class Pattern:
             return fnmatchcase(layer.type, rest)
         if kind == "re":
             return any(re.search(rest, name) for name in layer.names if name)
-        if _is_glob(self.body):
+        if any(mark in self.body for mark in "*?["):
             return any(fnmatchcase(name, self.body) for name in layer.names if name)
         kinds = (layer.type, *layer.bases)
         return layer.is_leaf and any(kind.lower().startswith(self.body.lower()) for kind in kinds)
@@ -99,10 +99,6 @@ _SUFFIXES = re.compile(
     r"^(?P<body>.*?)(?:#(?P<call>\d{1,9}))?(?:@(?P<first>-?\d{1,9})(?:\.\.(?P<last>-?\d{1,9}))?)?\Z",
     re.DOTALL | re.ASCII,
 )
-
-
-def _is_glob(text: str) -> bool:
-    return any(mark in text for mark in "*?[")
 
 
 @lru_cache(maxsize=256)

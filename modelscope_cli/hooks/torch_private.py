@@ -141,6 +141,18 @@ def unseen_by_modes() -> AbstractContextManager[Any]:
     return getattr(torch._C, "DisableTorchFunction", nullcontext)()
 
 
+def has_dispatch_modes() -> bool:
+    """Tell whether a dispatch mode, such as one that counts operations, would see a computation."""
+    count = getattr(torch._C, "_len_torch_dispatch_stack", None)
+    return count is not None and count() > 0
+
+
+def hooks_of(module: nn.Module) -> list[int]:
+    """Return the numbers of the hooks on a module, forward and backward; a later hook has a higher number."""
+    names = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+    return [number for name in names for number in getattr(module, name, ())]
+
+
 def can_move_modes() -> bool:
     """Tell whether `insert_mode` and `remove_mode` work."""
     return hasattr(overrides, "_push_mode") and hasattr(overrides, "_pop_mode")

@@ -126,7 +126,7 @@ IMAGE_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF")
 _MOST_WALKED = 1000  # folders, for a hint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FoundImages:
     """The images that words name, in the order typed; sorted by name bytes inside a folder or glob.
 
@@ -135,13 +135,7 @@ class FoundImages:
         warnings: about truncated shards.
     """
 
-    files: FileList
-    notes: list[str]
-    warnings: list[Notice]
-
-
-@dataclass(frozen=True, slots=True)
-class _Messages:
+    files: FileList = field(default_factory=lambda: FileList(()))
     notes: list[str] = field(default_factory=list)
     warnings: list[Notice] = field(default_factory=list)
 
@@ -152,19 +146,18 @@ def find_images(typed: Iterable[str]) -> FoundImages:
     Shards in a folder and its subfolders (one level) are searched only if it has no images of its own. A glob may
     contain `**`. `@FILE` is a list with one path per line, relative to the working folder.
     """
-    messages = _Messages()
-    return FoundImages(
-        FileList(file for word in typed for file in _find(word, messages)), messages.notes, messages.warnings
-    )
+    found = FoundImages()
+    found.files = FileList(file for word in typed for file in _find(word, found))
+    return found
 
 
 def check_pictures(typed: Iterable[str]) -> None:
     """Raise the errors of `find_images` for invalid words, without listing all images."""
     for word in typed:
-        next(_find(word, _Messages()), None)
+        next(_find(word, FoundImages()), None)
 
 
-def _find(word: str, messages: _Messages) -> Iterator[ListedImage]:
+def _find(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if word == "-":
         yield _standard_input()
         return
@@ -182,7 +175,7 @@ def _find(word: str, messages: _Messages) -> Iterator[ListedImage]:
             yield from _matching(word, messages)
 
 
-def _of_file(path: str, messages: _Messages) -> Iterator[ListedImage]:
+def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
     refuse_endless(path)
     if _is_shard(path):
         yield from _in_shards(path, [path], messages)
@@ -190,7 +183,7 @@ def _of_file(path: str, messages: _Messages) -> Iterator[ListedImage]:
         yield ListedImage(path)
 
 
-def _matching(word: str, messages: _Messages) -> Iterator[ListedImage]:
+def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     parent = shlex.quote(
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
@@ -205,7 +198,7 @@ def _matching(word: str, messages: _Messages) -> Iterator[ListedImage]:
     yield from _sorted_out(word, filter(os.path.isfile, matches), f"ls {parent}", messages)
 
 
-def _in_folder(word: str, messages: _Messages) -> Iterator[ListedImage]:
+def _in_folder(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the images of a folder, or of its subfolders if it has neither images nor shards."""
     folder = str(Path(word))
     files, folders = _inside(folder)
@@ -239,7 +232,7 @@ def _inside(folder: str) -> tuple[list[str], list[str]]:
     return files, folders
 
 
-def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages) -> Iterator[ListedImage]:
+def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the images among files; without any, those in shards among them."""
     files = sorted(paths, key=by_bytes)
     images = [path for path in files if _is_picture(path)]
@@ -257,7 +250,7 @@ def _sorted_out(word: str, paths: Iterable[str], hint: str, messages: _Messages)
     yield from _in_shards(word, shards, messages)
 
 
-def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[ListedImage]:
+def _in_shards(word: str, shards: list[str], messages: FoundImages) -> Iterator[ListedImage]:
     for path in shards:
         refuse_packed(path)  # before reading any: skipping some shards would skip data
     reader, n_images = ShardReader(IMAGE_SUFFIXES), 0
@@ -276,7 +269,7 @@ def _in_shards(word: str, shards: list[str], messages: _Messages) -> Iterator[Li
     )
 
 
-def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
+def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
     """Yield the files of a list in order."""
     if not os.path.isfile(path):
         hint = _nearest_name(Path(path)) or f"ls {shlex.quote(str(Path(path).parent))}"
@@ -299,7 +292,7 @@ def _listed(path: str, messages: _Messages) -> Iterator[ListedImage]:
         raise CannotRunError(f"list of images '{path}' is empty", "one path per line")
 
 
-def _of_line(name: str, where: str, messages: _Messages) -> Iterator[ListedImage]:
+def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
         message = f"{where}: '{name}' is a folder, and a list names files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")

@@ -59,7 +59,7 @@ def open_images(
 
     Broken images are left out and counted; they are errors with `is_strict`, in a clip, or if all are broken.
     """
-    listed = FoundImages(FileList(images), [], []) if images else find_images(request.files)
+    listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
     groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size)

@@ -15,7 +15,13 @@ from torch.nn.modules.lazy import LazyModuleMixin
 
 from modelscope_cli.hooks.selection import gets_through
 from modelscope_cli.inputs.grammar import ShapeSpec
-from modelscope_cli.inputs.preprocess import Preset, check_processor, preset_of, processor_preset
+from modelscope_cli.inputs.preprocess import (
+    Preset,
+    check_processor,
+    preset_of,
+    processor_preset,
+    yolo_preset,
+)
 from modelscope_cli.records.run import Shape
 
 _TEXT_LENGTH = 16
@@ -30,6 +36,8 @@ def configured_shape(module: nn.Module | None) -> Shape | None:
     """
     if (stated := getattr(module, "input_shape", None)) is not None and hasattr(module, "model"):
         return tuple(stated)
+    if (yolo := yolo_of(module)) is not None:
+        return (yolo.yaml.get("channels", 3), *_yolo_size(yolo))
     cfg = _cfg(module)
     return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
 
@@ -54,6 +62,8 @@ def configured_preset(module: nn.Module | None) -> Preset | None:
     """Return the configured preprocessing; None if there is none or it is not understood."""
     if module is not None and _config(module) is not None:
         return processor_preset(module)
+    if (yolo := yolo_of(module)) is not None:
+        return yolo_preset(type(yolo).__name__, _yolo_size(yolo), int(yolo.stride.max()))
     cfg = _cfg(module)
     try:
         return None if cfg is None else preset_of(cfg)
@@ -105,6 +115,9 @@ def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
 
     timm's models have none: they get the names of the ImageNet version with as many classes.
     """
+    if (yolo := yolo_of(module)) is not None:
+        labels = tuple(str(yolo.names[index]) for index in sorted(yolo.names))
+        return None if labels == tuple(map(str, range(len(labels)))) else labels  # placeholders
     cfg = _cfg(module)
     if cfg is None:
         return _labels_in(_config(module))
@@ -117,6 +130,20 @@ def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
         return None
     subset = timm.data.infer_imagenet_subset({"num_classes": n_classes})
     return tuple(timm.data.ImageNetInfo(subset).label_descriptions()) if subset else None
+
+
+def yolo_of(module: nn.Module | None) -> Any:
+    """Return a model of ultralytics; None for others."""
+    is_theirs = type(module).__module__.startswith("ultralytics.") and hasattr(module, "yaml")
+    return module if is_theirs and isinstance(getattr(module, "names", None), dict) else None
+
+
+def _yolo_size(yolo: Any) -> tuple[int, int]:
+    """Return height and width of the images it was trained on, else the usual ones of its task."""
+    args = getattr(yolo, "args", None) or {}
+    size = args.get("imgsz") if isinstance(args, Mapping) else getattr(args, "imgsz", None)
+    size = size or (224 if type(yolo).__name__ == "ClassificationModel" else 640)
+    return (size, size) if isinstance(size, int) else (size[0], size[-1])
 
 
 def _cfg(module: nn.Module | None) -> dict[str, Any] | None:

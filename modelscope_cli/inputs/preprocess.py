@@ -131,6 +131,48 @@ def preset_of(cfg: Mapping[str, Any]) -> Preset:
     )
 
 
+class Letterbox(Preset):
+    """How ultralytics prepares an image for a detector: fitted into the size, padded to a multiple of the stride.
+
+    Attributes:
+        stride: of the model's coarsest feature map.
+        is_stretched: fill the size and give up the aspect ratio, as for RT-DETR.
+    """
+
+    stride: int = 32
+    is_stretched: bool = False
+
+    def frame(self, image: Picture) -> Picture:
+        import numpy as np
+        from ultralytics.data.augment import LetterBox
+
+        size = self.resize_size[0], self.resize_size[-1]
+        pixels = np.asarray(image) if isinstance(image, Image.Image) else image.permute(1, 2, 0).numpy()
+        boxed: Any = LetterBox(size, not self.is_stretched, self.is_stretched, stride=self.stride)(
+            image=pixels
+        )
+        if isinstance(image, Image.Image):
+            return Image.fromarray(boxed)
+        return torch.from_numpy(np.ascontiguousarray(boxed)).permute(2, 0, 1)
+
+    def words(self) -> list[str]:
+        height, width = self.resize_size[0], self.resize_size[-1]
+        if self.is_stretched:
+            return [f"squash to {height} x {width}, by ultralytics"]
+        return [f"fit into {height} x {width}, pad with gray to a multiple of {self.stride}, by ultralytics"]
+
+
+def yolo_preset(kind: str, size: tuple[int, int], stride: int) -> Preset:
+    """Return how ultralytics prepares an image for a model of class `kind`."""
+    values = ([0.0] * 3, [1.0] * 3)
+    origin, linear = "ultralytics", InterpolationMode.BILINEAR
+    if kind == "ClassificationModel":
+        return Preset(origin, [size[0]], [*size], linear, *values)
+    preset = Letterbox(origin, [*size], None, linear, *values)
+    preset.stride, preset.is_stretched = stride, kind.startswith("RTDETR")
+    return preset
+
+
 _FILE = "preprocessor_config.json"
 
 

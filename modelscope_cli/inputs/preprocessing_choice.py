@@ -11,7 +11,14 @@ from torch import nn
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
 from modelscope_cli.inputs.model_config import channels_entering, check_image_processor, configured_shape
-from modelscope_cli.inputs.preprocess import FLOW_MIN_SIDE, FLOW_STEP, Preprocessing, Preset, ProcessorPreset
+from modelscope_cli.inputs.preprocess import (
+    FLOW_MIN_SIDE,
+    FLOW_STEP,
+    Letterbox,
+    Preprocessing,
+    Preset,
+    ProcessorPreset,
+)
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.lean import without_dynamo
 
@@ -161,6 +168,8 @@ def _in_brief(preset: Any, mean: list[float], std: list[float]) -> list[str]:
     """Describe the preprocessing in a few words."""
     resize, crop = (list(getattr(preset, name, None) or ()) for name in ("resize_size", "crop_size"))
     imagenet = _IMAGENET_WEIGHTS.transforms()
+    if isinstance(preset, Letterbox):
+        return [*preset.words(), "not normalised"]
     steps = [f"resized to {_size(resize)}"] if resize else []
     if crop and crop != resize:
         steps.append(f"centre crop {_size(crop)}")

@@ -179,7 +179,10 @@ class _ImportForReal:
         self._fills = fills
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
-        others = (finder for finder in sys.meta_path if finder is not self and hasattr(finder, "find_spec"))
+        theirs = (
+            finder for finder in sys.meta_path if not isinstance(finder, _ImportForReal)
+        )  # builds may nest
+        others = (finder for finder in theirs if hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         loader: Any = spec and spec.loader
         if not hasattr(loader, "exec_module") or isinstance(loader, type):  # of a builtin or frozen module
@@ -227,6 +230,7 @@ class Architecture:
         is_instance: whether `build` returns an existing module.
         is_factory: whether `build` calls a function or takes a module that may already have loaded weights.
         defaults: known default arguments; None where one follows from others.
+        notes: what was taken from the checkpoint to build it, one line each.
     """
 
     source: str
@@ -237,6 +241,7 @@ class Architecture:
     is_instance: bool = False
     is_factory: bool = False
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def on_meta(self) -> "Architecture":
         """Return the same architecture, built on the meta device."""

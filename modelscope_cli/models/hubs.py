@@ -81,7 +81,9 @@ def described_within(contents: Contents) -> DescribedModel | None:
     for key in NAME_KEYS:
         name = contents.metadata.get(key) or contents.beside.get(key, "").strip("'") or cfg.get(key)
         if name in timm_names():
-            return _of_timm({"architecture": name, "pretrained_cfg": cfg}, by)
+            args = contents.settings.get("args", {})  # of timm's train.py
+            written = {key: args[key] for key in ("in_chans", "img_size") if args.get(key)}
+            return _of_timm({"architecture": name, "pretrained_cfg": cfg, "model_args": written}, by)
     return None
 
 
@@ -231,6 +233,9 @@ _HUBS = {
     "transformers": ("transformers", "hf:{}"),
 }
 _YOLO = re.compile(r"(ultralytics:)?((?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(seg|cls|pose|obb))?)(?:\.yaml|\.pt)?")
+# The classes of ultralytics that are built from a file's settings.
+ULTRALYTICS = "ultralytics.nn.tasks:"
+ULTRALYTICS_CLASSES = ("Detection", "Segmentation", "Pose", "OBB", "Classification", "RTDETRDetection")
 _TASKS = {"seg": "Segmentation", "cls": "Classification", "pose": "Pose", "obb": "OBB"}
 _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 

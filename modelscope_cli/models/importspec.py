@@ -183,8 +183,14 @@ _GUARD = "if __name__ == '__main__':"
 _CALLED = re.compile(r"(?P<where>[^:]+):(?P<extra>:)?(?P<name>[A-Za-z_][\w.]*)(?P<call>\(.*\))?", re.DOTALL)
 
 
-def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> Architecture:
-    """Import the object `spec` names and describe how to build it; an instance is used unchanged."""
+def imported_architecture(
+    spec: str, model_args: dict[str, Any], seed: int, written: Mapping[str, Any] | None = None
+) -> Architecture:
+    """Import the object `spec` names and describe how to build it; an instance is used unchanged.
+
+    Args:
+        written: the hyper-parameters in the checkpoint, for arguments of a class that `model_args` leaves out.
+    """
     refuse_missing_file(spec)
     module, obj = _import(spec, seed)
     if _is_program(obj):
@@ -201,6 +207,15 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
             f"'{spec}' is of type {type(obj).__name__}: it is not a torch.nn.Module and does not make one"
         )
         raise UsageError(message, _suggest(module, spec))
+
+    is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
+    named = _parameters(obj) if is_class and written else {}
+    used = {
+        name: value
+        for name, value in (written or {}).items()
+        if name in named and name not in model_args and value is not None
+    }
+    model_args = {**used, **model_args}
 
     def build(num_classes: int | None) -> nn.Module:
         kwargs = {**model_args} if num_classes is None else {**model_args, "num_classes": num_classes}
@@ -219,7 +234,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         return result
 
     takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
-    is_class = isinstance(obj, type) and issubclass(obj, nn.Module)
+    listed = ", ".join(f"{name}={value!r}" for name, value in used.items())
     return Architecture(
         "import",
         spec,
@@ -228,6 +243,7 @@ def imported_architecture(spec: str, model_args: dict[str, Any], seed: int) -> A
         takes_num_classes,
         is_factory=not is_class,
         defaults=defaults_of(obj),
+        notes=(f"model arguments: {listed}, the hyper-parameters in the checkpoint",) if used else (),
     )
 
 

@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import file_sha256
-from modelscope_cli.errors import CannotRunError, UsageError, is_out_of_memory, with_nearest
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, is_out_of_memory, with_nearest
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.models.architecture import Architecture, inside_notes, model_inside, switch_to_eval
 from modelscope_cli.models.check_request import check_request
@@ -20,6 +21,7 @@ from modelscope_cli.models.from_libraries import (
     hf_architecture,
     timm_architecture,
 )
+from modelscope_cli.models.from_ultralytics import ultralytics_architecture
 from modelscope_cli.models.hubs import hubs_closed, is_in_timm, split_hub
 from modelscope_cli.models.importspec import imported_architecture, user_code_failed
 from modelscope_cli.models.initialise import Filled, fill_from_checkpoint, fill_pretrained, fill_randomly
@@ -215,11 +217,22 @@ def _find(request: ModelRequest) -> tuple[Architecture, WeightsEnum | None]:
         name = request.model.lower()
         weights = choose_weights(name, request.weights)
         return zoo_architecture(name, weights or default_weights(name), model_args, request.seed), weights
+    if request.headers is not None and request.headers.contents.settings.get("yaml"):
+        return ultralytics_architecture(request), None
     if request.weights.lower() not in ("auto", "none"):
         message = f"'{request.model}' is not a torchvision model, so it has no weights '{request.weights}'"
         hint = f"leave out --weights {request.weights}   --checkpoint FILE gives it some"
         raise UsageError(message, hint)
-    return imported_architecture(request.model, model_args, request.seed), None
+    return imported_architecture(request.model, model_args, request.seed, _hyper_parameters(request)), None
+
+
+def _hyper_parameters(request: ModelRequest) -> dict[str, Any]:
+    """Return the hyper-parameters that Lightning wrote into the checkpoint."""
+    if request.checkpoint is None:
+        return {}
+    with suppress(ModelscopeError, OSError):  # what is wrong with the file is said when its tensors are read
+        return read_contents(request.checkpoint, request.key).settings.get("hyper_parameters", {})
+    return {}
 
 
 def _device_for(request: ModelRequest, weights: WeightsEnum | None) -> tuple[torch.device, str | None]:
@@ -245,7 +258,8 @@ def _fill_skeleton(architecture: Architecture, request: ModelRequest) -> Filled:
 def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Path) -> Filled:
     """Fill an architecture from a checkpoint; on a misfit, hint at model arguments that would fit."""
     try:
-        return fill_from_checkpoint(architecture, request, path)
+        filled = fill_from_checkpoint(architecture, request, path)
+        return replace(filled, notes=(*architecture.notes, *filled.notes))
     except MisfitError as error:
         error.hint = _arguments_that_fit(architecture, request, error) or error.hint
         raise

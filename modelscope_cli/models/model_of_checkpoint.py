@@ -12,6 +12,8 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.hubs import (
     NAME_KEYS,
     PACKAGES,
+    ULTRALYTICS,
+    ULTRALYTICS_CLASSES,
     DescribedModel,
     check_hub,
     described_beside,
@@ -43,6 +45,8 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         return _of_hub(request, described)
     headers = request.headers_of(path) or _read_headers(path, request.key)
     contents, identified = headers.contents, headers.architecture
+    if contents.settings.get("yaml"):
+        return _of_ultralytics(replace(request, checkpoint=path, headers=headers), contents.settings["class"])
     is_of_timm = bool(identified.candidates) and identified.candidates[0].startswith("timm:")
     described = described or (described_within(contents) if identified.name is None or is_of_timm else None)
     if described is None and is_of_timm:
@@ -70,6 +74,24 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _of_ultralytics(request: ModelRequest, kind: str) -> tuple[ModelRequest, tuple[str, ...]]:
+    """Request a model of ultralytics saved whole, which is built from the settings in its file."""
+    module, _, name = kind.rpartition(".")
+    model = f"{ULTRALYTICS}{name}"
+    if f"{module}:" != ULTRALYTICS or name.removesuffix("Model") not in ULTRALYTICS_CLASSES:
+        message = (
+            f"'{request.checkpoint}' is a model of the class '{kind}', saved whole, which is not built here"
+        )
+        raise CannotRunError(
+            message, f"--model FILE.py:NAME --checkpoint {shlex.quote(str(request.checkpoint))}"
+        )
+    if find_spec("ultralytics") is None:
+        message = f"'{request.checkpoint}' is a {name} of ultralytics, which is not installed"
+        raise UsageError(message, "pip install ultralytics")
+    note = f"model: {name} of ultralytics, by the settings in '{request.checkpoint}' (no code of the file is run)"
+    return replace(request, model=model), (note,)
 
 
 def _of_timm(path: Path, candidates: tuple[str, ...]) -> DescribedModel:
@@ -106,15 +128,9 @@ def _read_headers(path: Path, key: str | None) -> Headers:
 
 def differences(identified: Identified) -> str:
     """Describe which tensors only the nearest architecture or only the checkpoint has."""
-    kinds = {
-        "missing": identified.missing,
-        "unexpected": identified.unexpected,
-        "misshaped": identified.misshaped,
-    }
     return ", ".join(
         f"{kind}: {', '.join(names[:_N_NAMED])}{', ...' * (len(names) > _N_NAMED)}"
-        for kind, names in kinds.items()
-        if names
+        for kind, names in identified.differences().items()
     )
 
 

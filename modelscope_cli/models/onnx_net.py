@@ -20,14 +20,17 @@ from torch import Tensor, nn
 
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue, read_onnx
+from modelscope_cli.checkpoints.protobuf import graph_outputs
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
+from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
+_READABLE = re.compile(r"tensor\((float16|float|double|bool|u?int(8|16|32|64))\)")  # by NumPy
 _UNSAFE = re.compile(r"[^\w]+")
-_INSTALL = 'pip install "modelscope-cli[onnx]"'
+_UPGRADE, _INSTALL = "pip install --upgrade onnxruntime", 'pip install "modelscope-cli[onnx]"'
 
 
 def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
@@ -35,10 +38,6 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
 
     Args:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
-
-    Raises:
-        UsageError: onnxruntime is not installed (exit 2).
-        CannotRunError: it does not take the file: operators of others, too new an opset, a wrong graph (exit 4).
     """
     if find_spec("onnxruntime") is None:
         raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
@@ -47,45 +46,34 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
     if model.custom_operators:
         named = ", ".join(plain(one.replace(":", ".")) for one in model.custom_operators[:3])
         message = f"'{model.path}' uses operators that onnxruntime does not have: {named}"
-        hint = f"modelscope weights {shlex.quote(str(model.path))}   reads it without running it"
-        raise CannotRunError(message, hint)
+        raise CannotRunError(message, _only_read(model))
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # errors are raised as well
     options.intra_op_num_threads = torch.get_num_threads()
+    options.enable_cpu_mem_arena = False  # it grows by doubling
     folder = str(model.path.parent.resolve())
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
     source: str | bytes = str(model.path)
     if outputs:
-        source = model.path.read_bytes() + _graph_outputs(outputs)
+        source = model.path.read_bytes() + graph_outputs(outputs)
     try:
-        return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(
+            source, options, providers=["CPUExecutionProvider"], enable_fallback=0
+        )  # a fallback prints to the standard output
     except Exception as error:  # the runtime raises a class of its own for each kind of refusal
         message = f"onnxruntime {onnxruntime.__version__} does not take '{model.path}': {_reason(error)}"
         opset = f"its opset is {model.opsets.get('', 'not stated')}"
-        raise CannotRunError(f"{message} ({opset})", "pip install --upgrade onnxruntime") from error
+        is_new = re.search(r"(?i)opset|IR version", str(error))
+        raise CannotRunError(f"{message} ({opset})", _UPGRADE if is_new else _only_read(model)) from error
 
 
-def _graph_outputs(names: Sequence[str]) -> bytes:
-    """Return bytes that add outputs to the model before them: protobuf merges messages that are given again."""
-    values = b"".join(_field(12, _field(1, name.encode())) for name in names)
-    return _field(7, values)
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | 2) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes((*encoded, value))
+def _only_read(model: OnnxModel) -> str:
+    return f"modelscope weights {shlex.quote(str(model.path))}   reads it without running it"
 
 
 def _reason(error: Exception) -> str:
     text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", in_one_line(error, 400))
-    return plain(re.sub(r"/\S+/onnxruntime/", "", text))[:300]
+    return plain(re.sub(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=[A-Z])", "", text))[:300]
 
 
 class OnnxLayer(nn.Module):
@@ -171,6 +159,11 @@ class OnnxNet(nn.Module):
         feeds = self._feeds((), args) if isinstance(args, dict) else self._feeds(args, {})
         return self._compute(feeds, names)
 
+    def is_true(self, name: str) -> bool:
+        """Tell whether a value is stored in the file and not zero."""
+        entries = [self._entries[name]] if name in self._entries else []
+        return any(bool(read_values(entry, file).any()) for entry, file in each_with_file(entries))
+
     def _make(self, call: _Call, values: dict[str, Tensor], shapes: dict[str, Shape]) -> None:
         """Call a layer with the values it had in the run; refuse a hook that changed what it returns."""
         outputs = [values[name] for name in call.outputs if name in values]
@@ -197,27 +190,47 @@ class OnnxNet(nn.Module):
 
     def _feeds(self, args: Sequence[Tensor], kwargs: dict[str, Tensor]) -> dict[str, np.ndarray[Any, Any]]:
         known = {one.name: one for one in self.model.inputs}
+        if args and isinstance(args[0], list):  # images of a detector, which its export takes as one tensor
+            args = [torch.stack(args[0])] if len({one.shape for one in args[0]}) == 1 else args[0]
         given = {**dict(zip(known, args, strict=False)), **kwargs}
         if len(args) > len(known) or set(given) != set(known):
             listed = ", ".join(f"{name}={_text(value)}" for name, value in known.items())
-            message = f"'{self.model.path}' takes the inputs {listed or 'none'}; others were given"
-            raise CannotRunError(message, "--input NAME=SPEC for each   or --input-shape of the one it takes")
-        feeds = {}
-        for name, value in known.items():
-            tensor = given[name].detach().cpu()
-            dtype = getattr(torch, value.dtype or "", tensor.dtype)
-            feeds[name] = tensor.to(dtype).contiguous().numpy()
-        return feeds
+            message = f"'{self.model.path}' takes " + (f"the inputs {listed}" if listed else "no inputs")
+            hint = "--input NAME=SPEC for each   or --input-shape of the one it takes"
+            raise CannotRunError(f"{message}; others were given", hint if known else _only_read(self.model))
+        return {name: self._feed(value, given[name].detach().cpu()) for name, value in known.items()}
+
+    def _feed(self, value: OnnxValue, tensor: Tensor) -> "np.ndarray[Any, Any]":
+        """Return an input in the dtype that the file takes; refuse another shape before the runtime does."""
+        dtype = getattr(torch, value.dtype, None) if value.dtype else tensor.dtype
+        if dtype is None:
+            message = f"'{self.model.path}' takes {_text(value)} as '{value.name}', which torch does not have"
+            raise CannotRunError(message, _only_read(self.model))
+        wanted = value.shape if value.shape is not None else tuple(tensor.shape)
+        pairs = list(zip(wanted, tensor.shape, strict=False))[1:]
+        if len(wanted) != tensor.ndim or any(isinstance(size, int) and size != n for size, n in pairs):
+            typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted)
+            message = f"'{self.model.path}' takes {_text(value)} as '{value.name}', and was given "
+            message += "x".join(map(str, tensor.shape)) or "one number"
+            images = f"   or for images --size {','.join(typed.split(',')[2:])}" if len(wanted) == 4 else ""
+            raise CannotRunError(message, f"--input-shape {typed}{images}")
+        return tensor.to(dtype).contiguous().numpy()
 
     def _compute(self, feeds: dict[str, Any], wanted: Sequence[str]) -> dict[str, Tensor]:
         """Run the graph, in pieces where it has a batch of its own, and return the values by name."""
         names = tuple(dict.fromkeys((*(one.name for one in self.model.outputs), *wanted)))
         session = self._open(tuple(name for name in names if name in wanted))
+        types = {one.name: one.type for one in session.get_outputs() if not _READABLE.fullmatch(one.type)}
+        for one in self.model.outputs:
+            if one.name in types:
+                message = f"output '{one.name}' of '{self.model.path}' is a {types[one.name]}"
+                raise CannotRunError(f"{message}, which NumPy cannot hold", _only_read(self.model))
+        names = tuple(name for name in names if name not in types)
         pieces = [
             dict(zip(names, self._run(session, names, piece), strict=True)) for piece in self._pieces(feeds)
         ]
         whole = {name: [piece[name] for piece in pieces] for name in names}
-        return {name: _joined(values) for name, values in whole.items() if isinstance(values[0], np.ndarray)}
+        return {name: _joined(values) for name, values in whole.items()}
 
     def _open(self, wanted: tuple[str, ...]) -> Any:
         if self._session is None or self._session[0] != wanted:
@@ -229,10 +242,8 @@ class OnnxNet(nn.Module):
         try:
             return list(session.run(list(names), feeds))
         except Exception as error:  # the runtime raises a class of its own for each kind of failure
-            raise CannotRunError(
-                f"onnxruntime cannot run '{self.model.path}': {_reason(error)}",
-                f"modelscope summary {shlex.quote(str(self.model.path))}",
-            ) from error
+            message = f"onnxruntime cannot run '{self.model.path}': {_reason(error)}"
+            raise CannotRunError(message, _only_read(self.model)) from error
 
     def _pieces(self, feeds: dict[str, Any]) -> Iterator[dict[str, Any]]:
         stated = {one.shape[0] for one in self.model.inputs if one.shape}
@@ -395,7 +406,7 @@ def _nested(
     runs = Counter[str]()
     before: tuple[str, ...] = ()
     for node in nodes:
-        parts = _parts(names[node.name])
+        parts = parents_of(names[node.name])
         runs.update(part for part in parts if part not in before)
         before = parts
 
@@ -403,7 +414,7 @@ def _nested(
         found: list[_Call] = []
         at = start
         while at < end:
-            parts = _parts(names[nodes[at].name])
+            parts = parents_of(names[nodes[at].name])
             if len(parts) <= depth:
                 one = nodes[at]
                 ins = tuple(name for name in (*one.inputs, *one.captured) if name and name not in known)
@@ -413,7 +424,7 @@ def _nested(
             until = at
             while (
                 until < end
-                and _parts(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
+                and parents_of(names[nodes[until].name])[depth : depth + 1] == parts[depth : depth + 1]
             ):
                 until += 1
             inner = calls(at, until, depth + 1)
@@ -436,12 +447,6 @@ def _nested(
         return found
 
     return calls(0, len(nodes), 0)
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts around a layer: `a` and `a.b` of `a.b.c`."""
-    path = name.split(".")
-    return tuple(".".join(path[:n]) for n in range(1, len(path)))
 
 
 def _values_of(calls: Sequence[_Call]) -> tuple[str, ...]:
@@ -476,17 +481,11 @@ def _free_name(name: str, module: nn.Module) -> str:
 
 def _joined(pieces: Sequence[Any]) -> Tensor:
     """Return the values of all pieces of a batch as one tensor; one that no piece changes is returned once."""
-    tensors = [torch.from_numpy(np.atleast_1d(piece) if not piece.ndim else piece) for piece in pieces]
-    tensors = [t.reshape(p.shape) for t, p in zip(tensors, pieces, strict=True)]
-    if len(tensors) == 1:
-        return tensors[0]
-    if tensors[0].ndim and all(t.shape[1:] == tensors[0].shape[1:] for t in tensors):
-        return torch.cat(tensors)
-    return tensors[0]
+    tensors = [torch.from_numpy(np.asarray(piece)) for piece in pieces]
+    is_batch = len(tensors) > 1 and tensors[0].ndim and len({one.shape[1:] for one in tensors}) == 1
+    return torch.cat(tensors) if is_batch else tensors[0]
 
 
 def _text(value: OnnxValue) -> str:
-    sizes = (
-        "?" if value.shape is None else "x".join("?" if size is None else str(size) for size in value.shape)
-    )
+    sizes = "?" if value.shape is None else "x".join(str(size or "?") for size in value.shape)
     return f"{sizes or 'scalar'} {value.dtype or ''}".strip()

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from modelscope_cli.checkpoints.entries import Contents
     from modelscope_cli.records.weights import Identified
 
+_AS_TYPED = ("weights", "key", "strict", "num_classes", "device", "dtype", "seed", "offline")
 _WORDS = {"true": True, "false": False, "none": None}
 
 
@@ -107,19 +108,12 @@ def as_request(model: "Model", keywords: ModelKeywords) -> ModelRequest:
     args = options["model_arg"]
     return ModelRequest(
         model=fspath(model),
-        weights=options["weights"],
         checkpoint=Path(options["checkpoint"]) if options["checkpoint"] is not None else None,
-        key=options["key"],
-        strict=options["strict"],
-        num_classes=options["num_classes"],
         model_args=tuple(f"{key}={value}" for key, value in args.items())
         if isinstance(args, Mapping)
         else tuple(args),
-        device=options["device"],
-        dtype=options["dtype"],
-        seed=options["seed"],
-        offline=options["offline"],
         progress=False,
+        **{name: options[name] for name in _AS_TYPED},
     )
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import change, column, figure, hidden, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record
 
@@ -30,7 +31,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, slots=True)
-class Ablation:
+class Ablation(Row):
     """The effect of ablating one call of a layer, or one of its channels.
 
     Means over the images; a number is None if the ablated model gave NaN or an infinity, or if its output has no

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import column, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.records.run import HookReport, Record
 
@@ -17,7 +18,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class ClassShift:
+class ClassShift(Row):
     """The probability of one class for the image, the adversarial one, and the same read back from its file.
 
     For pixels it is the fraction of the class, for boxes the best score of the class; an embedding has one row

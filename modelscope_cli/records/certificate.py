@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import column, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import Record
 
 
@@ -70,7 +71,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedBlock:
+class VerifiedBlock(Row):
     """One block that was computed again.
 
     Attributes:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, words
-from modelscope_cli.records.display import Shown, renderer
+from modelscope_cli.records.display import Row, Shown, renderer
 from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
@@ -109,7 +109,7 @@ class SourceLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Row):
     """One violation of a rule.
 
     Attributes:
@@ -158,7 +158,7 @@ def is_failed(findings: Iterable[Any], fail_on: str | None) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleText:
+class RuleText(Row):
     """The text of a rule.
 
     Attributes:

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from modelscope_cli.records.columns import column, counter, figure, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import output_label_of
 from modelscope_cli.records.run import HookReport, ModelInfo, Record, Shape
 from modelscope_cli.records.training_facts import Comparison
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class Difference(Row):
     """One item of A, of B, or of both.
 
     Figures are over elements that are finite in both, with A as reference; None if nothing can be compared
@@ -236,11 +237,19 @@ class DiffRecord(Record):
         return next((rows for rows in (self.layers, self.tensors, self.figures) if rows is not None), ())
 
     @property
-    def is_same(self) -> bool:
-        """Whether nothing differs beyond the tolerance, the weights of a fingerprint included."""
-        is_same = self.totals.same + self.totals.not_tested == len(self.rows)
+    def outcome(self) -> str:
+        """`different`, also for weights of a fingerprint; `the same`; `not tested`: an output, or every row."""
         has_weights = any(one.name == "weights" for one in self.settings)
-        return is_same and (self.totals.same > 0 or not self.rows) and not has_weights
+        if has_weights or self.totals.same + self.totals.not_tested < len(self.rows):
+            return "different"
+        untested = [row for row in self.rows if row.status == "not tested"]
+        has_output = all(row.name for row in untested)
+        return "the same" if has_output and len(untested) < max(len(self.rows), 1) else "not tested"
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs beyond the tolerance, and what had to be compared was."""
+        return self.outcome == "the same"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document, with `layers`, `tensors` or `figures`, `compared` and `settings`."""

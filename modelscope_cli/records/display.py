@@ -1,13 +1,15 @@
 """The display of a record in Python: rows by label, plain dicts, a figure, text, and a table in a notebook."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import nearest
+from modelscope_cli.records.naming import counted, label
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 
 def renderer() -> Any:
@@ -15,6 +17,31 @@ def renderer() -> Any:
     import modelscope_cli
 
     return modelscope_cli.renderer
+
+
+class Row:
+    """A row of a record, shown as a short card: its label and the columns that have a value."""
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the card where a dataclass would write a `repr` of all fields."""
+        super().__init_subclass__(**options)
+        cls.__repr__ = Row.__repr__  # type: ignore[method-assign]
+
+    @property
+    def _label(self) -> str:
+        name = label(getattr(self, "name", ""), getattr(self, "call", 0) or 0)
+        output = getattr(self, "output", "")
+        return f"{name} [{output}]" if output and isinstance(output, str) else name
+
+    def __repr__(self) -> str:
+        """Return one line, such as `ActivationStats(conv1, type Conv2d, shape 1x64x32x32, mean -0.012)`."""
+        values = [f"{title} {text}" for title, text in renderer().card_of(self)]
+        return f"{type(self).__name__}({', '.join(filter(None, [self._label, *values]))})"
+
+    def _repr_html_(self) -> str:
+        return str(renderer().card_to_html(self._label, self))
 
 
 class Shown:
@@ -25,7 +52,7 @@ class Shown:
     through a record goes through its rows.
     """
 
-    __slots__ = ()
+    __slots__ = ("drawing",)  # of a result that is looked at, drawn on demand; in no document
 
     @property
     def command(self) -> str:
@@ -65,9 +92,23 @@ class Shown:
         near = nearest(key, [label for label, _ in labelled])
         raise KeyError(f"no row '{key}'" + (f": {near}" if near else ""))
 
+    def to_pandas(self) -> "DataFrame":
+        """Return `to_rows` as a DataFrame.
+
+        Raises:
+            ImportError: pandas is not installed; it is not required otherwise.
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "to_pandas() needs pandas: pip install pandas; to_rows() needs nothing"
+            ) from error
+        return pandas.DataFrame(self.to_rows())
+
     def to_rows(self) -> list[dict[str, Any]]:
-        """Return the whole table as plain dicts, `pandas.DataFrame(record.to_rows())`: the keys and bare values of
-        `--format tsv`, those columns too that a terminal has no room for."""
+        """Return the whole table as plain dicts: the keys and bare values of `--format tsv`, with the columns that
+        a terminal has no room for."""
         sheet = renderer().whole_sheet_of(self)
         return [{column.key: column.value(row) for column in sheet.columns} for row in sheet.rows]
 
@@ -88,8 +129,32 @@ class Shown:
         """
         return str(renderer().to_page(self, file))
 
+    def save(self, file: "str | PathLike[str]") -> None:
+        """Save the result: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and
+        `.md` the table, `.png`, `.svg` and `.pdf` the figure."""
+        renderer().save(self, file)
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Keep the short `repr` where a dataclass would write one of all fields."""
+        super().__init_subclass__(**options)
+        cls.__repr__ = Shown.__repr__  # type: ignore[method-assign]
+
+    def keep_drawing(self, draw: Callable[[], bytes]) -> None:
+        """Keep how the image is made that a notebook shows below the table, for a result without a folder."""
+        object.__setattr__(self, "drawing", draw)
+
+    def __repr__(self) -> str:
+        """Return one line, such as `StatsRecord(20 layers, resnet18, 4x3x64x64)`."""
+        sheet, run = renderer().whole_sheet_of(self), getattr(self, "run", None)
+        about = [counted(len(sheet.rows), renderer().noun_of(sheet))]
+        about += [run.model.short_name] if run is not None else []
+        if run is not None and run.input is not None:
+            about += ["x".join(map(str, shape)) for shape in run.input.shape]
+        return f"{type(self).__name__}({', '.join(about)})"
+
     def __str__(self) -> str:
         return str(renderer().to_text(renderer().sheet_of(self)))
 
     def _repr_html_(self) -> str:
-        return str(renderer().to_html(renderer().sheet_of(self)))
+        """Return the table for a notebook, with the figure below it where the figure is the result."""
+        return str(renderer().to_html(renderer().sheet_of(self))) + str(renderer().figure_below(self))

@@ -5,6 +5,7 @@ from typing import Annotated, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, share, signed, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"
@@ -229,7 +230,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Row):
     """One method: what its map is, and how far it can be trusted. Over several images figures are means.
 
     Attributes:

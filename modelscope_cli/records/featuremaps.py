@@ -4,11 +4,12 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import figure, hidden, shape, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureMap:
+class FeatureMap(Row):
     """One grid of feature maps.
 
     Attributes:
@@ -57,7 +58,7 @@ class ChannelImage:
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelImages:
+class ChannelImages(Row):
     """The images that activate one channel most, median and least.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import counter, figure, hidden, shape, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import HookReport, Record, Shape
 from modelscope_cli.records.stats import BatchNormDrift
 
@@ -69,7 +70,7 @@ class LossInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterGradient:
+class ParameterGradient(Row):
     """One row of `grads`: the gradient of one parameter; with several passes, their mean.
 
     Figures are of the finite values, after clipping; None where no gradient arrived.
@@ -116,7 +117,7 @@ class ParameterGradient:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationGradient:
+class ActivationGradient(Row):
     """One row of `grads`: the gradient that arrives at one output tensor of one call.
 
     Attributes:
@@ -188,8 +189,8 @@ class Saving:
 class GradThresholds:
     """What is marked: norms in multiples of the norm of the gradient at the model's output."""
 
-    vanishing: float
-    exploding: float
+    vanishing: float = VANISHING
+    exploding: float = EXPLODING
 
 
 @dataclass(frozen=True, slots=True)

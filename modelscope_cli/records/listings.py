@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from modelscope_cli.records.columns import column, words
-from modelscope_cli.records.display import Shown
+from modelscope_cli.records.display import Row, Shown
 from modelscope_cli.records.run import Shape, first_keys, to_plain
 
 
 @dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(Row):
     """One of torchvision's models, or of timm's, as published for its default weights.
 
     Attributes:
@@ -48,7 +48,7 @@ class Catalogue(Shown):
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(Row):
     """A page that was written, or that an index leads to.
 
     Attributes:

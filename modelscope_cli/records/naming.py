@@ -52,6 +52,12 @@ def layer_of(parameter: str) -> str:
     return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
 
 
+def parents_of(layer: str) -> tuple[str, ...]:
+    """Return the names of the parents of a layer, except the model: `a` and `a.b` of `a.b.c`."""
+    path = layer.split(".")
+    return tuple(".".join(path[:n]) for n in range(1, len(path)))
+
+
 def counted(n: int, noun: str) -> str:
     """Return a number and a regular noun: `1 more layer`, `2 more layers`."""
     return f"{n:,} {noun}" + ("" if n == 1 else "s")

@@ -84,7 +84,7 @@ def _without_numbers(value: Any, streams: dict[str, list[int]]) -> Any:
     if _are_whole(value):
         streams["whole"] += map(_folded, value)
         return {"~i": [place, len(value)]}
-    if _is_table(value):
+    if bool(value) and all(map(_are_whole, value)) and len({len(row) for row in value}) == 1:
         streams["whole"] += (_folded(item) for column in zip(*value, strict=True) for item in column)
         return {"~t": [place, len(value), len(value[0])]}
     place, split = len(streams["mantissa"]), _fractions(value)
@@ -98,10 +98,6 @@ def _without_numbers(value: Any, streams: dict[str, list[int]]) -> Any:
 def _are_whole(value: Any) -> bool:
     is_long = isinstance(value, list | tuple) and len(value) >= _LEAST
     return is_long and {type(item) for item in value} == {int} and max(map(abs, value)) < _MOST // 2
-
-
-def _is_table(value: Sequence[Any]) -> bool:
-    return bool(value) and all(map(_are_whole, value)) and len({len(row) for row in value}) == 1
 
 
 def _fractions(value: Sequence[Any]) -> list[tuple[int, int]]:

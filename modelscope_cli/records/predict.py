@@ -5,6 +5,7 @@ from typing import Annotated, Any, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, figure, hidden, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
 BINS = 15  # Guo et al. 2017, as most papers since
@@ -232,7 +233,7 @@ class PredictRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Variation:
+class Variation(Row):
     """The same images, prepared in another way. All means are over the images.
 
     Attributes:

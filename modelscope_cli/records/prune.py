@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from modelscope_cli.records.columns import column, count, figure, hidden, shape, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 
 @dataclass(frozen=True, slots=True)
-class PrunedLayer:
+class PrunedLayer(Row):
     """One weight at `amount`.
 
     Attributes:
@@ -41,7 +42,7 @@ class PruneTotals:
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class Drift(Row):
     """How far the answers are from the unpruned model's, with `amount` of the weights or channels cut.
 
     Attributes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, counter, figure, hidden, shape, share, words
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.run import HookReport, Record, Shape
 
 # Optional figures that cost extra, and the column of each.
@@ -33,7 +34,7 @@ def percent_of(key: str) -> Fraction:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchNormDrift:
+class BatchNormDrift(Row):
     """One batch norm in train mode: the statistics of the batch beside the running ones it would use in eval mode.
 
     Figures are over channels; with several batches, of their mean statistics.
@@ -87,7 +88,7 @@ class Redundancy:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivationStats:
+class ActivationStats(Row):
     """One row of `stats`: one output tensor of one call, over all images.
 
     Every figure is of the finite values; the others are counted.
@@ -136,7 +137,7 @@ class ActivationStats:
 
 
 @dataclass(frozen=True, slots=True)
-class AttentionStats:
+class AttentionStats(Row):
     """One head of one attention, over all images: how widely its queries look.
 
     Attributes:

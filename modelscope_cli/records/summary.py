@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
-from modelscope_cli.records.display import renderer
+from modelscope_cli.records.display import Row, renderer
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.
@@ -31,7 +31,7 @@ COLORS = ("macs", "flops", "params", "memory", *MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
-class LayerShape:
+class LayerShape(Row):
     """One row of `summary`: one call of one layer, or a layer that was not called.
 
     Attributes:

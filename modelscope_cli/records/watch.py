@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
@@ -64,7 +65,7 @@ class LayerSeries:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedLayer:
+class WatchedLayer(Row):
     """One call of a layer in one model, over time; or of a function that a module calls by itself.
 
     Attributes:
@@ -120,7 +121,7 @@ class ParameterFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class WatchedParameter:
+class WatchedParameter(Row):
     """A parameter over time.
 
     Attributes:
@@ -343,7 +344,7 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingFinding:
+class TrainingFinding(Row):
     """One violation of a rule of training: a `Finding` with the step since when.
 
     Attributes:

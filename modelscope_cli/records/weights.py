@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 from modelscope_cli.records.columns import count, figure, shape, share, size, words
-from modelscope_cli.records.display import Shown
+from modelscope_cli.records.display import Row, Shown
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
@@ -165,7 +165,7 @@ class ScanRecord(Shown):
 
 
 @dataclass(slots=True, unsafe_hash=True)  # not frozen, which makes creation four times slower
-class TensorRow:
+class TensorRow(Row):
     """One named tensor of a checkpoint; the statistics are of its finite values, None where not asked for.
 
     Attributes:
@@ -243,6 +243,11 @@ class Identified:
     nearest: str | None = None
     misshaped: tuple[str, ...] = ()
     prefix: str = ""
+
+    def differences(self) -> dict[str, tuple[str, ...]]:
+        """Return the names that are missing, unexpected or of another shape, by kind, where there are any."""
+        kinds = {"missing": self.missing, "unexpected": self.unexpected, "misshaped": self.misshaped}
+        return {kind: names for kind, names in kinds.items() if names}
 
 
 @dataclass(frozen=True, slots=True)

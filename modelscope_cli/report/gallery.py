@@ -134,6 +134,18 @@ def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tu
     return tuple(records)
 
 
+def contact_sheet_of(exhibits: Sequence[Exhibit], look: MapLook) -> Callable[[], bytes]:
+    """Return a function that draws the contact sheet as a PNG; it keeps only the channels that are on it."""
+    tiles = []
+    for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
+        if exhibit.maps is None or not exhibit.record.shown:
+            continue
+        maps = exhibit.maps.to("cpu")
+        maps = _liveliest(maps) if maps.ndim > 1 else maps
+        tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
+    return lambda: image_tiles.to_png(contact_sheet(tiles, look.cmap, look.input_image))
+
+
 def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record

@@ -1,5 +1,6 @@
 """Tiles of images with their palette and text."""
 
+import io
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -172,6 +173,13 @@ def to_image(laid: Tensor, cmap: str) -> Image.Image:
     return image
 
 
+def to_png(image: Image.Image) -> bytes:
+    """Return an image as a PNG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
 def save_png(image: Image.Image, path: Path) -> None:
     """Write a PNG; the lightest compression is four times as fast and a tenth larger."""
     image.save(path, format="PNG", compress_level=1, compress_type=3)
@@ -296,9 +304,13 @@ def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: 
 def thumbnail(input_image: Tensor, side: int) -> Image.Image:
     """Scale a `(3, h, w)` uint8 image to `side` pixels on its long side."""
     image = Image.fromarray(input_image.permute(1, 2, 0).contiguous().numpy(), "RGB")
+    return scaled(image, side, Image.Resampling.LANCZOS)
+
+
+def scaled(image: Image.Image, side: int, how: Image.Resampling) -> Image.Image:
+    """Scale an image to `side` pixels on its long side."""
     factor = side / max(image.size)
-    size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
-    return image.resize(size, Image.Resampling.LANCZOS)
+    return image.resize((max(round(image.width * factor), 1), max(round(image.height * factor), 1)), how)
 
 
 def paste_image(sheet: Image.Image, image: Image.Image, place: tuple[int, int]) -> None:

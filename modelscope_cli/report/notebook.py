@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache, partial
 from html import escape
 from importlib.resources import files
@@ -11,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import UsageError, nearest, one_of
-from modelscope_cli.report.canvas import check_figure, save_figure
+from modelscope_cli.output_files import write_text
+from modelscope_cli.plain_text import plain
+from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure
 from modelscope_cli.report.fold import fold
-from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
+from modelscope_cli.report.sheet import Column, Sheet, other_columns
 from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of, whole_sheet_of
 
 __all__ = [
+    "card_of",
+    "card_to_html",
+    "figure_below",
     "figures_of",
     "graph_of",
+    "noun_of",
     "plot",
+    "save",
     "sheet_of",
     "table_of",
     "to_html",
@@ -28,6 +36,15 @@ __all__ = [
     "whole_sheet_of",
 ]
 
+# Results that are looked at, and the file of their folder that shows the whole.
+_SHOWN_BELOW = {
+    "featuremaps": "contact_sheet.png",
+    "explain": "explanation.png",
+    "attack": "comparison.png",
+    "ablate": "ablation.png",
+    "watch": "activations.png",
+}
+_LABELS = ("name", "call", "output")  # fields that make the label of a row
 _MOST_ROWS = 40  # rows before a table is folded
 
 
@@ -130,6 +147,55 @@ def _draw(record: Any, picture: str | None) -> Any:
     return figures[picture or next(iter(figures))](record)
 
 
+def figure_below(record: Any) -> str:
+    """Return the figure of a result that is looked at, as HTML; empty where the table is the result."""
+    from modelscope_cli.report.page.images import EmbeddedImages
+
+    if record.command not in _SHOWN_BELOW:
+        return ""
+    folder = getattr(record, "out_dir", None)
+    embedded = EmbeddedImages(Path(folder) if folder else None)
+    draw = getattr(record, "drawing", None)
+    if draw is not None:
+        image = embedded.drawn(draw(), record.command)
+    else:
+        image = embedded.figure(_SHOWN_BELOW[record.command], record.command)
+    if image is None:
+        try:
+            image = embedded.drawn(_to_png(_draw(record, None)), record.command)
+        except UsageError:  # it has no rows, or was made without what is drawn
+            return ""
+    return f'<div class="modelscope below">{image}</div>'
+
+
+def noun_of(sheet: Sheet) -> str:
+    """Return what a row of a table is about, in the singular: the heading of its first column."""
+    title = sheet.columns[0].title
+    return title if title.isalpha() and title != "name" and not title.endswith("s") else "row"
+
+
+def card_of(row: Any) -> list[tuple[str, str]]:
+    """Return the columns of a row that have a value: those of its annotations, else its plain fields."""
+    columns = [column for column in other_columns(type(row), ()) if column.is_shown]
+    cells = [(column.title, column.cells([row])[0]) for column in columns]
+    if not columns:
+        values = [
+            (field.name, getattr(row, field.name)) for field in fields(row) if field.name not in _LABELS
+        ]
+        cells = [(name, str(value)) for name, value in values if isinstance(value, str | int | float)]
+    return [(title, plain(text)) for title, text in cells if text]
+
+
+def card_to_html(label: str, row: Any) -> str:
+    """Return the card of a row as HTML."""
+    facts = "".join(f"<dt>{escape(title)}</dt><dd>{escape(text)}</dd>" for title, text in card_of(row))
+    title = escape(label or type(row).__name__)
+    return (
+        f'<div class="modelscope"><style>{_style()}</style><p class="title">{title}</p>'
+        f'<dl class="facts">{facts}</dl></div>'
+    )
+
+
 def to_page(record: Any, file: str | PathLike[str] | None) -> str:
     """Return the page of a record, and save it if a `file` is given."""
     from modelscope_cli.report.page import results
@@ -138,6 +204,26 @@ def to_page(record: Any, file: str | PathLike[str] | None) -> str:
     if file is not None:
         results.save_page(page, Path(file))
     return page
+
+
+def save(record: Any, file: str | PathLike[str]) -> None:
+    """Save a record in the format that the name of the file asks for; see `Shown.save`."""
+    path = Path(file)
+    texts = {
+        ".json": lambda: render_json(record.to_dict()),
+        ".csv": lambda: render_csv(whole_sheet_of(record)),
+        ".tsv": lambda: render_tsv(whole_sheet_of(record)),
+        ".md": lambda: render_markdown(whole_sheet_of(record)),
+    }
+    if path.suffix.lower() in texts:
+        write_text(path, texts[path.suffix.lower()]())
+    elif path.suffix.lower() == ".html":
+        to_page(record, path)
+    elif path.suffix.lower() in SUFFIXES:
+        plot(record, path, None)
+    else:
+        endings = ", ".join([".html", *texts, *SUFFIXES])
+        raise UsageError(f"'{path}' does not end in one of {endings}", 'record.save("result.json")')
 
 
 def _to_png(figure: Any) -> bytes:

@@ -11,7 +11,7 @@ from modelscope_cli.records.stats import BatchNormDrift
 from modelscope_cli.records.weights import CALL, DANGEROUS, Safety, ScanRecord, Suspect, WeightsOnly
 from modelscope_cli.report import numbers
 from modelscope_cli.report.ci import Problem, Review
-from modelscope_cli.report.sheet import Column, Sheet, View, field_columns
+from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
 def _momentum(row: BatchNormDrift) -> str:
@@ -85,7 +85,7 @@ def _unknown(safety: Safety) -> list[str]:
     return [(suspect.is_call and suspect.call) or suspect.name for suspect in safety.unknown]
 
 
-_COLUMNS: tuple[Column, ...] = (
+SCAN_COLUMNS: tuple[Column, ...] = (
     *field_columns(Safety, "file rank"),
     Column(
         "dangerous",
@@ -124,17 +124,12 @@ def scan_sheet(record: ScanRecord) -> Sheet:
     counts = ", ".join(f"{n[rank]} {rank}" for rank in n if n[rank]) or "none"
     return Sheet(
         title=f"{record.source}",
-        columns=_COLUMNS,
+        columns=SCAN_COLUMNS,
         rows=record.files,
         facts=(("files", f"{len(record.files)}: {counts}"),),
         is_dim=lambda file: not file.pickles and not file.errors and file.is_understood,
         is_bad=lambda file: file.fails(CALL),
     )
-
-
-def check_scan_columns(view: View) -> None:
-    """Refuse unknown columns before anything is read."""
-    view.check(_COLUMNS)
 
 
 def review_files(source: str, files: Sequence[Safety], rules: Sequence[RuleText], fail_on: str) -> Review:

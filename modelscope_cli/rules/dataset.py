@@ -46,17 +46,9 @@ def _of(group: CopyGroup, value: float, where: str = "") -> Sighting:
     return Sighting(group.images[0], value, f"{where}{likeness} {some(group.images[1:])}")
 
 
-def _identical(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    return _copies(_data(evidence).report.identical, threshold)
-
-
 def _alike(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     groups = sorted(_data(evidence).report.alike, key=lambda group: -group.alike)
     return _told([_of(group, group.alike) for group in groups])
-
-
-def _leak(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    return _copies(_data(evidence).report.leaks, threshold)
 
 
 def _not_held_against(evidence: Evidence, threshold: Any) -> str | None:
@@ -168,7 +160,7 @@ RULES = (
         source="SHA-256 of the files; for images that look alike, of the decoded pixels",
         hint="keep one of each group, unless the repetition is intended",
         needs=_NEEDS,
-        judge=_identical,
+        judge=lambda evidence, threshold: _copies(_data(evidence).report.identical, threshold),
         excuse=_nothing_read,
     ),
     Rule(
@@ -195,7 +187,7 @@ RULES = (
         source="those of MS802 and MS803",
         hint="remove them from one of the two; accuracy on them only measures memorisation",
         needs=_NEEDS,
-        judge=_leak,
+        judge=lambda evidence, threshold: _copies(_data(evidence).report.leaks, threshold),
         excuse=_not_held_against,
     ),
     Rule(

@@ -46,7 +46,7 @@ def page(path: str, doc: str, *, is_whole: bool) -> Iterator[str]:
     for one in every:
         is_folding = not is_whole and one.panel in _FOLDED
         if is_folding and one.name in SHARED[one.panel]:
-            folded.setdefault(one.panel, []).append(long_name(one))
+            folded.setdefault(one.panel, []).append(one.spellings[0].partition("/")[0])
         elif not one.is_argument:
             inside.setdefault(OPTIONS if is_folding else one.panel, []).append(one)
     for panel, options in inside.items():
@@ -163,8 +163,3 @@ def value_of(one: Declared) -> str:
     if one.option.metavar:
         return one.option.metavar
     return "|".join(one.option.choices) or "TEXT"
-
-
-def long_name(one: Declared) -> str:
-    """Return the long spelling of an option."""
-    return one.spellings[0].partition("/")[0]

@@ -143,7 +143,11 @@ def emit(
             from modelscope_cli.report.ci import render_review
 
             return render_review(review(), format)
-        return _document(record) if format == "json" else _render(format, sheet)
+        if format == "json":
+            from modelscope_cli.report.formats import render_json
+
+            return render_json(record.to_dict())
+        return _render(format, sheet)
 
     if where.html is not None:
         _write_page(where.html, record, drawn() if drawn is not None else {})
@@ -164,17 +168,13 @@ def emit(
         is_whole = where.view.is_whole or where.view.top is not None
         _console.show(render_table(sheet, _console.terminal_width(), None if is_whole else fold(sheet)))
     elif format == "table" and where.format == "auto":
-        _console.write(
-            _render(format, sheet, _LOG_WIDTH) + (_last_line(review()) if review is not None else "")
-        )
+        _console.write(_render(format, sheet, _LOG_WIDTH))
+        if review is not None:
+            from modelscope_cli.report.ci import last_line
+
+            _console.write(last_line(review()))
     else:
         _console.write(render(format))
-
-
-def _last_line(review: "Review") -> str:
-    from modelscope_cli.report.ci import last_line
-
-    return last_line(review)
 
 
 def _write_page(file: Path, record: "Shown", drawn: Mapping[str, bytes]) -> None:
@@ -225,12 +225,6 @@ def _is_log() -> bool:
     except (OSError, ValueError):  # closed, or not a real stream
         return False
     return not is_file and any(os.environ.get(name, "").lower() not in ("", "0", "false") for name in _LOGS)
-
-
-def _document(record: "Shown") -> str:
-    from modelscope_cli.report.formats import render_json
-
-    return render_json(record.to_dict())
 
 
 def _render(format: str, sheet: "Sheet", width: int | None = None) -> str:

@@ -186,16 +186,10 @@ def normalise(image: Tensor) -> Tensor:
     return (image - mean) / std
 
 
-class DrawnImages(Dataset[Example]):
-    """The sample set as normalised tensors `(3, size, size)`; the same images as `Shapes`."""
+class DrawnImages(Shapes):
+    """The sample set as normalised tensors `(3, size, size)`."""
 
-    def __init__(self, count: int, seed: int, size: int) -> None:
-        self.count, self.seed, self.size = count, seed, size
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, index: int) -> Example:
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
         label = index % len(CLASSES)
         return normalise(render(label, self.seed * SEEDS_APART + index, self.size)), label
 

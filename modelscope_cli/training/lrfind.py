@@ -3,7 +3,7 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -252,8 +252,6 @@ def lrfind(
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import all_seeded, classification_loss, run_forward
     from modelscope_cli.training.loaders import import_loaders
-
-    pass
     from modelscope_cli.training.model import trainable
     from modelscope_cli.training.optim import make_optimizer
     from modelscope_cli.training.save_restore import kept_random_states
@@ -291,13 +289,7 @@ def lrfind(
         warnings = (*classifier.warnings, *source.warnings())
         record = LrfindRecord(
             run=header("lrfind", classifier.loaded, input_info, request.seed, warnings, invoked),
-            lr=test.lr,
-            loss=test.loss,
-            smoothed=test.smoothed,
-            suggestion=test.suggestion,
-            stopped=test.stopped,
-            restored=test.restored,
-            hashes=test.hashes,
+            **{field.name: getattr(test, field.name) for field in fields(test)},
             optimizer=request.optimizer,
             sweep="linear" if linear else "exponential",
             data=source.source,

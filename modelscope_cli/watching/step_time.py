@@ -124,7 +124,9 @@ class StepTime:
         def count(loading: Any, batch: Any) -> None:
             if part_of_data() == DATA:
                 self._workers = max(self._workers or 0, loading._num_workers)
-                first = next((x for _, x in tensors_in(batch) if x.ndim), None)
+                first = batch[0] if isinstance(batch, list | tuple) and batch else batch
+                if not isinstance(first, torch.Tensor) or not first.ndim:  # which takes longer than to look
+                    first = next((x for _, x in tensors_in(batch) if x.ndim), None)
                 self._n_images += len(first) if first is not None and self._n_steps else 0
 
         with ExitStack() as stack:

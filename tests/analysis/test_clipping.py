@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.gradients.request import Clip
+from modelscope_cli.records.grads import ClipInfo
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def differentiate(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
 def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measure, kept, n_passes):
     limit, passes = 2**-7, images(n_passes)
     plain = [differentiate(net, x) for x in passes]
-    found = measure(net, *passes, clip=Clip("value", limit))
+    found = measure(net, *passes, clip=ClipInfo("value", limit))
     n_all = n_clipped = 0
     for row in found.parameters:
         raw = np.stack([grads[row.name].double().numpy() for grads in plain])
@@ -59,7 +59,7 @@ def test_clip_keeps_every_element_within_the_limit_and_counts_exactly(net, measu
 def test_before_clipping_is_what_it_is_without(net, measure):
     (x,) = images(1)
     plain = measure(net, x)
-    for clip in (Clip("value", 0.01), Clip("norm", 0.1), Clip("activations", 2**-13)):
+    for clip in (ClipInfo("value", 0.01), ClipInfo("norm", 0.1), ClipInfo("activations", 2**-13)):
         found = measure(net, x, clip=clip)
         assert [row.norm_before_clip for row in found.parameters] == [
             row.grad_norm for row in plain.parameters
@@ -80,7 +80,7 @@ def test_clip_norm_is_torchs_own(net, measure, kept, limit, is_scaled):
     expected = {name: parameter.grad.clone() for name, parameter in net.named_parameters()}
     net.zero_grad()
 
-    found = measure(net, x, clip=Clip("norm", limit))
+    found = measure(net, x, clip=ClipInfo("norm", limit))
     assert found.totals.norm_before_clip == close(float(total))
     assert found.totals.clipped_fraction == float(is_scaled)
     for row in found.parameters:
@@ -125,7 +125,7 @@ def test_clip_activations_changes_everything_upstream(net, measure, kept, n_pass
     clipped.pop().remove()
     plain = [differentiate(net, x) for x in passes]
 
-    found = measure(net, *passes, layers=("1",), clip=Clip("activations", limit))
+    found = measure(net, *passes, layers=("1",), clip=ClipInfo("activations", limit))
     for name in by_hand[0]:
         after = torch.stack([grads[name] for grads in by_hand]).mean(0)
         before = torch.stack([grads[name] for grads in plain]).mean(0)
@@ -146,7 +146,7 @@ def test_clip_activations_changes_everything_upstream(net, measure, kept, n_pass
 
 
 def test_a_block_that_is_named_is_clipped_too(net, measure):
-    found = measure(net, *images(1), layers=("0",), clip=Clip("activations", 2**-13))
+    found = measure(net, *images(1), layers=("0",), clip=ClipInfo("activations", 2**-13))
     rows = {row.name: row for row in found.activations}
     assert rows["0"].grad_abs_max <= 2**-13
     assert rows["0"].clipped_fraction == found.totals.clipped_fraction > 0
@@ -155,7 +155,7 @@ def test_a_block_that_is_named_is_clipped_too(net, measure):
 
 
 def test_without_layers_every_innermost_output_is_clipped(net, measure):
-    found = measure(net, *images(1), clip=Clip("activations", 2**-13))
+    found = measure(net, *images(1), clip=ClipInfo("activations", 2**-13))
     assert all(row.grad_abs_max <= 2**-13 for row in found.activations)
     assert all(row.clipped_fraction is not None for row in found.activations)
 
@@ -181,7 +181,7 @@ class Shared(nn.Module):
 def test_a_gradient_that_comes_in_parts_is_clipped_as_a_whole(measure, kept, use_reentrant):
     x = torch.ones(2, 4)
     plain = differentiate(Shared(), x)
-    found = measure(Shared(use_reentrant), x, clip=Clip("value", 0.01))
+    found = measure(Shared(use_reentrant), x, clip=ClipInfo("value", 0.01))
     for row in found.parameters:
         raw = plain[row.name]
         assert_close(kept.parameters[row.name, "before"], raw)
@@ -207,7 +207,7 @@ finite = st.floats(-1e6, 1e6, width=32)
 @given(values=st.lists(finite, min_size=1, max_size=20), limit=st.floats(2**-20, 2**20, width=32))
 def test_clipping_any_gradient_to_any_limit(measure, values, limit):
     x = np.array(values, np.float32)
-    (row,) = measure(Weighted(len(values)), torch.from_numpy(x), clip=Clip("value", limit)).parameters
+    (row,) = measure(Weighted(len(values)), torch.from_numpy(x), clip=ClipInfo("value", limit)).parameters
     clipped = np.clip(x, -limit, limit)
     assert (row.grad_min, row.grad_max) == (clipped.min(), clipped.max())
     assert row.clipped_fraction == (np.abs(x) > limit).mean()

@@ -2,6 +2,7 @@
 onnxruntime run by hand, `verify_onnx_program`, torchao's own SQNR and brute force."""
 
 import copy
+import dataclasses
 import io
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
@@ -14,6 +15,7 @@ from torch.nn import functional as F
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.diff import count_up
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -426,3 +428,171 @@ def test_the_input_is_not_the_cause_where_layers_before_are_left_out():
     record = ms.diff(a, b, torch.randn(1, 3, 8, 8), layer=("2",))
     assert record.first_divergence == "2"
     assert not [one for one in record.causes if "inputs already differ" in one.message]
+
+
+def test_what_is_compared_and_why_does_not_depend_on_the_layers_shown(file, planted):
+    shown = ms.diff(NET, file, X, layer=("conv2", "norm"))
+    assert statuses(shown) == {"conv2": "not tested", "norm": "same"}
+    assert shown.is_same
+    assert not shown.causes  # the weights of conv2 in the file are those of bn2 as well
+
+    def weight(model):
+        next(one for one in model.graph.initializer if one.name == "conv3.weight").raw_data = bytes(4 * 96)
+
+    whole = planted(weight)
+    part = ms.diff(NET, file.parent / "changed.onnx", X, layer="fc")
+    assert [row.label for row in part.layers] == ["fc"]
+    assert part.causes == whole.causes
+    assert part.causes[0].layer == "conv3"
+
+
+def test_a_cast_before_a_folded_layer_is_not_taken_for_its_output(planted):
+    from onnx import helper
+
+    def cast(model):
+        conv = [one for one in model.graph.node if one.op_type == "Conv"][1]
+        source, scopes = conv.input[0], "['', 'conv2', 'conv2']"
+        pair = [
+            helper.make_node("Cast", [source], ["half"], to=10),
+            helper.make_node("Cast", ["half"], ["full"], to=1),
+        ]
+        for node in pair:
+            node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+        conv.input[0] = "full"
+        at = list(model.graph.node).index(conv)
+        for node in reversed(pair):
+            model.graph.node.insert(at, node)
+
+    record = planted(cast)
+    assert statuses(record)["conv2"] == "not tested"
+    assert [cause.kind for cause in record.causes] == ["cast"]
+
+
+def test_a_program_takes_named_inputs_and_says_which_sizes_it_does_not(tmp_path):
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 4)
+
+        def forward(self, x, y):
+            return self.fc(x.reshape(2, -1)) + y
+
+    model = Sum().eval()
+    x, y = torch.randn(2, 3), torch.randn(2, 4)
+    program = torch.export.export(model, (x, y))
+    assert ms.diff(model, program, {"y": y, "x": x}).is_same
+    fixed = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)).eval()
+    program = torch.export.export(fixed, (torch.zeros(2, 3),))
+    with pytest.raises(CannotRunError, match=r"B takes the inputs input, and A is given x, y"):
+        ms.diff(model, program, {"x": x, "y": y})
+    with pytest.raises(CannotRunError, match=r"of the program cannot be run"):
+        ms.diff(nn.Flatten(0).eval(), program, torch.zeros(3, 3))
+
+
+def test_an_output_that_was_not_compared_is_neither_the_same_nor_different():
+    from modelscope_cli.commands.diff.table import answer
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    record = ms.diff(model, torch.compile(model, backend="eager"), torch.randn(2, 4), layer="0")
+    assert (record.totals.not_tested, record.outcome, record.is_same) == (1, "not tested", False)
+    assert answer(record).startswith("Not tested: B has no value for any layer of A")
+    whole = ms.diff(model, copy.deepcopy(model), torch.randn(2, 4))
+    rows = tuple(
+        dataclasses.replace(row, status="same" if row.name else "not tested") for row in whole.layers
+    )
+    part = dataclasses.replace(whole, layers=rows, totals=count_up(rows))
+    assert (part.outcome, part.is_same) == ("not tested", False)
+    assert answer(part).startswith("Not tested: B has no value for the output of A")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
+    class Cast(nn.Module):
+        def forward(self, x):
+            return x.to(dtype).float()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
+    other = copy.deepcopy(net)
+    other[0] = Cast()
+    kinds = [
+        (one.kind, str(dtype).removeprefix("torch.") in one.message) for one in ms.diff(net, other, X).causes
+    ]
+    assert kinds == [("cast", True)]
+
+
+def test_no_cause_is_named_for_what_is_alike(tmp_path):
+    """A norm without statistics uses the batch in eval mode as well; a square weight may be stored transposed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(
+            nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4, track_running_stats=False), nn.Conv2d(4, 4, 1)
+        )
+        square = nn.Linear(8, 8).eval()
+    other = copy.deepcopy(net.eval())
+    with torch.no_grad():
+        other[2].weight[0, 0] += 0.5
+    for program in (torch.export.export(other, (X,)), tmp_path / "net.onnx"):
+        if not isinstance(program, torch.export.ExportedProgram):
+            export(other, X, str(program), dynamo=False)
+        causes = ms.diff(net, program, X).causes
+        assert [(cause.kind, cause.layer) for cause in causes] == [("weights", "2")]
+    x = torch.randn(2, 8)
+    export(square, x, None, dynamo=True).save(tmp_path / "square.onnx")
+    model = onnx.load(tmp_path / "square.onnx")
+    gemm = next(node for node in model.graph.node if node.op_type == "Gemm")
+    weight = next(one for one in model.graph.initializer if one.name == gemm.input[1])
+    weight.raw_data = np.ascontiguousarray(onnx.numpy_helper.to_array(weight).T).tobytes()
+    next(one for one in gemm.attribute if one.name == "transB").i = 0
+    onnx.save(model, tmp_path / "square.onnx")
+    record = ms.diff(square, tmp_path / "square.onnx", x)
+    assert record.is_same
+    assert not record.causes
+
+
+def test_rounded_images_are_not_another_range():
+    class Rounded(nn.Module):
+        def forward(self, x):
+            return (x * 512).round() / 512
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
+    other = copy.deepcopy(net)
+    other[0] = Rounded()
+    record = ms.diff(net, other, X, tolerance=1e-5)
+    assert record.first_divergence is not None
+    assert not [one for one in record.causes if one.kind in ("input_range", "preprocessing", "cast")]
+
+
+def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
+    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope."""
+
+    class NormAct(nn.BatchNorm2d):
+        def __init__(self, channels):
+            super().__init__(channels)
+            self.act = nn.SiLU()
+
+        def forward(self, x):
+            return self.act(super().forward(x))
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.bn1 = nn.Conv2d(3, 8, 3, padding=1, bias=False), NormAct(8)
+            self.conv, self.bn2 = nn.Conv2d(4, 4, 1, bias=False), NormAct(4)
+
+        def forward(self, x):
+            x, y = self.bn1(self.stem(x)).split(4, dim=1)
+            return torch.cat([self.bn2(self.conv(x)), y], 1)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Half().eval()
+        for norm in (model.bn1, model.bn2):
+            norm.running_var.uniform_(0.3, 2)
+    export(model, X, None, dynamo=True).save(tmp_path / "half.onnx")
+    record = ms.diff(model, tmp_path / "half.onnx", X)
+    assert (record.is_same, record.causes) == (True, ())
+    assert statuses(record)["bn2.act"] == "same"

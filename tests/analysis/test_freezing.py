@@ -5,8 +5,9 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import set_trainable
-from modelscope_cli.analysis.gradients.request import Clip, LossRequest
+from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.errors import CannotRunError, UsageError
+from modelscope_cli.records.grads import ClipInfo
 
 
 class Net(nn.Module):
@@ -95,7 +96,9 @@ def test_nothing_is_measured_where_nothing_changes(measure):
     assert trained(model) == set()
 
 
-@pytest.mark.parametrize("clip", [None, Clip("value", 0.01), Clip("norm", 0.01), Clip("activations", 1e-4)])
+@pytest.mark.parametrize(
+    "clip", [None, ClipInfo("value", 0.01), ClipInfo("norm", 0.01), ClipInfo("activations", 1e-4)]
+)
 @pytest.mark.parametrize("is_training", [False, True])
 def test_every_way_of_clipping_leaves_frozen_weights_alone(measure, unchanged, clip, is_training):
     model = Net()

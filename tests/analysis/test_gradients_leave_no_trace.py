@@ -7,9 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.request import Clip, LossRequest
+from modelscope_cli.analysis.gradients.request import LossRequest
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.session import ForwardError
+from modelscope_cli.records.grads import ClipInfo
 
 X = torch.ones(2, 3, 8, 8)
 
@@ -58,9 +59,9 @@ class Net(nn.Module):
 REQUESTS = {
     "plain": {},
     "train mode": {"is_training": True},
-    "clip": {"clip": Clip("value", 0.01)},
-    "clip norm": {"clip": Clip("norm", 0.01)},
-    "clip activations": {"clip": Clip("activations", 0.01), "layers": ("conv",)},
+    "clip": {"clip": ClipInfo("value", 0.01)},
+    "clip norm": {"clip": ClipInfo("norm", 0.01)},
+    "clip activations": {"clip": ClipInfo("activations", 0.01), "layers": ("conv",)},
     "frozen": {"freeze": ("bn",), "is_training": True},
     "only the head": {"train_only": ("head",)},
     "prior": {"loss": LossRequest(weight_decay=0.1)},

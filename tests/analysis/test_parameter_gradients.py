@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from tolerance import A_NETWORK, assert_close, close
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.gradients.request import LossRequest, Thresholds
+from modelscope_cli.analysis.gradients.request import LossRequest
+from modelscope_cli.records.grads import GradThresholds
 
 
 def images(n: int) -> list[Tensor]:
@@ -135,7 +136,7 @@ class Chain(nn.Module):
 
 def test_ten_sigmoids_at_zero_make_the_gradient_vanish(measure):
     model = Chain()
-    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"), thresholds=Thresholds(1e-5))
+    found = measure(model, torch.tensor([[0.5]]), loss=LossRequest("mean"), thresholds=GradThresholds(1e-5))
     (row,) = found.parameters
     assert row.grad_norm == 0.5 * 0.25**10  # the weight's own input is 0.5
     assert row.mark == "vanishing"
@@ -155,7 +156,9 @@ def test_the_scale_before_ten_sigmoids_gets_the_power_exactly(measure):
                 y = sigmoid(y) - 0.5
             return y
 
-    found = measure(Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"), thresholds=Thresholds(1e-5))
+    found = measure(
+        Shifted(), torch.tensor([[-1.0]]), loss=LossRequest("mean"), thresholds=GradThresholds(1e-5)
+    )
     (row,) = found.parameters
     assert (row.grad_norm, row.grad_min, row.grad_max) == (0.25**10,) * 3
     assert row.mark == "vanishing"
@@ -179,10 +182,10 @@ class Marked(nn.Module):
 @pytest.mark.parametrize(
     ("thresholds", "small", "large"),
     [
-        (Thresholds(), "", ""),
-        (Thresholds(1e-2, 1e2), "vanishing", "exploding"),
-        (Thresholds(1e-2, 1e4), "vanishing", ""),
-        (Thresholds(0, 1e2), "", "exploding"),
+        (GradThresholds(), "", ""),
+        (GradThresholds(1e-2, 1e2), "vanishing", "exploding"),
+        (GradThresholds(1e-2, 1e4), "vanishing", ""),
+        (GradThresholds(0, 1e2), "", "exploding"),
     ],
 )
 def test_marks(measure, thresholds, small, large):

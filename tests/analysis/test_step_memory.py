@@ -146,6 +146,12 @@ def test_saved_is_what_autograd_keeps_to_the_byte(name):
     assert step.saved.get(("", 0), 0) == step.saved_bytes  # everything was kept inside the model
 
 
+def test_a_complex_output_has_a_loss():
+    model, x = nn.Linear(8, 8, dtype=torch.complex64), torch.zeros(4, 8, dtype=torch.complex64)
+    training = ms.summary(model, x, train=True, optimizer="sgd").training
+    assert training.saved_bytes == saved_by_hand(model.train(), x) == x.nbytes
+
+
 def test_bfloat16_is_what_autograd_keeps():
     model, x = build("plain")
     with torch.autocast("cpu", torch.bfloat16):

@@ -23,7 +23,7 @@ DOORS = {
         *("_functorch", "_pop_mode", "_push_mode"),
         *("_input_metadata", "_saved_other", "_compiled_call_impl"),
         *("_autograd", "_get_sequence_nr", "_current_autograd_node", "_sequence_nr"),
-        *("_python_dispatch", "_schema", "_base", "_foreach_norm"),
+        *("_len_torch_dispatch_stack", "_python_dispatch", "_schema", "_base", "_foreach_norm"),
         *("_dynamo", "_FrameAction", "_FrameExecStrategy"),  # frames that torch.compile leaves alone
     },
     "hooks/layers.py": {

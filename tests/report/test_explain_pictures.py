@@ -6,7 +6,8 @@ import pytest
 import torch
 from PIL import Image
 
-from modelscope_cli.commands.explain.figures import Explained, draw_class_maps, draw_explanations
+from modelscope_cli.analysis.explaining.one_image import ImageResult, MethodResult
+from modelscope_cli.commands.explain.figures import draw_class_maps, draw_explanations
 from modelscope_cli.records import explain
 from modelscope_cli.records.explain import (
     FAILED,
@@ -33,8 +34,18 @@ def explained(n_methods=3, size=(30, 40), name="a.png", scores=None):
     maps = {f"method{i}": torch.randn(size, generator=generator) for i in range(n_methods)}
     if scores is not None:
         maps["method0"] = scores
-    receipts = {method: BAD if i else GOOD for i, method in enumerate(maps)}
-    return Explained(name, "star, 95 %", image, maps, receipts, {"method0": "logits"})
+    outcomes = {
+        method: MethodResult(None, shown, 0.1, "" if i else "logits", BAD if i else GOOD)
+        for i, (method, shown) in enumerate(maps.items())
+    }
+    return ImageResult(name, "star", 0, 3.0, 0.95, outcomes, {}, {}, image)
+
+
+def with_receipts(one, receipts):
+    outcomes = {
+        method: replace(outcome, receipt=receipts[method]) for method, outcome in one.outcomes.items()
+    }
+    return replace(one, outcomes=outcomes)
 
 
 def words(figure):
@@ -81,9 +92,7 @@ def test_flat_and_strange_maps_are_drawn(tmp_path, value):
 
 
 def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
-    one = explained(1)
-    failed = Explained(one.name, one.said, one.image, one.maps, {"method0": BAD}, {})
-    said = words(draw_explanations([failed]))
+    said = words(draw_explanations([with_receipts(explained(1), {"method0": BAD})]))
     assert any("insertion is no better than chance" in text for text in said)
     assert any("ins 0.40" in text for text in said)
 
@@ -93,7 +102,7 @@ def test_every_map_has_the_mark_of_its_tests_and_curves_show_chance():
     answers = {"method0": PASSED, "method1": FAILED, "method2": NOT_TESTED}
     judged = {method: explain.TestJudgement("verdict", answer) for method, answer in answers.items()}
     receipts = {method: replace(GOOD, verdict=verdict) for method, verdict in judged.items()}
-    figure = draw_explanations([replace(one, receipts=receipts)])
+    figure = draw_explanations([with_receipts(one, receipts)])
     said = words(figure)
     assert {"✓ method0: passed", "✗ method1: failed", "– method2: not tested"} <= {*said}
     curves = [axes for axes in figure.axes if axes.lines]

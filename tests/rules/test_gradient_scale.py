@@ -6,13 +6,12 @@ import pytest
 import torch
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.gradients.request import Thresholds
-from modelscope_cli.records.grads import EXPLODING, VANISHING, mark
+from modelscope_cli.records.grads import EXPLODING, VANISHING, GradThresholds, mark
 from modelscope_cli.rules.registry import find_rule
 
 
 def test_grads_and_check_have_the_same_numbers():
-    assert (Thresholds().vanishing, Thresholds().exploding) == (VANISHING, EXPLODING)
+    assert (GradThresholds().vanishing, GradThresholds().exploding) == (VANISHING, EXPLODING)
     assert find_rule("vanishing-gradients", "").threshold == VANISHING
     assert find_rule("exploding-gradients", "").threshold == EXPLODING
 

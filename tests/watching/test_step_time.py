@@ -224,3 +224,21 @@ def judged(rule, **facts):
 )
 def test_rules_speak_above_their_thresholds_only(rule, facts, said):
     assert judged(rule, **facts) == ([said] if said else [])
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.ones(5, 4),
+        [torch.ones(5, 4), torch.ones(5)],
+        {"label": 3, "image": torch.ones(5, 4)},
+        [{"image": torch.ones(5, 4)}],
+        (torch.tensor(0.5), torch.ones(5, 4)),
+    ],
+)
+def test_the_images_of_a_batch_are_counted_in_any_container(batch) -> None:
+    time, optimizer = StepTime(), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+    with time.installed(lambda: False):
+        for _ in DataLoader([batch] * 3, batch_size=None):
+            optimizer.step()
+    assert time.to_dict()["images"] == 10  # after the first step

@@ -32,14 +32,13 @@ class Heads:
     Attributes:
         weights: `(groups, heads, queries, keys)`, each row summing to 1; a group is an image, or a window of one.
         queries, keys: `(groups, queries)` and `(groups, keys)` cells.
-        query_grid, key_grid: the grids of these cells; None if they have no position.
+        key_grid: the grid of the keys' cells; None if they have no position.
         n_images: batch size.
     """
 
     weights: Tensor
     queries: Tensor
     keys: Tensor
-    query_grid: tuple[int, ...] | None
     key_grid: tuple[int, ...] | None
     n_images: int
 
@@ -101,7 +100,6 @@ def by_head(values: Tensor, dim: int, queries: Cells, keys: Cells, n_images: int
         weights[order.to(weights.device)].unflatten(0, (-1, n_heads)),
         of_queries[order][::n_heads],
         of_keys[order][::n_heads],
-        queries.grid,
         keys.grid,
         n_images,
     )

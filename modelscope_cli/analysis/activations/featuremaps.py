@@ -40,8 +40,6 @@ from modelscope_cli.report.layer_axis import block_of
 from modelscope_cli.report.page.results import save_result
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from modelscope_cli.models.request import Model
 
 
@@ -256,8 +254,14 @@ def featuremaps(
         return rank_data_set(subject, selection, top_images, choice, results)
     image = _only_image(subject, overlay)
     selection = subject.select(layer, exclude)
-    capture = _capture_attention if attention else _capture_outputs
-    exhibits, never = capture(subject, selection, choice)
+    of_first = subject.loaded.module, subject.first.args, selection
+    interventions = subject.bind().interventions
+    if attention:
+        exhibits, never = capture_attention(*of_first, choice=choice, interventions=interventions)
+    else:
+        size = (image.shape[1], image.shape[2]) if image is not None else None
+        exhibits = capture_maps(*of_first, image_size=size, choice=choice, interventions=interventions)
+        never = subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
     hooks = subject.conclude()
     n_outputs = len(exhibits)
     if not layer and not exclude:
@@ -277,16 +281,17 @@ def featuremaps(
         hooks=hooks,
         outputs=n_outputs,
     )
+    look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
     with results.open() as stage:
         if stage is not None:
-            look = gallery.MapLook(scale, cmap, cell, image, is_overlay=overlay)
             maps = gallery.save_gallery(exhibits, look, stage)
             record = replace(record, maps=maps, contact_sheet=gallery.CONTACT_SHEET)
             save_result(record, stage)
         if save_tensors is not None:
             gallery.save_tensors(exhibits, Path(save_tensors))
-    if save_tensors is not None:
-        subject.progress.note(f"wrote {save_tensors}")
+            subject.progress.note(f"wrote {save_tensors}")
+    if out is None and not record.run.argv:
+        record.keep_drawing(gallery.contact_sheet_of(exhibits, look))
     if out is not None:
         n_grids = sum(row.file is not None for row in record.maps)
         subject.progress.note(f"wrote {out} ({counted(n_grids, 'grid')})")
@@ -304,32 +309,6 @@ def _only_image(subject: Subject, is_overlay: bool) -> "Tensor | None":
     if is_overlay and image is None:
         raise UsageError("--overlay needs an image to lay the maps over", "leave out --overlay")
     return image
-
-
-def _capture_outputs(
-    subject: Subject, selection: Selection, choice: ChannelChoice
-) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return the outputs of the selected layers, and the layers that never ran."""
-    image = next(iter(subject.first.pictures), None)
-    exhibits = capture_maps(
-        subject.loaded.module,
-        subject.first.args,
-        selection,
-        image_size=(image.shape[1], image.shape[2]) if image is not None else None,
-        choice=choice,
-        interventions=subject.bind().interventions,
-    )
-    return exhibits, subject.uncalled(selection, [exhibit.record.name for exhibit in exhibits])
-
-
-def _capture_attention(
-    subject: Subject, selection: Selection, choice: ChannelChoice
-) -> tuple[list[CapturedOutput], tuple[str, ...]]:
-    """Return the attention in the selected layers, and the layers that never ran."""
-    interventions = subject.bind().interventions
-    return capture_attention(
-        subject.loaded.module, subject.first.args, selection, choice=choice, interventions=interventions
-    )
 
 
 def _notes(n_taken: int, n_outputs: int, channels: str | Sequence[int]) -> list[str]:

@@ -21,6 +21,7 @@ from modelscope_cli.analysis.subject import Subject, as_patterns
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Intervention
+from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
@@ -269,27 +270,31 @@ def _nothing_to_show(subject: Subject, selection: Selection) -> CannotRunError:
     return CannotRunError(message, "modelscope summary ...   shows what runs")
 
 
-def _fingerprint(subject: Subject, selection: Selection, is_training: bool) -> Fingerprint:
-    """Run all batches again for a fingerprint."""
+def _again(subject: Subject, what: str) -> Iterable[Batch]:
+    """Return all batches, for another pass."""
     for intervention in subject.bound.interventions:
         intervention.repeat()
-    batches = subject.track(subject.inputs, "fingerprint")
-    interventions = subject.bound.interventions
+    return subject.track(subject.inputs, what)
+
+
+def _fingerprint(subject: Subject, selection: Selection, is_training: bool) -> Fingerprint:
     return take_fingerprint(
-        subject.loaded, batches, selection, is_training=is_training, interventions=interventions
+        subject.loaded,
+        _again(subject, "fingerprint"),
+        selection,
+        is_training=is_training,
+        interventions=subject.bound.interventions,
     )
 
 
 def _attention(subject: Subject, selection: Selection, is_training: bool) -> tuple[AttentionStats, ...]:
     """Run all batches again to measure attention."""
     loaded = subject.loaded
-    for intervention in subject.bound.interventions:
-        intervention.repeat()
     rows = observe_attention(
         loaded.module,
         (
             training_args(loaded.module, loaded.family, batch.args) if is_training else batch.args
-            for batch in subject.track(subject.inputs, "attention")
+            for batch in _again(subject, "attention")
         ),
         selection,
         is_training=is_training,

@@ -1,6 +1,7 @@
 """`attack`: the public function."""
 
 from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -114,6 +115,8 @@ def attack(
         )
         if stage is not None:
             folder.save_report(record, attacked.levels, read.levels, stage)
+        else:
+            record.keep_drawing(partial(folder.drawing_of, record, attacked.levels, read.levels))
     if out is not None:
         subject.progress.note(f"wrote {out}")
     return record

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.image import UnreadableImage
 from modelscope_cli.inputs.request import InputRequest
@@ -297,7 +298,7 @@ class BlockFolder:
 
 def write_sums(folder: Path) -> None:
     """Write the hashes of all files in a folder, in the format of `sha256sum`."""
-    lines = [f"{_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
+    lines = [f"{file_sha256(file)}  {file.name}\n" for file in sorted(folder.iterdir()) if file.is_file()]
     write_bytes(folder / SUMS, "".join(lines).encode())
 
 
@@ -317,11 +318,6 @@ def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
         path = folder / name
         if not path.is_file():
             changes.append(f"'{path}' is missing")
-        elif _sha256(path) != written.get(name):
+        elif file_sha256(path) != written.get(name):
             changes.append(f"'{path}' was changed after it was written")
     return changes
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

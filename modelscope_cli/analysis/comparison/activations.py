@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from torch import Tensor
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.programs import Matching, OnnxProgram, Program, check_inputs, match
+from modelscope_cli.analysis.comparison.programs import Matching, Program, match
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -145,12 +145,14 @@ class Activations:
 
     Attributes:
         rows: in execution order.
+        examined: the same, with the rows of a B that is a program that the patterns leave out.
         warnings: such as that outputs were stored.
         labels: of the model's output.
         matching: of a B that is a program, which value is which layer's; else None.
     """
 
     rows: tuple[LayerDifference, ...]
+    examined: tuple[LayerDifference, ...]
     warnings: tuple[Notice, ...] = ()
     labels: Labels = field(default_factory=Labels)
     matching: Matching | None = None
@@ -178,7 +180,8 @@ def diff_activations(
         tolerance: on the relative L2 over all batches.
         layers, exclude: patterns; without any, the innermost layers, the models themselves and the `hooked` layers.
 
-    A B that is a program is first run once beside A, to find the value of every output.
+    A B that is a program is first run once after A, to find the value of every output. The patterns have no part
+    in that: what is compared with a layer, and what explains it, depends on all layers.
     """
     wanted = _wanted(a, b, layers, exclude)
     if b.program is None:
@@ -187,7 +190,8 @@ def diff_activations(
     pairing = Pairing(_names(a), _names(b))
     labels, matching = Labels(), None
     with ExitStack() as stack:
-        run_a = _open(a, wanted, hooked, stack)
+        is_whole = wanted is None or b.program is not None
+        run_a = _open(a, None if is_whole else wanted, {*hooked, *(wanted or ())}, stack)
         run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
         for batch in track(batches):
             if b.program is not None and matching is None:
@@ -201,20 +205,20 @@ def diff_activations(
                     del x, y
             for row in rows.values():
                 row.settle()
-    if not rows:
+    examined = tuple(row.finish(tolerance) for row in rows.values())
+    shown = tuple(row for row in examined if wanted is None or row.name in wanted)
+    if not shown:
         patterns = f"--layer '{layers[0]}'" if layers else "what --exclude leaves"
         raise CannotRunError(
             f"no layer of {patterns} is called in the forward pass",
             f"leave out --{'layer' if layers else 'exclude'}",
         )
     kept = () if matching is not None else _kept(pairing)
-    return Activations(tuple(row.finish(tolerance) for row in rows.values()), kept, labels, matching)
+    return Activations(shown, examined, kept, labels, matching)
 
 
 def _matched(run_a: Callable[[Arguments], Generator[StreamedOutput]], b: Side, args: Arguments) -> Matching:
     assert b.program is not None
-    if isinstance(b.program, OnnxProgram):
-        check_inputs(b.program.net, args)
     with closing(run_a(args)) as ours:
         return match(ours, b.program, b.place(args))
 

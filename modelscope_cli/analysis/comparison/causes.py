@@ -5,6 +5,7 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,12 +14,13 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.records.diff import Cause, LayerDifference
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments
 
 _ALIKE = 1e-3  # residual, relative to B, below which a change explains what is there
@@ -51,7 +53,7 @@ def find_causes(
             return (Cause("other_model", None, message, "give the file that was exported from A"),)
     evidence = gathered(a, b, first, tested, untested, matching, args)
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
-        lambda: _training(b),
+        lambda: _training(a, b),
         lambda: _entering(a, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
@@ -62,7 +64,7 @@ def find_causes(
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
-    is_named = matching is None or len(matching.values) > matching.by_value + 1
+    is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
     message = "no layer of A is in B by name, and none has its values there"
@@ -80,31 +82,38 @@ def _jump(rows: Sequence[LayerDifference]) -> LayerDifference | None:
     return None
 
 
-def _explains(found: Tensor, evidence: Evidence, tolerance: float) -> bool:
-    """Tell whether a changed layer gives B's values, and much better than the unchanged one."""
-    if evidence.b_out is None or evidence.a_out is None:
+def _explains(found: Tensor | None, a: Tensor | None, b: Sequence[Tensor], tolerance: float) -> bool:
+    """Tell whether a value of a changed A is one of B's, and much nearer to it than that of the unchanged A."""
+    if found is None or a is None or not b:
         return False
-    distance = apart(found, evidence.b_out)
-    return distance <= max(tolerance, 1e-6) and distance < 0.1 * apart(evidence.a_out, evidence.b_out)
+    distance = min(apart(found, one) for one in b)
+    return distance <= max(tolerance, 1e-6) and distance < 0.1 * min(apart(a, one) for one in b)
 
 
 # Training mode
 
 
-def _training(b: Side) -> Iterator[Cause]:
-    """A file whose norms use the batch, or whose dropout is active."""
+def _training(a: Side, b: Side) -> Iterator[Cause]:
+    """A file whose norms use the batch, where those of A do not, or whose dropout is active."""
+    layers = dict(a.loaded.module.named_modules())
     message, layer = None, None
+
+    def has_statistics(name: str) -> bool:
+        return getattr(layers.get(name), "running_mean", True) is not None
+
     if isinstance(b.program, OnnxProgram):
         for node in b.program.net.model.nodes:
             is_norm = node.op_type == "BatchNormalization" and node.attributes.get("training_mode") == 1
-            if is_norm or (node.op_type == "Dropout" and len(node.inputs) > 2 and node.inputs[2]):
+            is_dropout = node.op_type == "Dropout" and b.program.net.is_true("".join(node.inputs[2:3]))
+            if (is_norm and has_statistics(node.module)) or is_dropout:
                 message, layer = f"node '{node.name}' ({node.op_type}) of B is in training mode", node.module
                 break
     elif isinstance(b.program, ExportedProgramRun):
         for node in b.program.module.graph.nodes:
             text = str(node.target)
             is_norm = "batch_norm" in text and len(node.args) > 5 and node.args[5] is True
-            if is_norm or ("dropout" in text and len(node.args) > 2 and node.args[2] is True):
+            is_dropout = "dropout" in text and len(node.args) > 2 and node.args[2] is True and node.args[1]
+            if (is_norm and has_statistics("".join(modules_of(node)[-1:]))) or is_dropout:
                 message, layer = f"'{node.name}' of B is in training mode", None
                 break
     if message is not None:
@@ -120,7 +129,7 @@ def _entering(
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
-    theirs = evidence.b_in if evidence.name else tuple(one for one in (evidence.b_out,) if one is not None)
+    theirs = evidence.b_in if evidence.name else evidence.b_outs
     if ours is None or not theirs or min(apart(ours, one) for one in theirs) <= tolerance:
         return
     if evidence.is_first and evidence.name:
@@ -131,7 +140,7 @@ def _entering(
             return
     where = evidence.name or "the output"
     for n, (label, _, tensor) in reversed(list(enumerate(evidence.before))):
-        if any(apart(tensor, one) <= tolerance for one in theirs):
+        if _explains(tensor, ours, theirs, tolerance):
             skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
             missing = ", ".join(skipped) or f"an operation after {label}"
             message = f"{missing} is missing in B: what leaves {label} enters {where} there"
@@ -140,15 +149,14 @@ def _entering(
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
-        if found is not None and min(apart(found, one) for one in theirs) <= tolerance:
+        if _explains(found, ours, theirs, tolerance):
             message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     start = evidence.before[-1][0] if evidence.before else ""
     for changed, kind in changes():
         found = under(a, evidence, changed, start=start)
-        is_same = found is not None and min(apart(found, one) for one in theirs) <= tolerance
-        if is_same:
+        if _explains(found, ours, theirs, tolerance):
             message = f"between {start or 'the input'} and {where}, {_told(changed)}"
             hint = f"export {changed.function} with {changed.argument}={changed.seen[0]!r}"
             yield Cause(kind, evidence.name or None, message, hint)
@@ -175,12 +183,11 @@ def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Caus
     if residual > _ALIKE:
         return None
     if order != tuple(range(n)):
-        named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-        message = f"the inputs already differ: B takes the channels in the order {named}"
-        return Cause("channel_order", None, message, "give A and B the channels in one order")
-    if _rounds(b) and not _rounds(a):
-        kind = "float16" if _is_of(b, torch.float16) else "bfloat16"
+        return _channels(order, None)
+    if (kind := _coarse(b)) is not None and _coarse(a) is None:
         return Cause("cast", None, f"the inputs already differ: B rounds them to {kind}", "export in float32")
+    if (scale - 1).abs().max() < 1e-3 and shift.abs().max() < 1e-3:
+        return None  # the same but for what no factor explains
     if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
         message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
         return Cause("input_range", None, message, "give both the range that A is trained on")
@@ -216,7 +223,7 @@ def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
         return
-    if a.ndim == 2 and evidence.is_last and apart(a.sort(1).values, b.sort(1).values) <= tolerance:
+    if a.ndim == 2 and evidence.is_last and _explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().amax(0) > tolerance * a.abs().max()
         message = f"B has the classes in another order: the same values at {int(moved.sum())} other places"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
@@ -229,14 +236,17 @@ def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
         and given.ndim == 4
         and given.shape[1] == 3
     ):
-        for order in itertools.permutations(range(3)):
-            if order != (0, 1, 2) and _explains(
-                _forward(evidence, given[:, list(order)]), evidence, tolerance
-            ):
-                named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
-                message = f"the inputs already differ: B takes the channels in the order {named}"
-                yield Cause("channel_order", evidence.name, message, "give B its channels in that order")
+        for order in list(itertools.permutations(range(3)))[1:]:
+            found = _forward(evidence, given[:, list(order)])
+            if _explains(found, evidence.a_out, evidence.b_outs, tolerance):
+                yield _channels(order, evidence.name)
                 return
+
+
+def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
+    named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
+    message = f"the inputs already differ: B takes the channels in the order {named}"
+    return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
 def _forward(evidence: Evidence, given: Tensor) -> Tensor:
@@ -254,35 +264,29 @@ def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
         return
-    kind = next(
-        (name for name in (torch.float16, torch.bfloat16) if _is_of(b, name) and not _is_of(a, name)), None
-    )
-    where = "its output is"
-    if kind is None and evidence.a_in is not None and not _rounds(evidence.a_in):
-        rounded = [
-            one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point() and _rounds(one)
-        ]
-        kinds = [torch.float16 if _is_of(one, torch.float16) else torch.bfloat16 for one in rounded]
-        kind, where = next(iter(kinds), None), "what enters it is"
+    kind, where = None if _coarse(a) else _coarse(b), "its output is"
+    if kind is None and evidence.a_in is not None and _coarse(evidence.a_in) is None:
+        entering = (one for one in (*evidence.b_in, *evidence.between) if one.is_floating_point())
+        kind, where = next(filter(None, map(_coarse, entering)), None), "what enters it is"
     if kind is not None and apart(a, b) < 0.05:
-        text = str(kind).removeprefix("torch.")
-        message = f"B computes {evidence.name or 'its output'} in {text}: {where} rounded to it"
+        message = f"B computes {evidence.name or 'its output'} in {kind}: {where} rounded to it"
         yield Cause(
             "cast", evidence.name or None, message, f"keep {evidence.name or 'it'} in float32 in the export"
         )
 
 
-def _rounds(tensor: Tensor) -> bool:
-    return _is_of(tensor, torch.float16) or _is_of(tensor, torch.bfloat16)
-
-
-def _is_of(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Tell whether all values are exact in a coarser type, and not just few or round ones."""
-    if tensor.dtype == dtype:
-        return True
+def _coarse(tensor: Tensor) -> str | None:
+    """Return the coarsest type that holds all values; None for none, for few values and those of a fixed step."""
     values = tensor.detach().cpu().float()
-    is_exact = bool((values.to(dtype).float() == values).all())
-    return is_exact and values.unique().numel() > 16 and not bool((values == values.round()).all())
+    top = values.abs().max().item() if values.unique().numel() > 16 else 0.0
+    for dtype in (torch.bfloat16, torch.float16):
+        if tensor.dtype == dtype:
+            return dtype_name(dtype)
+        if 0 < top < math.inf and bool((values.to(dtype).float() == values).all()):
+            step = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(top))  # between the largest values
+            is_fixed = any(bool((values % one == 0).all()) for one in (step, 1.0))
+            return None if is_fixed else dtype_name(dtype)
+    return None
 
 
 def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
@@ -295,7 +299,7 @@ def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
                 found = _forward(evidence, evidence.a_in)
         except (RuntimeError, TypeError, ValueError, NotImplementedError):  # a value it does not take
             continue
-        if changed.seen and _explains(found, evidence, tolerance):
+        if changed.seen and _explains(found, evidence.a_out, evidence.b_outs, tolerance):
             hint = f"export {evidence.name} with {changed.argument}={changed.seen[0]!r}"
             yield Cause(kind, evidence.name, f"{evidence.name}: {_told(changed)}", hint)
             return
@@ -329,15 +333,18 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
     stored = _stored(b)
     folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
     layers = dict(a.loaded.module.named_modules())
+    untested = {key[0] for key in matching.calls} - {key[0] for key in matching.values}
     for name, module in layers.items():
         norm = folded.get(name, "")
         if norm in layers and folded.get(norm) != norm and "folded" not in norm and norm:
             yield from _folded_weights((name, module), (norm, layers[norm]), stored)
             continue
+        if name in untested:  # it may be folded into another layer
+            continue
         for own, tensor in module.named_parameters(recurse=False):
             full = f"{name}.{own}" if name else own
-            other = stored.get(full)
-            if other is not None and (cause := _differing(name, full, tensor, other, 1e-6)) is not None:
+            other = _fitted_to(tensor, stored[full]) if full in stored else None
+            if other is not None and (cause := _differing(name, full, tensor, other)) is not None:
                 yield cause
 
 
@@ -350,19 +357,22 @@ def _stored(b: Side) -> dict[str, Tensor]:
 
 def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor | None:
     """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
-
-    def fitted(other: Tensor) -> Tensor | None:
-        is_turned = other.ndim == 2 and other.T.shape == tensor.shape and other.shape != tensor.shape
-        return other if other.shape == tensor.shape else other.T if is_turned else None
-
-    if name in stored and (found := fitted(stored[name])) is not None:
+    if name in stored and (found := _fitted_to(tensor, stored[name])) is not None:
         return found
-    alike = [one for other in stored.values() if (one := fitted(other)) is not None]
+    alike = [one for other in stored.values() if (one := _fitted_to(tensor, other)) is not None]
     nearest = min(alike, key=lambda one: apart(one, tensor), default=None)
     return nearest if nearest is not None and apart(nearest, tensor) < 0.5 else None
 
 
-def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 0.0) -> Cause | None:
+def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
+    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does."""
+    turned = [other, other.T] if other.ndim == 2 else [other]
+    return min(
+        (one for one in turned if one.shape == tensor.shape), key=lambda one: apart(one, tensor), default=None
+    )
+
+
+def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float = 1e-6) -> Cause | None:
     if not ours.is_floating_point() or not theirs.is_floating_point() or theirs.shape != ours.shape:
         return None
     gaps = (ours.detach().cpu().double() - theirs.detach().cpu().double()).abs()
@@ -370,8 +380,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
     count = int(is_other.sum())
     if not count:
         return None
-    if _rounds(theirs) and not _rounds(ours.detach()):
-        kind = "float16" if _is_of(theirs, torch.float16) else "bfloat16"
+    if (kind := _coarse(theirs)) is not None and _coarse(ours) is None:
         return Cause(
             "cast", layer, f"{name} is rounded to {kind} in B", f"keep {layer} in float32 in the export"
         )
@@ -408,8 +417,7 @@ def _folded_weights(
     shift = _of(layer, "bias", scale) - _of(layer, "running_mean", scale) * scale
     bias = getattr(conv[1], "bias", None)
     shift = shift if bias is None else shift + bias * scale
-    candidates = [one for one in stored.values() if one.shape == shift.shape]
-    nearest = min(candidates, key=lambda one: apart(one, shift), default=None)
+    nearest = _counterpart("", shift, stored)
     cause = None if nearest is None else _differing(norm[0], f"{norm[0]}.bias (folded)", shift, nearest, 1e-5)
     if cause is not None:
         yield cause

@@ -222,7 +222,7 @@ class ModelComparison:
             ()
             if is_meant
             else find_causes(
-                hooked_a, hooked_b, found.rows, found.matching, first, tolerance, inputs.preprocessing
+                hooked_a, hooked_b, found.examined, found.matching, first, tolerance, inputs.preprocessing
             )
         )
         (a_hooks, a_notices), (b_hooks, b_notices) = (conclude(binding, self.progress) for binding in bound)

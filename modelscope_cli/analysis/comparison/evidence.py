@@ -68,6 +68,10 @@ class Evidence:
     untested: frozenset[str]
     between: tuple[Tensor, ...] = ()
 
+    @property
+    def b_outs(self) -> tuple[Tensor, ...]:
+        return () if self.b_out is None else (self.b_out,)
+
 
 class _Tap(Observer):
     """Keeps what enters one call, what leaves another, and what left the calls before."""

@@ -14,7 +14,6 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.run import Arguments
@@ -24,6 +23,7 @@ Key = tuple[str, int, str]  # of an output of A: layer, call, path
 _MOST_BYTES = 256 << 20  # of the values of one run of an ONNX file that are kept at once
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
+_MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -102,7 +102,7 @@ class ExportedProgramRun:
         self.module = module
         self.values = tuple(
             Value(
-                node.name, _operator(node), _modules_of(node), tuple(one.name for one in node.all_input_nodes)
+                node.name, _operator(node), modules_of(node), tuple(one.name for one in node.all_input_nodes)
             )
             for node in module.graph.nodes
             if node.op == "call_function"
@@ -113,12 +113,23 @@ class ExportedProgramRun:
     def run(self, args: Arguments, names: Sequence[str]) -> Iterator[tuple[str, Tensor]]:
         wanted = set(names)
         runner = fx.Interpreter(self.module, garbage_collect_values=True)
-        given = ((), args) if isinstance(args, dict) else (args, {})
-        flat = self.module.graph.process_inputs(*given[0], **given[1])
+        if isinstance(args, dict):
+            named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
+            if set(args) - set(named):
+                message = f"B takes the inputs {', '.join(named)}, and A is given {', '.join(args)}"
+                raise CannotRunError(message, "give a program that was exported from A")
+            flat = [args.get(name) for name in named]
+        else:
+            flat = self.module.graph.process_inputs(*args)
         runner.env, runner.args_iter = {}, iter(flat)
         for node in self.module.graph.nodes:
-            with torch.no_grad():
-                made = runner.run_node(node)
+            try:
+                with torch.no_grad():
+                    made = runner.run_node(node)
+            except Exception as error:  # of its guards or of an operator
+                message = f"B: '{node.name}' of the program cannot be run: {in_one_line(error, 200)}"
+                hint = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
+                raise CannotRunError(message, hint) from error
             runner.env[node] = made
             if node.name in wanted and isinstance(made, Tensor):
                 yield node.name, made
@@ -167,7 +178,8 @@ def _operator(node: fx.Node) -> str:
     return str(getattr(node.target, "__name__", node.target)).partition(".")[0]
 
 
-def _modules_of(node: fx.Node) -> tuple[str, ...]:
+def modules_of(node: fx.Node) -> tuple[str, ...]:
+    """Return the modules that torch.export noted for a node, outermost first."""
     stack = node.meta.get("nn_module_stack") or {}
     paths = (str(path).removeprefix("L['self']").lstrip(".") for path, _ in stack.values())
     return tuple(path for path in paths if path)
@@ -295,7 +307,9 @@ def _match_scopes(
         return [name for name in made if name in program.outputs or users[name] - inside]
 
     for key, one in layers.items():
-        groups = runs.get(key[0], [])
+        groups, kind = runs.get(key[0], []), matching.calls[key].type
+        if kind.startswith(("Conv", "Linear")) or "Norm" in kind:  # which a cast or slice in its scope is not
+            groups = [one for one in groups if {program.values[n].operator for n in one} - _MOVING]
         if len(groups) == len(n_calls[key[0]]):
             groups = [groups[sorted(n_calls[key[0]]).index(key[1])]]
         alike = [
@@ -375,26 +389,3 @@ def _note_folding(
         folded = f"with {key[0]} folded in"
         is_by_value = by_value is not None and by_value.startswith("by shape")
         matching.remarks[norm] = f"{by_value}, {folded}" if is_by_value else folded
-
-
-def check_inputs(net: OnnxNet, args: Arguments) -> None:
-    """Refuse arguments of a shape that an ONNX file does not take, before the runtime does."""
-    stated = {one.name: one.shape for one in net.model.inputs}
-    shapes = shapes_of(args)
-    if len(shapes) != len(stated):
-        listed = ", ".join(stated) or "none"
-        message = f"'{net.model.path}' takes {len(stated)} inputs ({listed}), and A is given {len(shapes)}"
-        raise CannotRunError(message, "give a file that was exported from A")
-    for (name, wanted), shape in zip(stated.items(), shapes, strict=True):
-        pairs = list(zip(wanted or shape, shape, strict=False))[1:]
-        is_other = len(wanted or shape) != len(shape) or any(
-            isinstance(size, int) and size != side for size, side in pairs
-        )
-        if is_other:
-            typed = ",".join(str(size) if isinstance(size, int) else "1" for size in wanted or ())
-            given = "x".join(map(str, shape))
-            message = (
-                f"'{net.model.path}' takes {typed.replace(',', 'x')} as '{name}', and A is given {given}"
-            )
-            size = ",".join(typed.split(",")[-2:])
-            raise CannotRunError(message, f"--input-shape {typed}   or for images --size {size}")

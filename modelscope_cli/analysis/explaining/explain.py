@@ -218,7 +218,7 @@ def explain(
         raise UsageError(
             f"--save-tensors keeps the maps of {MOST_SHOWN} images at most", "leave out --save-tensors"
         )
-    n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 0
+    n_kept = MOST_SHOWN if blocks.has_folder or save_tensors is not None else 1  # a notebook shows it
     totals = Totals(most_kept=n_kept)
     asked = _Shared(
         resolve_aim(str(target), subject),
@@ -292,6 +292,8 @@ def explain(
             folder = figures_of("explain")
             record = replace(record, files=folder.files_for(record, totals.kept))
             folder.save_report(record, stage, totals.kept, totals.evidence.mean_maps())
+    if stage is None and not record.run.argv and any(one.picture is not None for one in totals.kept[:1]):
+        record.keep_drawing(partial(figures_of("explain").drawing_of, record, totals.kept[:1]))
     return record
 
 

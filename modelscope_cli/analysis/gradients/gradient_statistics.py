@@ -10,14 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from modelscope_cli.analysis.gradients.request import Clip, Thresholds
 from modelscope_cli.analysis.statistics.moments import RANGE, RANGE_AND_ZEROS, Moments
 from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.hooks.layers import tensors_in, type_of
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.hooks.session import Call, Observer
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.grads import ActivationGradient, ParameterGradient, is_judged, mark
+from modelscope_cli.records.grads import (
+    ActivationGradient,
+    ClipInfo,
+    GradThresholds,
+    ParameterGradient,
+    is_judged,
+    mark,
+)
 from modelscope_cli.records.naming import layer_of
 
 
@@ -106,7 +112,9 @@ class Mean:
         return reduce_tensor(self.value, None, RANGE_AND_ZEROS)()
 
 
-def mark_gradient(norm: float, n_non_finite: int, output_norm: float, thresholds: Thresholds | None) -> str:
+def mark_gradient(
+    norm: float, n_non_finite: int, output_norm: float, thresholds: GradThresholds | None
+) -> str:
     """Return the mark of a gradient, empty if nothing is wrong.
 
     Args:
@@ -228,7 +236,7 @@ class ActivationGradients(Observer):
         n = sum(entry.after.moments.numel for entry in clipped if entry.after.moments)
         return sum(int(entry.n_clipped) for entry in clipped) / n if n else 0.0
 
-    def rows(self, output_norm: float, thresholds: Thresholds | None) -> tuple[ActivationGradient, ...]:
+    def rows(self, output_norm: float, thresholds: GradThresholds | None) -> tuple[ActivationGradient, ...]:
         """Return one row an output, in execution order."""
         ordered = sorted(self.outputs.values(), key=lambda entry: entry.call.order)
         return tuple(_to_row(entry, output_norm, thresholds) for entry in ordered)
@@ -242,7 +250,7 @@ def _is_meant(call: Call, is_innermost: bool, selection: Selection) -> bool:
     return is_innermost
 
 
-def _to_row(entry: _Output, output_norm: float, thresholds: Thresholds | None) -> ActivationGradient:
+def _to_row(entry: _Output, output_norm: float, thresholds: GradThresholds | None) -> ActivationGradient:
     moments, before = entry.after.moments, entry.before.moments
     call = entry.call
     row: dict[str, Any] = {"name": call.name, "type": call.type, "order": call.order, "call": call.index}
@@ -325,7 +333,7 @@ class ParameterGradients:
         weight_decay: of the prior in the loss; its share of each gradient is separate.
     """
 
-    def __init__(self, model: nn.Module, clip: Clip | None, weight_decay: float) -> None:
+    def __init__(self, model: nn.Module, clip: ClipInfo | None, weight_decay: float) -> None:
         self._clip = clip
         self._weight_decay = weight_decay
         modules = dict(model.named_modules())
@@ -380,7 +388,7 @@ class ParameterGradients:
         self.take(1)
 
     def rows(
-        self, orders: Mapping[str, int], output_norm: float, thresholds: Thresholds | None
+        self, orders: Mapping[str, int], output_norm: float, thresholds: GradThresholds | None
     ) -> tuple[ParameterGradient, ...]:
         """Return one row a parameter, in execution order."""
         for entry in self._parameters:
@@ -388,7 +396,9 @@ class ParameterGradients:
         ordered = sorted(self._parameters, key=lambda entry: entry.order)
         return tuple(self._row(entry, output_norm, thresholds) for entry in ordered)
 
-    def _row(self, entry: _Parameter, output_norm: float, thresholds: Thresholds | None) -> ParameterGradient:
+    def _row(
+        self, entry: _Parameter, output_norm: float, thresholds: GradThresholds | None
+    ) -> ParameterGradient:
         weight_norm = _norm(entry.value)
         row: dict[str, Any] = {
             "name": entry.name,

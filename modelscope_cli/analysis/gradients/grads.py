@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.gradients.request import (
     GradsRequest,
     LossRequest,
-    Thresholds,
     check_loss,
     check_thresholds,
     choose_clip,
@@ -15,7 +14,7 @@ from modelscope_cli.analysis.gradients.request import (
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
 from modelscope_cli.analysis.results import Results
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord
+from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
 from modelscope_cli.records.keywords import Keywords, spelled_out
 from modelscope_cli.records.progress import Progress
 
@@ -85,7 +84,7 @@ def grads(
     loss_request = _loss_request(loss, str(target), label_smoothing, weight_decay)
     is_class = parse_aim(loss_request.target).is_class
     limit = choose_clip(clip, clip_norm, clip_activations)
-    thresholds = Thresholds(vanishing, exploding)
+    thresholds = GradThresholds(vanishing, exploding)
     check_loss(loss_request)
     check_thresholds(thresholds)
     results = Results(out, force)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.records.grads import EXPLODING, VANISHING
+from modelscope_cli.records.grads import EXPLODING, VANISHING, ClipInfo, GradThresholds
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import ModelRequest
@@ -38,32 +38,12 @@ class LossRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Clip:
-    """How gradients are limited.
-
-    Attributes:
-        kind: `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global
-            norm, `activations` clamps what flows through the selected layers.
-        value: the limit, above 0.
-    """
-
-    kind: str
-    value: float
-
-
-@dataclass(frozen=True, slots=True)
-class Thresholds:
-    """Limits of vanishing and exploding gradients, as multiples of the norm at the output; see `records.grads`."""
-
-    vanishing: float = VANISHING
-    exploding: float = EXPLODING
-
-
-@dataclass(frozen=True, slots=True)
 class GradsRequest:
     """All options of `grads` except the model and its input.
 
     Attributes:
+        clip: `value` clamps every element of every parameter's gradient, `norm` scales all of them to a global
+            norm, `activations` clamps what flows through the selected layers.
         freeze: layer patterns whose parameters are not trained.
         train_only: layer patterns outside of which nothing is trained; empty for everything.
         is_training: run in train mode.
@@ -71,12 +51,12 @@ class GradsRequest:
     """
 
     loss: LossRequest = field(default_factory=LossRequest)
-    clip: Clip | None = None
+    clip: ClipInfo | None = None
     freeze: tuple[str, ...] = ()
     train_only: tuple[str, ...] = ()
     is_training: bool = False
     full_backward: bool = False
-    thresholds: Thresholds = field(default_factory=Thresholds)
+    thresholds: GradThresholds = field(default_factory=GradThresholds)
 
 
 def check_loss(request: LossRequest) -> None:
@@ -90,13 +70,13 @@ def check_loss(request: LossRequest) -> None:
         )
 
 
-def choose_clip(value: float | None, norm: float | None, activations: float | None) -> Clip | None:
+def choose_clip(value: float | None, norm: float | None, activations: float | None) -> ClipInfo | None:
     """Return the requested clipping, or None."""
     limits = {"value": value, "norm": norm, "activations": activations}
-    return next((Clip(kind, limit) for kind, limit in limits.items() if limit is not None), None)
+    return next((ClipInfo(kind, limit) for kind, limit in limits.items() if limit is not None), None)
 
 
-def check_thresholds(thresholds: Thresholds) -> None:
+def check_thresholds(thresholds: GradThresholds) -> None:
     """Refuse thresholds that contradict each other."""
     if not 0 <= thresholds.vanishing < thresholds.exploding:
         raise UsageError(

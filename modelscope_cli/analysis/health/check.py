@@ -26,7 +26,7 @@ from modelscope_cli.records.keywords import (
     spelled_out,
 )
 from modelscope_cli.records.progress import SILENT, Progress
-from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo, invocation, versions
+from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.rules.baseline import (
@@ -315,18 +315,8 @@ def _examine(
 
 def _unloaded(file: str) -> Run:
     """Return the header for a refused file, which is judged without loading it."""
-    invoked = invocation()
-    return Run(
-        command="check",
-        argv=invoked.argv,
-        model=ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded")),
-        input=None,
-        device="none",
-        dtype="none",
-        seed=0,
-        versions=versions(),
-        elapsed_ms=invoked.elapsed_ms,
-    )
+    model = ModelInfo("file", file, "not loaded", WeightsInfo(file, file, "not loaded"))
+    return Run.of("check", model, None, device="none", dtype="none", seed=0)
 
 
 def several(value: Any) -> Any:

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
-from torchvision.ops import box_convert, box_iou
+from torchvision.ops import batched_nms, box_convert, box_iou
 
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
 from modelscope_cli.analysis.outputs.target_spec import (
@@ -150,6 +150,38 @@ def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
     return Boxes(
         tuple(ImageBoxes(image["boxes"], image["scores"], image["labels"]).sorted() for image in images)
     )
+
+
+# As ultralytics predicts: least score, largest overlap of two boxes of one class, most boxes.
+_LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES = 0.25, 0.7, 300
+
+
+def boxes_of_yolo(found: Tensor, n_classes: int, size: tuple[int, int], *, has_queries: bool) -> Boxes:
+    """Read the output of a detector of ultralytics, with its thresholds.
+
+    Args:
+        found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class; from
+            detectors without suppression `(N, boxes, 6)`, corners, score and label. With queries, as of RT-DETR,
+            `(N, queries, 4 + classes)` in shares of the image.
+        size: height and width of the image.
+    """
+    images = []
+    for one in found:
+        if found.shape[2] == 6 != n_classes + 4 and not has_queries:
+            best = one[one[:, 4] > _LEAST_SCORE]
+            images.append(ImageBoxes(best[:, :4], best[:, 4], best[:, 5].long()).sorted())
+            continue
+        rows = one if has_queries else one.T
+        scores, labels = rows[:, 4 : 4 + n_classes].max(1)
+        kept = scores > _LEAST_SCORE
+        corners = box_convert(rows[kept, :4], "cxcywh", "xyxy")
+        if has_queries:
+            corners = corners * corners.new_tensor([size[1], size[0], size[1], size[0]])
+            chosen = torch.arange(len(corners), device=corners.device)
+        else:
+            chosen = batched_nms(corners, scores[kept], labels[kept], _MOST_OVERLAP)[:_MOST_BOXES]
+        images.append(ImageBoxes(corners[chosen], scores[kept][chosen], labels[kept][chosen]).sorted())
+    return Boxes(tuple(images))
 
 
 def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, has_nothing: bool) -> Boxes:

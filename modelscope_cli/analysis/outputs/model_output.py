@@ -172,10 +172,9 @@ def _indices(aim: TargetSpec, path: str, shape: torch.Size, n_images: int) -> tu
 def _out_of_range(aim: TargetSpec, path: str, shape: torch.Size) -> UsageError:
     last = ",".join(str(side - 1) for side in shape[1:])
     text = "x".join(map(str, shape))
+    where = f"'{path}'" if path else "the output"
     return UsageError(
-        f"'--target {aim.typed}' is outside '{path}', which is {text}, images first"
-        if path
-        else f"'--target {aim.typed}' is outside the output, which is {text}, images first",
+        f"'--target {aim.typed}' is outside {where}, which is {text}, images first",
         f"--target 'logit:{path}[{last}]'   is the last one of an image",
     )
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries
+from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
 from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
@@ -25,7 +25,7 @@ from modelscope_cli.analysis.outputs.output_kinds import (
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
-from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs
+from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
@@ -73,6 +73,8 @@ class OutputReader:
                 f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
+        if (yolo_boxes := self._yolo(leaves, args)) is not None:
+            return ModelOutput(((leaves[0][0], yolo_boxes),), leaves)
         # Each estimate of optical flow refines the one before.
         path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
         boxes_by_query = self._queries(path, main, leaves, args)
@@ -102,6 +104,17 @@ class OutputReader:
         has_size_of_image = image is not None and tensor.shape[-2:] == image.shape[-2:]
         is_image = image is not None and tensor.shape[1] == image.shape[-3]
         return self.family == "custom" and has_size_of_image and not is_image
+
+    def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
+        """Return the boxes of a detector of ultralytics; those of rotated boxes are not read."""
+        kind, image, found = type(self.module).__name__, _image_in(args), leaves[0][1]
+        if yolo_of(self.module) is None or image is None or found.ndim != 3:
+            return None
+        if kind.removesuffix("Model") not in ("Detection", "Segmentation", "Pose", "RTDETRDetection"):
+            return None
+        height, width = image.shape[-2:]
+        names: Any = self.module.names
+        return boxes_of_yolo(found, len(names), (height, width), has_queries=kind.startswith("RTDETR"))
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
@@ -139,7 +152,9 @@ class OutputReader:
             raise CannotRunError(
                 f"the model's output is {shape}, and it was given {n_images} images: the rows cannot be "
                 "matched to images",
-                "--batch 1   gives it one image at a time",
+                "--batch 1   gives it one image at a time"
+                if n_images != 1
+                else "modelscope summary ...   shows its outputs",
             )
 
 

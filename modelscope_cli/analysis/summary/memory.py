@@ -240,10 +240,6 @@ def run_step(
     Args:
         way: one of `WAYS`.
         batch: the number of images; None for that of `args`. Values of other images are copies.
-
-    Raises:
-        ForwardError: the forward raised.
-        CannotRunError: nothing is trainable, or the step cannot be run like this.
     """
     observer = _StepObserver()
     session = HookSession(model, [observer], is_training=True, with_gradients=True)
@@ -275,7 +271,8 @@ def run_step(
                 hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
                 with hooks, _autocast(options):
                     output = session.run(inputs)
-                losses = [t.sum() for _, t in tensors_in(output) if t.requires_grad and t.is_floating_point()]
+                real = (torch.view_as_real(t) if t.is_complex() else t for _, t in tensors_in(output))
+                losses = [tensor.sum() for tensor in real if tensor.requires_grad]
                 if not losses:
                     raise CannotRunError("no output depends on anything trainable", "leave out --train")
                 loss = torch.stack([one.float() for one in losses]).sum() if len(losses) > 1 else losses[0]

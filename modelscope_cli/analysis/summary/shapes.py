@@ -13,6 +13,8 @@ from modelscope_cli.hooks.layers import list_layers, tensors_in
 from modelscope_cli.hooks.patterns import Layer
 from modelscope_cli.hooks.selection import TensorUse, storages_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
+from modelscope_cli.inputs.batch import shapes_of
+from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 
@@ -63,29 +65,19 @@ class _ShapeObserver(Observer):
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._open[call.depth :] = [call.name]
-        visit = _Visit(call, _shapes((args, kwargs)), flops=-self._counter.get_total_flops())
+        visit = _Visit(call, shapes_of((args, kwargs)), flops=-self._counter.get_total_flops())
         self.visits[call.name].append(visit)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         visit = self.visits[call.name][call.index]
         visit.flops += self._counter.get_total_flops()
-        visit.outputs = _shapes(output)
+        visit.outputs = shapes_of(output)
         visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
         around = self._open[: call.depth]
-        for part in _around(call.name):
+        for part in parents_of(call.name):
             if not any(name == part or name.startswith(f"{part}.") for name in around):
                 self.flops_inside[part] += visit.flops
-
-
-def _around(name: str) -> list[str]:
-    """Return the names of the parents of a layer, except the model: `a` and `a.b` of `a.b.c`."""
-    path = name.split(".")
-    return [".".join(path[:n]) for n in range(1, len(path))]
-
-
-def _shapes(value: Any) -> tuple[Shape, ...]:
-    return tuple(tuple(tensor.shape) for _, tensor in tensors_in(value))
 
 
 def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> MeasuredStructure:
@@ -228,7 +220,7 @@ def _reasons(
     """Return why layers were not called, by name, where known."""
     if error is not None:
         return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
-    part = {around for name in (*visits, *used) for around in _around(name)}  # used in part
+    part = {around for name in (*visits, *used) for around in parents_of(name)}  # used in part
     reasons = dict.fromkeys(part, INSIDE) | dict.fromkeys(used, USED)
     for name, parent in model.named_modules():
         children = {f"{name}.{child}" if name else child for child, _ in parent.named_children()}

@@ -236,8 +236,8 @@ def summary(
     else:
         model = as_request(model, cast(ModelKeywords, {**model_keywords, "weights": weights}))
         check_measured(measure, model)
-        measure_model = _measure_for_real if measure else _measure_named
-        measured = measure_model(model, python_inputs, frozen, flow, progress)
+        given = (python_inputs, frozen, flow, progress)
+        measured = _measure(load_model(model), *given) if measure else _measure_named(model, *given)
     if not isinstance(model, LoadedModel):  # its notes were printed when it was loaded
         for note in (*measured.loaded.notes, *not_looked_into(measured.loaded.module)):
             progress.note(note)
@@ -349,14 +349,6 @@ def _for_real(request: ModelRequest, reason: str) -> LoadedModel:
     loaded = load_model(replace(request, weights="none", device="cpu"))
     notice = Notice("real_forward", f"run on the CPU with real values: {reason}")
     return replace(loaded, notes=(), warnings=(*loaded.warnings, notice))
-
-
-def _measure_for_real(
-    request: ModelRequest, given: PythonInputs, freeze: Sequence[str], with_flow: bool, progress: Progress
-) -> _Measured:
-    """Build a model with values and run it."""
-    loaded = load_model(request)
-    return _measure(loaded, given, freeze, with_flow, progress)
 
 
 def _measure(

@@ -12,7 +12,7 @@ from modelscope_cli.hooks.layers import list_layers
 from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import count_images
 from modelscope_cli.plain_text import in_one_line
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted, parents_of, some
 from modelscope_cli.records.run import Arguments
 from modelscope_cli.records.summary import BatchFit, LayerShape, MemorySaving, TrainingMemory
 
@@ -200,9 +200,4 @@ def repeated_blocks(model: nn.Module, saved: Mapping[Key, int]) -> list[str]:
                 by_class[type(child)].append(name)
         found += [name for same in by_class.values() if len(same) > 1 for name in same]
     kept = set(found)
-    return [name for name in found if not any(outer in kept for outer in _outer(name))]
-
-
-def _outer(name: str) -> Iterable[str]:
-    path = name.split(".")
-    return (".".join(path[:n]) for n in range(1, len(path)))
+    return [name for name in found if not any(outer in kept for outer in parents_of(name))]

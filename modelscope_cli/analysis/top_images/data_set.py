@@ -13,6 +13,7 @@ from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.records.featuremaps import ChannelImage, FeatureMapsRecord
 from modelscope_cli.records.naming import counted
+from modelscope_cli.report.image_tiles import scaled
 from modelscope_cli.report.views import figures_of
 
 Crops = dict[ChannelImage, Image.Image]
@@ -45,10 +46,9 @@ def _cut(picture: Tensor, box: tuple[int, int, int, int], side: int) -> Image.Im
     left, top = min(max(box[0], 0), width - 1), min(max(box[1], 0), height - 1)
     right, bottom = max(min(box[2], width), left + 1), max(min(box[3], height), top + 1)
     crop = Image.fromarray(picture[:, top:bottom, left:right].permute(1, 2, 0).contiguous().numpy(), "RGB")
-    scale = side / max(crop.size)
-    size = (max(round(crop.width * scale), 1), max(round(crop.height * scale), 1))
     # Few pixels are enlarged without interpolation.
-    return crop.resize(size, Image.Resampling.NEAREST if scale > 1 else Image.Resampling.LANCZOS)
+    is_enlarged = side > max(crop.size)
+    return scaled(crop, side, Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS)
 
 
 def rank_data_set(

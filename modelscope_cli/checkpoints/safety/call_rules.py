@@ -114,10 +114,6 @@ def _partial(values: tuple[Any, ...]) -> Verdict:
     return Rating(DANGEROUS, "will call an object that cannot be determined")
 
 
-def _iter(values: tuple[Any, ...]) -> Verdict:
-    return LISTS if len(values) == 1 else Rating(DANGEROUS, "calls its argument")
-
-
 def _reduce(values: tuple[Any, ...]) -> Verdict:
     match values:
         case (Global(name="_operator.or_" | "operator.or_"), tuple(kinds)) if all(
@@ -236,7 +232,7 @@ CALL_RULES: dict[str, Callable[[tuple[Any, ...]], Verdict]] = {
     **dict.fromkeys(("operator.getitem", "_operator.getitem"), _getitem),
     **dict.fromkeys(("_codecs.encode", "codecs.encode"), _codec),
     "builtins.type": _type,
-    "builtins.iter": _iter,
+    "builtins.iter": lambda values: LISTS if len(values) == 1 else Rating(DANGEROUS, "calls its argument"),
     _BUILTIN_TYPE: _builtin_type,
     f"{_CLOUDPICKLE}_function_setstate": _function_state,
     f"{_CLOUDPICKLE}subimport": _subimport,

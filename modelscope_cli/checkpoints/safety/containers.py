@@ -34,7 +34,7 @@ from modelscope_cli.plain_text import plain
 from modelscope_cli.records.weights import DANGEROUS, UNKNOWN, Suspect
 
 
-class _Window(io.RawIOBase):
+class _FileSlice(io.RawIOBase):
     def __init__(self, file: IO[bytes], start: int, nbytes: int) -> None:
         super().__init__()
         self._file, self._start, self._nbytes, self._at = file, start, nbytes, 0
@@ -60,7 +60,7 @@ class _Window(io.RawIOBase):
 
 def window(file: IO[bytes], start: int, nbytes: int) -> IO[bytes]:
     """Return `nbytes` of a file from `start` as a file."""
-    return io.BufferedReader(_Window(file, start, nbytes))
+    return io.BufferedReader(_FileSlice(file, start, nbytes))
 
 
 MAX_UNPACKED = 64 << 20

@@ -74,7 +74,7 @@ def is_standard(name: str) -> bool:
 
 def is_reaching(name: str) -> str | None:
     """Return why an attribute of this name is dangerous on any object; None if it is not."""
-    if _is_special(name):
+    if len(name) > 4 and name.startswith("__") and name.endswith("__"):
         return f"accesses the private Python attribute '{name}'"
     return f"is called '{name}', like functions that run code" if name in LAST_PARTS else None
 
@@ -125,7 +125,3 @@ def _is_class(modules: list[str], attribute: str) -> bool:
 
 def _is_private(name: str) -> bool:
     return name.startswith("_")
-
-
-def _is_special(name: str) -> bool:
-    return len(name) > 4 and name.startswith("__") and name.endswith("__")

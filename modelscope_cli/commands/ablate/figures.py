@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from PIL import Image, ImageDraw, ImageFont
@@ -22,10 +22,6 @@ from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
 
 _MOST_PANELS = 8  # of channels
 _NAMED = 8  # longest bars of each panel
@@ -249,13 +245,8 @@ def _vector(vector: Tensor) -> Image.Image:
     n_columns = math.ceil(math.sqrt(len(vector)))
     side = max((_SIDE + image_tiles.GAP) // n_columns - image_tiles.GAP, 1)
     cells = gallery.vector_colours(vector)[:, None, None].expand(-1, side, side)
-    return _fitted(image_tiles.to_image(image_tiles.mosaic(cells, n_columns), _CMAP).convert("RGB"))
-
-
-def _fitted(image: Image.Image) -> Image.Image:
-    factor = _SIDE / max(image.size)
-    size = (max(round(image.width * factor), 1), max(round(image.height * factor), 1))
-    return image.resize(size, Image.Resampling.NEAREST)
+    image = image_tiles.to_image(image_tiles.mosaic(cells, n_columns), _CMAP).convert("RGB")
+    return image_tiles.scaled(image, _SIDE, Image.Resampling.NEAREST)
 
 
 def _start_of(text: str) -> str:

@@ -8,11 +8,11 @@ from PIL import Image, PngImagePlugin
 from torch import Tensor
 
 from modelscope_cli.commands.attack.page import ADVERSARIAL, BEFORE, COMPARISON, FILES, LOSS, PERTURBATION
-from modelscope_cli.commands.attack.table import attack_words, best, in_levels, loss_words, name
+from modelscope_cli.commands.attack.table import attack_words, in_levels, loss_words, name
 from modelscope_cli.output_files import write_with
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy
+from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, save_figure, tidy, to_png
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page.results import save_result
 
@@ -29,21 +29,16 @@ def magnified(record: AttackRecord, before: Tensor, after: Tensor) -> Tensor:
     return (MIDDLE + change).clamp(0, 255).to(torch.uint8)
 
 
-def save_levels(pixels: Tensor, path: Path) -> None:
+def _save_levels(pixels: Tensor, path: Path, comment: str = "") -> None:
     """Write pixels `(C, H, W)` uint8 as a PNG."""
-    image = Image.fromarray(_rgb(pixels))
-    write_with(path, lambda beside: image.save(beside, format="PNG"))
-
-
-def save_perturbation(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
-    """Write the magnified change as a PNG whose comment states the factor."""
     metadata = PngImagePlugin.PngInfo()
-    metadata.add_text("Comment", f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)")
-    image = Image.fromarray(_rgb(magnified(record, before, after)))
+    if comment:
+        metadata.add_text("Comment", comment)
+    image = Image.fromarray(_rgb(pixels))
     write_with(path, lambda beside: image.save(beside, format="PNG", pnginfo=metadata))
 
 
-def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: Path) -> None:
+def draw_comparison(record: AttackRecord, before: Tensor, after: Tensor) -> Any:
     """Draw before + change = after, with the likeliest classes under each image."""
     width, height = _shown_size(before.shape[-1], before.shape[-2])
     column = max(width, _NARROWEST)
@@ -76,7 +71,12 @@ def save_comparison(record: AttackRecord, before: Tensor, after: Tensor, path: P
     _draw_answer(boxes[0], record.before, record, n_rows)
     _draw_words(boxes[1], record, n_rows)
     _draw_answer(boxes[2], record.after_saved, record, n_rows)
-    save_figure(figure, path, DPI)
+    return figure
+
+
+def drawing_of(record: AttackRecord, before: Tensor, after: Tensor) -> bytes:
+    """Return the comparison as a PNG."""
+    return to_png(draw_comparison(record, before, after), DPI)
 
 
 def _shown_size(width: int, height: int) -> tuple[int, int]:
@@ -120,9 +120,9 @@ def _draw_words(axes: Any, record: AttackRecord, n_rows: int) -> None:
     axes.set_ylim(n_rows, 0)
     for row, words in enumerate(lines):
         axes.text(0, row + 0.42, words, fontsize=9, color=INK)
-    outcome = f"fooled: {best(record.before)} is now {best(record.after_saved)}"
+    outcome = f"fooled: {record.before.said} is now {record.after_saved.said}"
     if not record.success_saved:
-        outcome = f"not fooled{' once saved' if record.success else ''}: {best(record.after_saved)}"
+        outcome = f"not fooled{' once saved' if record.success else ''}: {record.after_saved.said}"
     axes.text(
         0, len(lines) + 0.42, outcome, fontsize=9, color=_NEW if record.success_saved else INK, weight="bold"
     )
@@ -163,8 +163,9 @@ __all__ = ["ADVERSARIAL", "FILES", "save_report"]
 
 def save_report(record: AttackRecord, before: Tensor, after: Tensor, stage: Path) -> None:
     """Write all of `FILES` except `ADVERSARIAL`. `before`, `after`: `(C, H, W)` uint8."""
-    save_levels(before, stage / BEFORE)
-    save_perturbation(record, before, after, stage / PERTURBATION)
-    save_comparison(record, before, after, stage / COMPARISON)
+    _save_levels(before, stage / BEFORE)
+    comment = f"{MIDDLE} + {record.magnification} x (adversarial.png - the image)"
+    _save_levels(magnified(record, before, after), stage / PERTURBATION, comment)
+    save_figure(draw_comparison(record, before, after), stage / COMPARISON, DPI)
     save_figure(draw_losses(record), stage / LOSS, DPI)
     save_result(record, stage)

@@ -1,6 +1,6 @@
 """The page of `attack`, and the names of the files in its folder."""
 
-from modelscope_cli.commands.attack.table import attack_sheet, best, loss_words, name
+from modelscope_cli.commands.attack.table import attack_sheet, loss_words, name
 from modelscope_cli.records.attack import Answer, AttackRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import Line, line_chart
@@ -54,7 +54,7 @@ def _words(answer: Answer) -> str:
 
 
 def _first(answer: Answer) -> str:
-    return _words(Answer(answer.top[:1], best(answer)))
+    return _words(Answer(answer.top[:1], answer.said))
 
 
 def _losses(record: AttackRecord) -> Html:

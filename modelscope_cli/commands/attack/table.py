@@ -36,7 +36,7 @@ def _facts(record: AttackRecord) -> tuple[tuple[str, str], ...]:
     run = f", in run {record.restart + 1} of {len(record.losses)}" if len(record.losses) > 1 else ""
     step = in_levels(record.step_size, record.norm)
     passes = f"{record.forward_passes} forward and {record.backward_passes} backward passes"
-    prepared = best(record.after_prepared)
+    prepared = record.after_prepared.said
     if record.run.input is not None:
         height, width = record.run.input.shape[0][-2:]
         prepared += f"; --size {height},{width} takes the file unchanged"
@@ -71,8 +71,8 @@ def _where(record: AttackRecord) -> tuple[tuple[str, str], ...]:
 
 def verdict(record: AttackRecord) -> str:
     """Return the outcome as a sentence."""
-    before, after = best(record.before), best(record.after)
-    saved = best(record.after_saved)
+    before, after = record.before.said, record.after.said
+    saved = record.after_saved.said
     if record.success and record.success_saved:
         return f"yes: {before} is now {after}, and so is the 8-bit file read back"
     if record.success:
@@ -85,14 +85,14 @@ def verdict(record: AttackRecord) -> str:
 
 def answer(record: AttackRecord) -> str:
     """Return whether the model was fooled, by how large a change."""
-    before, saved = best(record.before), best(record.after_saved)
+    before, saved = record.before.said, record.after_saved.said
     change = in_levels(record.linf_saved) if record.norm == "linf" else numbers.number(record.l2_saved)
     if record.success_saved:
         goal = f"{before} becomes {saved}" if saved != before else f"now {saved}"
         return f"Fooled: {goal}, by a change of at most {change} ({record.norm}) in the saved file"
     if record.success:
         return f"Fooled only before rounding: the saved 8-bit file is still {saved}"
-    return f"Not fooled within epsilon {in_levels(record.epsilon, record.norm)}: {best(record.after)}"
+    return f"Not fooled within epsilon {in_levels(record.epsilon, record.norm)}: {record.after.said}"
 
 
 def attack_words(record: AttackRecord) -> str:
@@ -105,18 +105,13 @@ def attack_words(record: AttackRecord) -> str:
 def loss_class(record: AttackRecord) -> str:
     """Return the class of the loss: the target, else the original prediction."""
     if record.output == "classes":
-        return name(record.target, record.target_label) if record.targeted else best(record.before)
+        return name(record.target, record.target_label) if record.targeted else record.before.said
     return record.goal
 
 
 def loss_words(record: AttackRecord) -> str:
     """Return the name of the loss: `cross-entropy of star`."""
     return record.loss_name if record.output == "boxes" else f"{record.loss_name} of {loss_class(record)}"
-
-
-def best(answer: Answer) -> str:
-    """Return the likeliest class by name, else by number; the counterpart for other outputs."""
-    return answer.said
 
 
 def _first(answer: Answer) -> int | None:

@@ -55,6 +55,9 @@ def answer(record: DiffRecord) -> str:
     """Return whether A and B are the same, and where they differ first or most."""
     if record.is_same:
         return f"The same: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
+    if record.outcome == "not tested":
+        what = "the output" if record.totals.same else "any layer"
+        return f"Not tested: B has no value for {what} of A; {_totals(record)}"
     where = "".join(f"; {label}: {text}" for label, text in _worst(record) if text != "none")
     return f"Different: {_totals(record)}{where}"
 

@@ -2,7 +2,6 @@
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +11,15 @@ from torch import Tensor
 from modelscope_cli.commands.explain.table import explain_sheet
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
-from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure
+from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from torch import Tensor
 
+    from modelscope_cli.analysis.explaining.one_image import ImageResult
 
 # In inches; at 130 dots the widest image has less than 2,000 pixels.
 _WIDTH, _MARGIN, _GAP, _HEAD, _CAPTION, _LINE = 12.5, 0.15, 0.12, 0.45, 0.3, 0.17
@@ -35,29 +34,20 @@ _MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed"
 _UNTESTED = ("–", INK, "not tested")
 
 
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """One image and its explanations.
+def _fit(image: Tensor, width: float, most: float) -> tuple[float, float]:
+    """Return width and height of an image fitted into a size in inches, with a minimum for long images."""
+    height, long = image.shape[-2:]
+    scale = min(width / long, most / height)
+    return max(long * scale, 0.05), max(height * scale, 0.05)
 
-    Attributes:
-        name: of the image; said: the prediction for it, as text.
-        image: `(3, H, W)` uint8, as the model sees it.
-        maps: `(H, W)` float32 by method, the winner first; receipts: by method.
-        units: unit of a map by method, `logits` or empty.
-    """
 
-    name: str
-    said: str
-    image: Tensor
-    maps: Mapping[str, Tensor]
-    receipts: Mapping[str, Receipt]
-    units: Mapping[str, str]
+def _image(one: "ImageResult") -> Tensor:
+    assert one.picture is not None
+    return one.picture
 
-    def size(self, width: float, most: float) -> tuple[float, float]:
-        """Return width and height of the image fitted into a size in inches, with a minimum for long images."""
-        height, long = self.image.shape[-2:]
-        scale = min(width / long, most / height)
-        return max(long * scale, 0.05), max(height * scale, 0.05)
+
+def _answer(one: "ImageResult") -> str:
+    return f"{one.words} {numbers.percent(one.probability)}"
 
 
 class _FigurePage:
@@ -70,20 +60,25 @@ class _FigurePage:
     def axes(self, left: float, top: float, width: float, height: float) -> Any:
         return axes_at(self.figure, left, top, width, height)
 
-    def image(self, one: Explained, left: float, top: float, size: tuple[float, float], words: str) -> Any:
+    def image(
+        self, one: "ImageResult", left: float, top: float, size: tuple[float, float], words: str
+    ) -> Any:
         axes = self.axes(left, top, *size)
         axes.set_title(words, loc="left", fontsize=9, color=INK, pad=3)
-        _show(axes, one.image.permute(1, 2, 0).numpy())
+        _show(axes, _image(one).permute(1, 2, 0).numpy())
         return axes
 
     def explain_colours(self) -> None:
         words = f"red is {_FOR}, blue {_AGAINST}, stronger values are more opaque; each map has its own range"
         self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
 
-    def map(self, one: Explained, method: str, left: float, top: float, size: tuple[float, float]) -> None:
+    def map(
+        self, one: "ImageResult", method: str, left: float, top: float, size: tuple[float, float]
+    ) -> None:
         """Draw a map with its mark above and its test results below, in the warning colour if one failed."""
-        axes, receipt = self.axes(left, top, *size), one.receipts[method]
-        limit = _overlay(axes, one.image, one.maps[method])
+        axes, outcome = self.axes(left, top, *size), one.outcomes[method]
+        receipt = outcome.receipt
+        limit = _overlay(axes, _image(one), outcome.shown)
         mark, colour, answer = (
             _MARKS.get(receipt.verdict.answer, _UNTESTED) if receipt.verdict else ("", INK, "")
         )
@@ -94,7 +89,7 @@ class _FigurePage:
             "ROAD": receipt.road,
         }
         results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
-        lines = ["  ".join([*results, f"range ±{limit:.2g} {one.units.get(method, '')}".rstrip()])]
+        lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
         lines += ["; ".join(receipt.failed)] if receipt.failed else []
         most = max(int(size[0] * _LETTERS), 12)
         wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
@@ -102,45 +97,45 @@ class _FigurePage:
         axes.set_xlabel("\n".join(shown), fontsize=7, color=INK, loc="left", labelpad=3)
 
 
-def draw_explanations(explained: Sequence[Explained], title: str = "") -> "Figure":
+def draw_explanations(explained: "Sequence[ImageResult]", title: str = "") -> "Figure":
     """Draw one image with the winner's map, its curves and the other maps; or several images, one per row."""
     return _draw_one(explained[0], title) if len(explained) == 1 else _draw_many(explained, title)
 
 
-def _room_below(one: Explained) -> float:
+def _room_below(one: "ImageResult") -> float:
     """Return the inches for the lines under its maps: failed tests are named there."""
-    is_failed = any(receipt.failed for receipt in one.receipts.values())
+    is_failed = any(outcome.receipt.failed for outcome in one.outcomes.values())
     return (_NOTES + 1 if is_failed else 3) * _LINE
 
 
-def _draw_one(one: Explained, title: str) -> "Figure":
+def _draw_one(one: "ImageResult", title: str) -> "Figure":
     """Draw the image and every map in one size, each map with its curves below."""
-    methods = list(one.maps)[:_MOST_METHODS]
+    methods = list(one.outcomes)[:_MOST_METHODS]
     n_columns = min(len(methods) + 1, _COLUMNS)
     cell = min((_WIDTH - 2 * _MARGIN) / n_columns, _CELL_OF_ONE)
-    size = one.size(cell - _GAP, 1.5 * cell)
-    curves = _CURVES if any(receipt.curves for receipt in one.receipts.values()) else 0.0
+    size = _fit(_image(one), cell - _GAP, 1.5 * cell)
+    curves = _CURVES if any(outcome.receipt.curves for outcome in one.outcomes.values()) else 0.0
     notes = _room_below(one)
     row = _CAPTION + size[1] + notes + (curves + _KEY if curves else 0)
     n_rows = -(-(len(methods) + 1) // n_columns)
     page = _FigurePage(2 * _MARGIN + n_columns * cell, _HEAD + n_rows * row + _LINE, title)
-    page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(one.name)}: {one.said}")
+    page.image(one, _MARGIN, _HEAD + _CAPTION, size, f"{shortened(Path(one.name).name)}: {_answer(one)}")
     for place, method in enumerate(methods, 1):
         down, across = divmod(place, n_columns)
         left, top = _MARGIN + across * cell, _HEAD + down * row + _CAPTION
         page.map(one, method, left, top, size)
-        if one.receipts[method].curves:
+        if one.outcomes[method].receipt.curves:
             below = top + size[1] + notes
             axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
-            _draw_curves(axes, one.receipts[method], has_key=place == 1)
+            _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
     page.explain_colours()
     return page.figure
 
 
-def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
-    methods = list(explained[0].maps)[:_MOST_METHODS]
+def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
+    methods = list(explained[0].outcomes)[:_MOST_METHODS]
     cell = min((_WIDTH - 2 * _MARGIN) / (len(methods) + 1), _CELL)
-    sizes = [one.size(cell - _GAP, 2 * cell) for one in explained]
+    sizes = [_fit(_image(one), cell - _GAP, 2 * cell) for one in explained]
     rows = [
         height + _room_below(one) + _LINE + _CAPTION
         for one, (_, height) in zip(explained, sizes, strict=True)
@@ -149,9 +144,11 @@ def _draw_many(explained: Sequence[Explained], title: str) -> "Figure":
     top = _HEAD
     for one, size, row in zip(explained, sizes, rows, strict=True):
         upper = top + 2 * _LINE
-        page.image(one, _MARGIN, upper, size, f"{shortened(one.name, 22)}\n{shortened(one.said, 22)}")
+        page.image(
+            one, _MARGIN, upper, size, f"{shortened(Path(one.name).name, 22)}\n{shortened(_answer(one), 22)}"
+        )
         for place, method in enumerate(methods, 1):
-            if method in one.maps:
+            if method in one.outcomes:
                 page.map(one, method, _MARGIN + place * cell, upper, size)
         top += row
     page.explain_colours()
@@ -246,35 +243,28 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
 
 
 EXPLANATION, CLASSES, TABLE = "explanation.png", "classes.png", "explanation.csv"
-Kept = Sequence[Any]  # of `analysis.explaining.one_image.Explained`
 
 
-def files_for(record: ExplainRecord, kept: Kept) -> tuple[str, ...]:
+def files_for(record: ExplainRecord, kept: "Sequence[ImageResult]") -> tuple[str, ...]:
     """Return the files that `save_report` writes; explanations need images, class maps several of them."""
-    figures = (EXPLANATION,) if _seen(kept) else ()
+    figures = (EXPLANATION,) if any(one.picture is not None for one in kept) else ()
     return (*figures, *((CLASSES,) if record.whereabouts is not None else ()), TABLE, *RESULT_FILES)
 
 
-def save_report(record: ExplainRecord, stage: Path, kept: Kept, mean_maps: "Mapping[str, Tensor]") -> None:
+def save_report(
+    record: ExplainRecord, stage: Path, kept: "Sequence[ImageResult]", mean_maps: "Mapping[str, Tensor]"
+) -> None:
     """Write `files_for(record, kept)`."""
     heading = f"{record.run.model.heading}, why {record.target}"
-    figures = {EXPLANATION: draw_explanations(_seen(kept), heading)} if _seen(kept) else {}
+    shown = [one for one in kept if one.picture is not None]
+    figures = {EXPLANATION: draw_explanations(shown, heading)} if shown else {}
     if record.whereabouts is not None:
         title = f"{heading}: where the evidence is, by {record.whereabouts_method}"
         figures[CLASSES] = draw_class_maps(record.whereabouts, mean_maps, title)
     results.save_report(record, stage, figures, {TABLE: explain_sheet(record)})
 
 
-def _seen(kept: Kept) -> list[Explained]:
-    return [
-        Explained(
-            name=Path(one.name).name,
-            said=f"{one.words} {numbers.percent(one.probability)}",
-            image=one.picture,
-            maps={method: outcome.shown for method, outcome in one.outcomes.items()},
-            receipts={method: outcome.receipt for method, outcome in one.outcomes.items()},
-            units={method: outcome.units for method, outcome in one.outcomes.items()},
-        )
-        for one in kept
-        if one.picture is not None
-    ]
+def drawing_of(record: ExplainRecord, kept: "Sequence[ImageResult]") -> bytes:
+    """Return the explanations of the kept images as a PNG."""
+    shown = [one for one in kept if one.picture is not None]
+    return to_png(draw_explanations(shown, f"{record.run.model.heading}, why {record.target}"))

@@ -49,7 +49,7 @@ def featuremaps_sheet(record: FeatureMapsRecord) -> Sheet:
         columns=featuremaps_columns(any(row.note for row in record.maps)),
         rows=record.maps,
         facts=tuple(facts),
-        is_dim=_is_missing,
+        is_dim=lambda row: row.file is None,
         is_by_layer=True,
     )
 
@@ -88,10 +88,6 @@ def _channels_sheet(record: FeatureMapsRecord) -> Sheet:
         definitions=("median, above half",),
         is_bad=lambda row: bool(row.problem),
     )
-
-
-def _is_missing(row: FeatureMap) -> bool:
-    return row.file is None
 
 
 def _title(record: FeatureMapsRecord) -> str:

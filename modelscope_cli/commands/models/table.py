@@ -6,16 +6,18 @@ from modelscope_cli.report import numbers
 from modelscope_cli.report.sheet import Column, Sheet, field_columns
 
 
-def _gmacs(row: ModelEntry) -> float | None:
-    return None if row.macs is None else row.macs / 1e9
+def _params_shown(row: ModelEntry) -> str:
+    return "-" if row.params is None else f"{row.params / 1e6:.2f} M"
+
+
+def _gmacs_shown(row: ModelEntry) -> str:
+    return "-" if row.macs is None else f"{row.macs / 1e9:.2f}"
 
 
 COLUMNS = (
     *field_columns(ModelEntry, "name family"),
-    *field_columns(
-        ModelEntry, "params", text=lambda r: "-" if r.params is None else f"{r.params / 1e6:.2f} M"
-    ),
-    Column("gmacs", "GMACs", _gmacs, lambda r: "-" if r.macs is None else f"{r.macs / 1e9:.2f}", rank=0),
+    *field_columns(ModelEntry, "params", text=_params_shown),
+    Column("gmacs", "GMACs", lambda row: None if row.macs is None else row.macs / 1e9, _gmacs_shown, rank=0),
     Column(
         "input",
         "input",
@@ -24,7 +26,7 @@ COLUMNS = (
         is_number=False,
         rank=1,
     ),
-    Column("weights", "weights", lambda r: " ".join(r.weights), is_number=False, rank=2),
+    Column("weights", "weights", lambda row: " ".join(row.weights), is_number=False, rank=2),
 )
 
 

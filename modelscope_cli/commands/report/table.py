@@ -7,7 +7,7 @@ from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
 
 COLUMNS = (
     *field_columns(Page, "file"),
-    *field_columns(Page, "bytes", text=lambda r: numbers.memory(r.bytes)),
+    *field_columns(Page, "bytes", text=lambda row: numbers.memory(row.bytes)),
     *field_columns(Page, "command model verdict"),
 )
 

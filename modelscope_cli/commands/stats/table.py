@@ -206,7 +206,7 @@ def stats_columns(
         *field_columns(ActivationStats, "type shape"),
         *field_columns(ActivationStats, "mean", text=lambda r: r.problem or ""),
         *field_columns(ActivationStats, "std mad min max rms"),
-        *map(_quantile, quantiles),
+        *map(lambda key: figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1), quantiles),
         *field_columns(ActivationStats, "zero", is_bad=_is_silent),
         *field_columns(ActivationStats, "near_zero"),
         *field_columns(ActivationStats, "nan inf", is_shown=has_non_finite),
@@ -242,10 +242,6 @@ def _is_mostly_dead(row: ActivationStats) -> bool:
     from modelscope_cli.rules import activations  # the slowest import for listing columns
 
     return activations.is_mostly_dead(row)
-
-
-def _quantile(key: str) -> Column:
-    return figure(key, key, lambda row: (row.quantiles or {}).get(key), rank=1)
 
 
 def _dead(row: ActivationStats) -> str:

@@ -1,6 +1,6 @@
 """The graph of a model, from a summary that recorded its dataflow."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from modelscope_cli.report.formats import strict
 from modelscope_cli.report.graph.drawing import Words, as_file, draw
 from modelscope_cli.report.graph.items import items_of
 from modelscope_cli.report.page.common import environment
-from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
+from modelscope_cli.report.page.html import Section, element, joined, render_page
 from modelscope_cli.report.page.results import save_page
 from modelscope_cli.report.page.tables import shade_chooser
 from modelscope_cli.report.reading import is_page
@@ -62,7 +62,7 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
     if file is not None:
         _check_suffix(file)
         if file.suffix.lower() != ".svg":
-            page = _page(record, shades, is_whole)
+            page = _page(record, color, is_whole)
             save_page(page, file, large=True)
             return page
     drawn = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
@@ -73,22 +73,19 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
 
 def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Section:
     """Return the graph as a section of a page, with a choice of colours."""
-    return Section("graph", "Graph", _in_page(record, _shades(record, color), is_whole))
-
-
-def _page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> str:
-    title = summary_sheet(record).title
-    lead = element("p", f"modelscope {record.command}")
-    section = Section("graph", "Graph", _in_page(record, shades, is_whole))
-    return render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
-
-
-def _in_page(record: SummaryRecord, shades: Sequence[Shade], is_whole: bool) -> Html:
+    shades = _shades(record, color)
     svg = draw(items_of(record, is_whole=is_whole), _words(record), shades, is_alone=False)
     frame = element(
         "div", svg, class_="scroll wide", tabindex=0, role="region", aria_label="Graph of the model"
     )
-    return joined([shade_chooser(shades), frame])
+    return Section("graph", "Graph", joined([shade_chooser(shades), frame]))
+
+
+def _page(record: SummaryRecord, color: str | None, is_whole: bool) -> str:
+    title = summary_sheet(record).title
+    lead = element("p", f"modelscope {record.command}")
+    section = graph_section(record, color, is_whole=is_whole)
+    return render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
 
 
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
@@ -121,17 +118,13 @@ def _params_words(row: LayerShape) -> str:
     return ("shared" if row.call else numbers.count(row.params)) if row.params else ""
 
 
-def _ms(value: float | None) -> str:
-    return "" if value is None else f"{value:.3g} ms"
-
-
 # In the order of COLORS.
 _SHADES = (
     _shade("MACs", "macs", _some(numbers.short), adds=True),
     _shade("FLOPs", "flops", _some(numbers.short), adds=True),
     Shade("parameters", _params, _params_words, _some(numbers.count), adds=True),
     _shade("output memory", "output_bytes", _some(numbers.memory)),
-    _shade("time", "time_ms", _ms, adds=True),
+    _shade("time", "time_ms", lambda value: "" if value is None else f"{value:.3g} ms", adds=True),
     _shade("zeros", "zero_fraction", numbers.percent),
     _shade("gradient", "grad_norm", numbers.number),
 )

@@ -52,10 +52,6 @@ def _held_out_loss(training: Training) -> float | None:
     return training.held_out[-1].loss if training.held_out else None
 
 
-def _last_loss(training: Training) -> float | None:
-    return training.losses[-1] if training.losses else None
-
-
 def _verdict(training: Training) -> Value:
     causes = (finding.code for finding in training.findings if finding.follows is None)
     return " ".join(dict.fromkeys(causes)) or ("fine" if training.verdict == SOUND else UNKNOWN)
@@ -64,7 +60,7 @@ def _verdict(training: Training) -> Value:
 VARIANT_COLUMNS = (
     Column("variant", "variant", lambda r: r.name, is_number=False, rank=0),
     Column("steps", "steps", lambda r: r.steps, rank=2),
-    figure("loss", "loss", _last_loss, rank=0),
+    figure("loss", "loss", lambda training: training.losses[-1] if training.losses else None, rank=0),
     figure("held_out_loss", "val loss", _held_out_loss, rank=1),
     percentage("accuracy", "accuracy", _accuracy, rank=0),
     figure("std_first", "std at 0", lambda r: _first(r, "std", 0), rank=1),

@@ -24,10 +24,10 @@ def verify(call: CommandCall) -> int:
 
       modelscope verify activations/report.json --json
     """
-    from modelscope_cli.commands.verify.table import verify_columns, verify_sheet
+    from modelscope_cli.commands.verify.table import COLUMNS, verify_sheet
 
     where = call.begin()
-    where.view.check(verify_columns())
+    where.view.check(COLUMNS)
     record = ms.verify(call["result"], **call.keywords())
     emit(where, verify_sheet(record), record)
     return 0 if record.passed else NOT_PASSED

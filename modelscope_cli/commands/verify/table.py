@@ -3,26 +3,21 @@
 from modelscope_cli.records.certificate import VerifiedBlock, VerifyRecord
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
-from modelscope_cli.report.sheet import Column, Sheet, field_columns
+from modelscope_cli.report.sheet import Sheet, field_columns
 
-
-def verify_columns() -> tuple[Column, ...]:
-    """Return all columns of `verify`."""
-    return (
-        *field_columns(VerifiedBlock, "phase block images"),
-        *field_columns(VerifiedBlock, "equal", text=lambda r: "equal" if r.is_equal else "differ"),
-        *field_columns(
-            VerifiedBlock, "gap", text=lambda r: "not comparable" if r.gap is None else numbers.number(r.gap)
-        ),
-        *field_columns(VerifiedBlock, "passed", text=lambda r: "yes" if r.passed else "no"),
-    )
+COLUMNS = (
+    *field_columns(VerifiedBlock, "phase block images"),
+    *field_columns(VerifiedBlock, "equal", text=lambda row: "equal" if row.is_equal else "differ"),
+    *field_columns(VerifiedBlock, "gap", text=lambda r: numbers.number(r.gap), missing="not comparable"),
+    *field_columns(VerifiedBlock, "passed", text=lambda row: "yes" if row.passed else "no"),
+)
 
 
 def verify_sheet(record: VerifyRecord) -> Sheet:
     """Return the recomputed blocks, one row per block and phase."""
     return Sheet(
         title=f"{record.result} ({record.of})",
-        columns=verify_columns(),
+        columns=COLUMNS,
         rows=record.blocks,
         facts=_facts(record),
         is_bad=lambda row: not row.passed,

@@ -38,7 +38,7 @@ def watch(call: CommandCall) -> int:
 
       modelscope watch --layer relu --steps 20 --every 1 demo/train.py
     """
-    from modelscope_cli.commands.watch.table import check_columns, review, watch_sheet
+    from modelscope_cli.commands.watch.table import every_column, review, watch_sheet
     from modelscope_cli.output_files import free_folder
     from modelscope_cli.ranks import find_ranks
     from modelscope_cli.records.watch import UNKNOWN
@@ -46,7 +46,7 @@ def watch(call: CommandCall) -> int:
     from modelscope_cli.watching.ranks import agreed_folder, read_together
 
     where = call.begin(CI_FORMATS)
-    check_columns(where.view)
+    where.view.check(every_column())
     argv, script, arguments = console.settings.argv, call["script"], call["arguments"]
     report, fail_on = call["report"], call["fail_on"]
     refuse_launcher(argv, script or "", arguments)

@@ -50,7 +50,7 @@ class HeatPage:
     """A figure of `n_maps` heat maps side by side that share their rows.
 
     Args:
-        labels: row labels, as in findings.
+        names: of the rows; None for layers.
         above: inches to leave free above the maps, as for a loss.
     """
 
@@ -58,15 +58,16 @@ class HeatPage:
         self,
         record: WatchRecord,
         what: str,
-        names: Sequence[Name],
-        labels: Sequence[str],
-        steps: Sequence[int],
+        rows: Sequence[Any],
+        names: Sequence[Name] | None = None,
         *,
         n_maps: int,
         width: float,
         above: float = 0.0,
     ) -> None:
-        self._names, self._labels, self._steps = names, labels, steps
+        self._labels = labels = list(map(labelling(record.layers, record.parameters), rows))
+        self._names = names = names or layer_names(labels)
+        self.steps = training_panels.all_steps(rows)
         self._findings = by_layer(record.findings)
         self._codes = room_for_codes(labels, self._findings)
         self.top = _HEAD + _LEGEND + above + training_panels.ABOVE
@@ -85,8 +86,8 @@ class HeatPage:
         """Draw the next map; return its axes and its mappable."""
         place = (self.left(len(self.maps)), self.top, self.width)
         names = () if self.maps else self._names
-        axes, image = training_panels.draw_map(self.figure, place, grid, self._steps, names, title, **look)
-        mark_rows(axes, self._labels, self._findings, self._steps[0])
+        axes, image = training_panels.draw_map(self.figure, place, grid, self.steps, names, title, **look)
+        mark_rows(axes, self._labels, self._findings, self.steps[0])
         self.maps.append(axes)
         return axes, image
 
@@ -161,17 +162,16 @@ def _limits(record: WatchRecord) -> tuple[float, float]:
 def _draw_heats(record: WatchRecord) -> Any:
     from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 
-    rows, steps = record.layers, training_panels.all_steps(record.layers)
-    labels = list(map(labelling(record.layers, record.parameters), rows))
+    rows = record.layers
     above = _LEVEL * n_levels(record.findings) + _LEVEL + _LOSS + _UNDER_LOSS
-    page = HeatPage(record, _WHAT, layer_names(labels), labels, steps, n_maps=2, width=15.0, above=above)
+    page = HeatPage(record, _WHAT, rows, n_maps=2, width=15.0, above=above)
     low, usual, high = _sizes(rows)
-    grid = training_panels.grid_of(rows, steps, lambda series: series.mean)
+    grid = training_panels.grid_of(rows, page.steps, lambda series: series.mean)
     far = max(_largest(grid), 2 * usual)
     norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else Normalize(-far, far)
     mean, image = page.draw(grid, "mean", cmap="RdBu_r", norm=norm)
     page.key(image)
-    grid = training_panels.grid_of(rows, steps, lambda series: series.std)
+    grid = training_panels.grid_of(rows, page.steps, lambda series: series.std)
     grid[grid <= 0] = math.nan
     std, image = page.draw(grid, "standard deviation", cmap="viridis", norm=LogNorm(low, max(high, 2 * low)))
     page.key(image)
@@ -420,16 +420,14 @@ def draw_dead(record: WatchRecord) -> Any:
     rectifiers = training_panels.rectifiers(record.layers)
     rows = rectifiers or list(record.layers)
     subject = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
-    labels = list(map(labelling(record.layers, record.parameters), rows))
-    steps = training_panels.all_steps(rows)
-    grid = training_panels.grid_of(rows, steps, lambda series: series.zero_fraction)
-    page = HeatPage(record, subject, layer_names(labels), labels, steps, n_maps=1, width=10.0)
+    page = HeatPage(record, subject, rows, n_maps=1, width=10.0)
+    grid = training_panels.grid_of(rows, page.steps, lambda series: series.zero_fraction)
     axes, image = page.draw(100 * grid, "", cmap=SHARES, vmin=0, vmax=100)
     page.key(image, "percent zero")
     mostly = [
         (step, line)
         for line in range(len(rows))
-        for step, x in zip(steps, grid[line], strict=True)
+        for step, x in zip(page.steps, grid[line], strict=True)
         if x > _MOSTLY
     ]
     if mostly:
@@ -444,12 +442,9 @@ def draw_updates(record: WatchRecord) -> Any:
     import numpy as np
 
     rows = training_panels.matrices(record.parameters)
-    steps = training_panels.all_steps(rows)
     names = parameter_names(row.name for row in rows)
-    labels = list(map(labelling(record.layers, record.parameters), rows))
-    page = HeatPage(
-        record, "gradients and updates of the weights", names, labels, steps, n_maps=2, width=15.0
-    )
+    page = HeatPage(record, "gradients and updates of the weights", rows, names, n_maps=2, width=15.0)
+    steps = page.steps
     with np.errstate(all="ignore"):
         norms = np.log10(training_panels.grid_of(rows, steps, lambda series: series.grad_norm))
         ratios = np.log10(training_panels.grid_of(rows, steps, lambda series: series.update_ratio))

@@ -92,9 +92,9 @@ def _review(source: str, files: "Iterable[Safety | None]", fail_on: str) -> "Rev
 
 def _scan(path: Path, fail_on: str, allow: tuple[str, ...], where: Destination) -> int:
     """Print one row per file; return the exit code of the worst."""
-    from modelscope_cli.report.shared_tables import check_scan_columns, scan_sheet
+    from modelscope_cli.report.shared_tables import SCAN_COLUMNS, scan_sheet
 
-    check_scan_columns(where.view)
+    where.view.check(SCAN_COLUMNS)
     record = ms.scan(path, fail_on=fail_on, allow=allow, progress=PROGRESS)
     emit(where, scan_sheet(record), record, lambda: _review(str(path), record.files, fail_on))
     if not record.passed:

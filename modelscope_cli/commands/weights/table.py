@@ -180,8 +180,7 @@ def architecture(found: Identified) -> str:
     none = "none of torchvision's or timm's"
     if not found.nearest or found.score < 0.5:
         return none
-    kinds = {"missing": found.missing, "unexpected": found.unexpected, "misshaped": found.misshaped}
-    parts = [f"{kind} {_listed([_cut(name) for name in names], 3)}" for kind, names in kinds.items() if names]
+    parts = [f"{kind} {_listed(list(map(_cut, names)), 3)}" for kind, names in found.differences().items()]
     return f"{none}; nearest is {found.nearest} ({numbers.percent(found.score)}): {', '.join(parts)}"
 
 

@@ -86,7 +86,7 @@ def lies_of(scores: Tensor, inside: Tensor | None = None) -> EvidencePosition:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _ClassSums:
     """Running sums of one class."""
 
     map: Tensor | None = None
@@ -100,14 +100,14 @@ class _Sums:
 class EvidenceOfFolder:
     """Sums maps image by image; stores one small map per class and the names of ten images."""
 
-    _sums: dict[str, _Sums] = field(default_factory=dict)
+    _sums: dict[str, _ClassSums] = field(default_factory=dict)
     _worst: list[tuple[float, int, str, str]] = field(default_factory=list)
     _n_seen: int = 0
     _has_inside: bool = False
 
     def take(self, image: str, label: str, lies: EvidencePosition) -> None:
         """Add the evidence of one image; all images have the same weight."""
-        sums = self._sums.setdefault(label, _Sums())
+        sums = self._sums.setdefault(label, _ClassSums())
         self._has_inside = lies.has_inside
         if lies.border is None or lies.share is None:
             sums.silent += 1

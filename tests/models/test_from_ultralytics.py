@@ -1,0 +1,136 @@
+"""Models of ultralytics: files that hold one whole, and what detectors return."""
+
+import pytest
+import torch
+
+ultralytics = pytest.importorskip("ultralytics")
+
+from ultralytics.nn import tasks  # noqa: E402
+from ultralytics.utils.nms import non_max_suppression  # noqa: E402
+
+import modelscope_cli as ms  # noqa: E402
+from modelscope_cli.checkpoints.reading import read_contents  # noqa: E402
+from modelscope_cli.errors import CannotRunError, UsageError  # noqa: E402
+
+NAMES = {0: "cat", 1: "dog", 2: "owl"}
+
+
+def small(kind="DetectionModel", cfg="yolo11n.yaml", **changes):
+    """A detector with a spread of scores, as if it were trained."""
+    torch.manual_seed(0)
+    net = getattr(tasks, kind)({**tasks.yaml_model_load(cfg), **changes}, nc=3, verbose=False)
+    net.names, net.args = NAMES, {"imgsz": 64}
+    for layer in net.modules():
+        if isinstance(layer, torch.nn.BatchNorm2d):
+            layer.momentum = None
+    with torch.no_grad():
+        net.train()(torch.rand(4, 3, 64, 64))
+    return net.eval()
+
+
+def spread(net):
+    """Spread the scores of a detector, so that some are above the threshold, and few of them 1."""
+    with torch.no_grad():
+        logits = net(torch.rand(4, 3, 64, 64))[1]["scores"]
+        for head in net.model[-1].cv3:
+            head[-1].weight.mul_(1.5 / logits.std())
+            head[-1].bias.fill_(0)
+    return net
+
+
+@pytest.fixture
+def saved(tmp_path):
+    net = spread(small())
+    torch.save({"model": net, "ema": None, "epoch": 3}, tmp_path / "best.pt")
+    return net, tmp_path / "best.pt"
+
+
+def test_the_settings_are_read_and_no_code_is_run(saved, monkeypatch):
+    _, path = saved
+    load = torch.load
+    monkeypatch.setattr(torch, "load", lambda *args, **named: load(*args, **{**named, "weights_only": True}))
+    monkeypatch.setattr("pickle.load", lambda *_, **__: pytest.fail("unpickled"))
+    settings = read_contents(path).settings
+    assert settings["class"] == "ultralytics.nn.tasks.DetectionModel"
+    assert (settings["names"], settings["imgsz"], settings["yaml"]["nc"]) == (NAMES, 64, 3)
+    loaded = ms.load(str(path))
+    assert type(loaded.module).__name__ == "DetectionModel"
+    assert loaded.categories == ("cat", "dog", "owl")
+    assert any("no code of the file is run" in note for note in loaded.notes)
+
+
+def test_the_model_is_the_one_that_was_saved(saved):
+    net, path = saved
+    made = ms.load(str(path)).module
+    x = torch.rand(2, 3, 64, 96)
+    with torch.no_grad():
+        assert torch.equal(made(x)[0], net(x)[0])
+    assert ms.summary(str(path)).totals.params == sum(p.numel() for p in net.parameters())
+    assert ms.summary(str(path)).run.input.shape[0][-2:] == (64, 64)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("activation", "__import__('os').system('true')", "is not an activation"),
+        ("backbone", [[-1, 1, "torch_safe_load", ["other.pt"]]], "is not a layer"),
+        ("backbone", [[-1, 1, "nn.init.ones_", []]], "is not a layer"),
+        ("backbone", [1], "another form"),
+        ("head", None, "another form"),
+    ],
+)
+def test_settings_that_name_anything_but_layers_are_refused(saved, key, value, words):
+    net, path = saved
+    net.yaml = {**net.yaml, key: value}
+    torch.save({"model": net}, path)
+    with pytest.raises(CannotRunError, match=words):
+        ms.load(str(path))
+
+
+def test_boxes_are_those_of_the_library(saved):
+    """Of the same output: `non_max_suppression` at the thresholds of its `predict`."""
+    net, _ = saved
+    images = torch.rand(3, 3, 64, 96, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        theirs = non_max_suppression(net(images), 0.25, 0.7, nc=3, max_time_img=60)
+    assert sum(map(len, theirs)) > 10
+    for prediction, rows in zip(ms.predict(net, images, top=400), theirs, strict=True):
+        ours = sorted((guess.index, *guess.box, guess.score) for guess in prediction.top)
+        expected = sorted((int(row[5]), *row[:5].tolist()) for row in rows)
+        assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
+
+
+def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
+    import cv2
+    import numpy as np
+    from ultralytics.data.augment import LetterBox
+
+    _, path = saved
+    pixels = np.random.default_rng(0).integers(0, 255, (50, 90, 3), dtype=np.uint8)
+    cv2.imwrite(str(tmp_path / "image.png"), pixels)
+    expected = LetterBox((64, 64), auto=True, stride=32)(image=pixels)[..., ::-1].transpose(2, 0, 1) / 255
+    record = ms.stats(str(path), tmp_path / "image.png", layer="model.0.conv")
+    assert record.run.input.shape[0][1:] == expected.shape
+    assert record.inputs[0].mean == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_a_box_can_be_explained(saved):
+    _, path = saved
+    image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    record = ms.explain(str(path), image, target="box:0", method="gradcam", receipt="none")
+    assert record.target.startswith("box 0: ")
+
+
+def test_a_missing_library_is_named(saved, monkeypatch):
+    monkeypatch.setattr("modelscope_cli.models.model_of_checkpoint.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="not installed"):
+        ms.load(str(saved[1]))
+
+
+def test_a_classifier(tmp_path):
+    net = small("ClassificationModel", "yolo11n-cls.yaml")
+    torch.save({"model": net}, tmp_path / "cls.pt")
+    images = torch.rand(2, 3, 64, 64)
+    with torch.no_grad():
+        expected = net(images)[0].argmax(1).tolist()
+    assert [one.top[0].index for one in ms.predict(str(tmp_path / "cls.pt"), images)] == expected

@@ -1,0 +1,196 @@
+"""Each condition of a rule of training: with it the rule speaks, without it it does not."""
+
+from dataclasses import replace
+
+import pytest
+from trainings import (
+    FALLING,
+    FLAT,
+    LAYERS,
+    PARAMETERS,
+    VANISHING,
+    N,
+    codes,
+    criterion,
+    entering,
+    from_step,
+    judged,
+    layer,
+    loss,
+    model,
+    numbers,
+    parameter,
+    stepping,
+    training,
+    with_layer,
+)
+
+from modelscope_cli.records.watch import UNKNOWN
+
+TWO = loss(), loss(FLAT, "Adam")
+GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
+GONE_OUT = (*(1.0 - 0.05 * i for i in range(10)), *(0.5,) * (N - 10))
+ALL_ALIKE = {"commonest_label": 1.0, "commonest_labels": (1.0,) * N, "label_entropy": 0.0}
+EQUAL = numbers(target_variance=(0.0,) * N)
+STILL = tuple(parameter(name, update_ratio=(1e-7,) * N) for name in ("fc.weight", "head.weight"))
+RARE = {"commonest_label": 0.95, "commonest_labels": (0.95,) * N, "label_entropy": 0.2, "rows": (999,) * N}
+
+
+def collapsing(values=VANISHING, outputs=(N, 0, 1.0, 0.1, 1.0, 1.0), **changes):
+    """A model whose outputs become one point while the loss vanishes, but for what is named."""
+    usual = {"loss": (loss(values),), "criteria": (), "models": (model(outputs=outputs),)}
+    return training(**{**usual, **changes})
+
+
+def ending_at(share, start=0.5):
+    return tuple(start * share ** (i / (N - 1)) for i in range(N))
+
+
+def unrelated(
+    values=FALLING, steps=3 * N, is_training=True, shared=(0.0,) * N, parameters=PARAMETERS, **changes
+):
+    one = criterion("mse_loss", is_training, shared=shared, accuracy=(None,) * N, value=values, **changes)
+    return training(loss=(loss(values),), steps=steps, criteria=(one,), parameters=parameters)
+
+
+def guessing(values=FLAT, rows=128, **changes):
+    """A training at chance, of batches of so many labels."""
+    seen = criterion(value=values, accuracy=(0.1,) * N, rows=(rows,) * N)
+    return training(loss=(loss(values),), criteria=(seen,), **changes)
+
+
+def always_absent(values, **changes):
+    """Labels of which 95% are one class, and predictions of nothing else."""
+    seen = {**RARE, "value": values, "accuracy": (0.95,) * N, "commonest_prediction": (1.0,) * N}
+    return training(loss=(loss(values),), criteria=(criterion(**{**seen, **changes}),))
+
+
+def bytes_into(*behind):
+    """A convolution that is given bytes, and what follows it."""
+    kind = {"mean": (120.0,) * N, "min": (0.0,) * N, "max": (255.0,) * N}
+    given = entering("conv", "Conv2d", (16, 3, 8, 8), **kind)
+    return training(inputs=(given,), layers=(layer("conv", "Conv2d", 0), *behind, LAYERS[2]))
+
+
+# code: what it takes, and what of that is missing
+SPEAKS = {
+    "MS757": {
+        "points": collapsing(),
+        "directions": collapsing(outputs=(N, 0, 1.0, 1.0, 1.0, 0.1)),
+        "minus a cosine": collapsing(tuple(2 * value - 1 for value in VANISHING)),
+        "labels that are positions of positives": collapsing(criteria=(criterion(),)),
+        "targets of another view": collapsing(criteria=(numbers(),)),
+    },
+    "MS731": {
+        "it fails": with_layer(dead_fraction=from_step(0.0, 0.6)),
+        "since the first step": with_layer(False, dead_fraction=(0.6,) * N, zero_fraction=(0.8,) * N),
+    },
+    "MS756": {
+        "nothing shared": unrelated(),
+        "rare, and no longer falling": unrelated(FLAT, commonest_label=0.95),
+    },
+    "MS725": {
+        "one class": training(criteria=(criterion(**ALL_ALIKE),)),
+        "one number": training(criteria=(EQUAL,)),
+        "sorted": training(criteria=(criterion(commonest_labels=(1.0,) * N),)),
+    },
+    "MS735": {
+        "many labels": guessing(),
+        "few labels, and a loss that rises": guessing(tuple(2.3 + 1.6 * i / N for i in range(N)), rows=16),
+        "few labels, and a cause": guessing(rows=16, optimizers=(stepping(emptied=16),)),
+        "one rare class": always_absent(GOING_ON),
+        "rare labels of many, no longer falling": always_absent(GONE_OUT, shared=(0.1,) * N),
+    },
+    "MS736": {"one class": always_absent(GOING_ON)},
+    "MS726": {
+        "no norm": bytes_into(),
+        "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
+    },
+}
+QUIET = {
+    "MS757": {
+        "labels of classes": collapsing(criteria=(criterion("nll_loss"),)),
+        "targets that are data": collapsing(criteria=(numbers(target_variance=(1.0,) * N),)),
+        "several losses": collapsing(loss=(loss(VANISHING), loss(VANISHING, "Adam"))),
+        "too short": collapsing(steps=49),
+        "few records": collapsing(outputs=(9, 0, 1.0, 0.1, 1.0, 1.0)),
+        "alike in every pass": collapsing(outputs=(N, N, 1.0, 0.1, 1.0, 1.0)),
+        "a loss without a floor": collapsing((*VANISHING[:-20], -0.01, *VANISHING[-19:])),
+        "a third is left": collapsing(ending_at(0.02), (N, 0, 1.0, 0.3, 1.0, 1.0)),
+        "the loss has not vanished": collapsing(ending_at(0.07), (N, 0, 1.0, 0.19, 1.0, 1.0)),
+        "the loss falls by more": collapsing(ending_at(1e-4), (N, 0, 1.0, 0.19, 1.0, 1.0)),
+        "the loss falls by less": collapsing(outputs=(N, 0, 1.0, 0.02, 1.0, 1.0)),
+    },
+    "MS731": {
+        "since halfway": with_layer(False, dead_fraction=from_step(0.0, 0.6)),
+        "similar inputs": with_layer(False, dead_fraction=(0.6,) * N, zero_fraction=(0.62,) * N),
+        "dead as a whole": with_layer(dead_fraction=(1.0,) * N),
+        "no rectifier": with_layer(kind="Tanh", dead_fraction=(0.6,) * N),
+        "few records": with_layer(dead_fraction=(0.6,) * 4),
+        "too short to fail": replace(with_layer(dead_fraction=from_step(0.0, 0.6)), loss=(loss(FLAT[:45]),)),
+    },
+    "MS756": {
+        "weights that do not move": unrelated(FLAT, parameters=STILL),
+        "validation": unrelated(is_training=False),
+        "few records": unrelated(shared=(*(0.0,) * 12, *(None,) * (N - 12))),
+        "too short": unrelated(steps=149),
+        "rare labels first": unrelated(commonest_label=0.95),
+        "something in between": unrelated(shared=(*(0.0,) * 20, *(0.05,) * 20, *(0.0,) * 20)),
+        "something at the end": unrelated(shared=(*(0.0,) * 40, *(0.05,) * 20)),
+    },
+    "MS725": {
+        "adversaries": training(loss=TWO, criteria=(EQUAL,)),
+        "one part of several": training(criteria=(EQUAL, criterion())),
+        "few labels": training(criteria=(numbers(target_variance=(0.0,) * N, rows=from_step(0, 1, N - 20)),)),
+        "a class that is not learnt": training(
+            loss=(loss(FLAT),), criteria=(criterion(value=FLAT, **ALL_ALIKE),)
+        ),
+        "a sum that is to be zero": training(criteria=(numbers(target_variance=(0.0,) * N, made_by="sum"),)),
+        "unknown in part": training(criteria=(numbers(target_variance=from_step(0.0, None)),)),
+        "equal in part": training(criteria=(numbers(target_variance=from_step(0.0, 1.0)),)),
+        "sorted, few rows": training(criteria=(criterion(commonest_labels=(1.0,) * N, rows=(4,) * N),)),
+        "sorted in part": training(criteria=(criterion(commonest_labels=from_step(1.0, 0.2)),)),
+        "sorted, adversaries": training(loss=TWO, criteria=(criterion(commonest_labels=(1.0,) * N),)),
+    },
+    "MS735": {
+        "few labels": guessing(rows=16),
+        "few steps": training(steps=45, loss=(loss(FLAT[:45]),), criteria=()),
+        "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
+        "a class of 85%, still falling": always_absent(GOING_ON, commonest_label=0.85, accuracy=(0.85,) * N),
+    },
+    "MS736": {
+        "too short": replace(always_absent(GOING_ON), steps=49),
+        "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
+    },
+    "MS726": {"a norm behind it": bytes_into(layer("bn", "BatchNorm2d"))},
+}
+
+
+def cases(table):
+    return [
+        pytest.param(code, one, id=f"{code} {what}") for code in table for what, one in table[code].items()
+    ]
+
+
+@pytest.mark.parametrize(("code", "record"), cases(SPEAKS))
+def test_where_a_rule_speaks(code, record) -> None:
+    assert code in codes(record)
+
+
+@pytest.mark.parametrize(("code", "record"), cases(QUIET))
+def test_where_one_condition_is_missing(code, record) -> None:
+    assert code not in codes(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (guessing(rows=16), "after at most about 960 labels: it may only have begun to learn"),
+        (always_absent(GOING_ON, shared=(0.1,) * N, commonest_prediction=(0.5,) * N), "and still falls"),
+        (training(loss=(loss(FLAT[:45]),), criteria=()), "a difference within the noise"),
+    ],
+)
+def test_a_run_that_may_have_begun_cannot_be_judged(record, reason) -> None:
+    judgement = judged(record)
+    assert (judgement.findings, judgement.verdict) == ((), UNKNOWN)
+    assert judgement.reason.endswith(reason)

@@ -1,0 +1,351 @@
+"""`pytest --modelscope` and its fixtures, each in a suite of its own."""
+
+import json
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.hooks import module_watch  # noqa: F401  (the same)
+from modelscope_cli.pytest_plugin import conclude
+
+pytest_plugins = ["pytester"]
+
+HEAD = """
+    import pytest, torch
+    from torch import nn
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.idle = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.a(x)
+
+    class Healthy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(4, 2, batch_first=True)  # never calls its out_proj
+            self.experts = nn.ModuleList(nn.Linear(4, 4) for _ in range(3))
+            self.read = nn.Linear(4, 4)  # its weight is used, but it is not called
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, x):
+            x = self.attention(x, x, x)[0].mean(1)
+            return self.norm(self.experts[1](nn.functional.linear(x, self.read.weight)))
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _everything_is_imported(tmp_path_factory):
+    """Import what the suites need: pytester forgets what a suite imported, and triton cannot be imported twice."""
+    model, x = nn.Sequential(nn.Linear(4, 2)), torch.ones(2, 4)
+    file = tmp_path_factory.mktemp("warm") / "print.json"
+    torch.optim.SGD(model.parameters(), 0.1).step()
+    ms.stats(model, x, fingerprint=file)
+    ms.testing.assert_same(file, model, x)
+    ms.summary(model, x)
+    torch.func.vmap(model)(x)
+    with ms.hook(model, ("forward", "0", lambda module, args, output: output)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(model, x)
+
+
+@pytest.fixture
+def run(pytester, monkeypatch):
+    """Run a suite with the plug-in; the rest of what is installed stays out."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+
+    def run(body, *options, head=HEAD, process=False):
+        pytester.makepyfile(test_suite=head + body)
+        start = pytester.runpytest_subprocess if process else pytester.runpytest_inprocess
+        return start("-p", "modelscope_cli.pytest_plugin", "-p", "no:cacheprovider", "-W", "ignore", *options)
+
+    return run
+
+
+def findings(result):
+    """Return the lines of the section, without the last, and the last."""
+    lines = result.outlines
+    begin = next(n for n, line in enumerate(lines) if line.strip("= ") == "modelscope")
+    end = next(n for n, line in enumerate(lines) if n > begin and line.startswith("="))
+    *found, last = filter(None, lines[begin + 1 : end])
+    return [line.removeprefix("test_suite.py::") for line in found], last
+
+
+def test_nothing_is_imported_when_not_asked_for():
+    code = (
+        "import sys, pytest; before = set(sys.modules); import modelscope_cli.pytest_plugin;"
+        "print(*sorted(set(sys.modules) - before))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [name for name in out if not name.startswith("modelscope_cli")] == [
+        name for name in out if name.partition(".")[0] in sys.stdlib_module_names
+    ]
+    assert {name for name in out if name.startswith("modelscope_cli")} == {
+        "modelscope_cli",
+        "modelscope_cli.pytest_plugin",
+    }
+
+
+def test_a_suite_without_torch_does_not_import_it(run):
+    body = """
+    def test_plain():
+        import sys
+        assert "torch" not in sys.modules
+    """
+    result = run(body, "--modelscope", head="", process=True)
+    result.assert_outcomes(passed=1)
+    assert findings(result) == ([], "0 tests ran a module")
+
+
+def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run):
+    body = """
+    def test_late():
+        import torch
+        torch.nn.Linear(1, 1)(torch.full((1, 1), float("nan")))
+    """
+    result = run(body, "--modelscope", head="", process=True)
+    assert findings(result)[1].endswith("not looked at: test_suite.py::test_late, which imported torch first")
+
+
+def test_without_the_option_nothing_is_looked_at(run):
+    result = run("""
+    def test_one():
+        Net()(torch.ones(1, 4))
+    """)
+    assert not any("modelscope" in line for line in result.outlines if line.startswith("="))
+
+
+def test_sick_tests_are_marked(run):
+    result = run(
+        """
+    @pytest.fixture(scope="module")
+    def net():
+        return Net().eval()
+
+    def test_leaks(net):
+        net.a.register_forward_hook(lambda *args: None)
+        net(torch.ones(1, 4))
+
+    def test_changes_the_mode(net):
+        net.train()
+        net(torch.ones(1, 4))
+
+    def test_after_both(net):
+        net(torch.ones(1, 4)).sum().backward()
+
+    class Divides(nn.Module):
+        def forward(self, x):
+            return x / 0
+
+    def test_inf():
+        Divides()(torch.ones(1, 4))
+
+    def test_poisoned():
+        net = Net()
+        net.a.bias.data.fill_(float("inf"))
+        net(torch.ones(1, 4))
+    """,
+        "--modelscope",
+    )
+    result.assert_outcomes(passed=5)
+    assert result.ret == 0
+    found, last = findings(result)
+    assert found == [
+        "test_leaks: leaves a hook on a of Net; test_changes_the_mode ran it so",
+        "test_changes_the_mode: leaves Net in train mode, as it was not before; test_after_both ran it so",
+        "test_inf: inf in the output of Divides; its inputs and parameters are finite",
+        "test_poisoned: inf in the output of Net; its parameters hold inf",
+        "test_after_both: Net: never called in any test: b, idle",
+    ]
+    assert last == "5 tests ran a module; 5 findings"
+
+
+def test_a_gradient_that_never_comes(run):
+    result = run(
+        """
+    class Cut(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(self.a(x).detach())
+
+    def test_training():
+        net = Cut()
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for _ in range(2):
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    """,
+        "--modelscope-error",
+    )
+    result.assert_outcomes(passed=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert findings(result)[0] == [
+        "test_training: Cut: no gradient in 1 test with a backward pass: a.bias, a.weight"
+    ]
+
+
+def test_healthy_tests_are_not_marked(run):
+    result = run(
+        """
+    @pytest.fixture(scope="module")
+    def shared():
+        return Healthy()
+
+    @pytest.fixture
+    def hooked(shared):
+        handle = shared.register_forward_hook(lambda *args: None)
+        yield shared
+        handle.remove()
+
+    def test_trains(hooked):
+        hooked.train()
+        hooked(torch.randn(2, 3, 4)).sum().backward()
+        hooked.eval()
+
+    def test_restores(shared):
+        with torch.no_grad():
+            was = shared.training
+            shared.train()
+            shared(torch.randn(2, 3, 4))
+            shared.train(was)
+
+    def test_again(shared):
+        shared(torch.randn(2, 3, 4))
+
+    def test_a_model_that_dies_with_its_test():
+        net = Healthy()
+        net.register_forward_hook(lambda *args: None)
+        net.eval()(torch.randn(2, 3, 4))
+
+    def test_nan_is_given_and_masks_hold_minus_infinity():
+        nn.ReLU()(torch.full((2,), float("nan")))
+        nn.Threshold(2.0, float("-inf"))(torch.ones(2))
+
+    def test_what_has_no_values():
+        with torch.device("meta"):
+            net = Net()
+        with torch.no_grad():
+            net(torch.ones(1, 4, device="meta"))
+        traced = torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2))
+        traced(torch.ones(1, 2))
+        torch.func.vmap(nn.Linear(2, 2))(torch.ones(3, 2))
+        with pytest.raises(RuntimeError):
+            nn.Linear(2, 2)(torch.ones(3))
+        nn.Linear(2, 2)(torch.ones(2))
+    """,
+        "--modelscope-error",
+    )
+    result.assert_outcomes(passed=6)
+    assert findings(result)[0] == []
+    assert result.ret == 0
+    assert not torch.nn.modules.module._global_forward_hooks
+
+
+def test_workers_of_xdist_are_put_together(run):
+    pytest.importorskip("xdist")
+    body = """
+    @pytest.mark.parametrize("n", range(4))
+    def test_runs(n):
+        net = Net()
+        (net(torch.ones(1, 4)) if n else net.a(torch.ones(1, 4))).sum().backward()
+    """
+    result = run(body, "-p", "xdist", "-n2", "--modelscope-error", process=True)
+    result.assert_outcomes(passed=4)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    found, last = findings(result)
+    assert found == ["test_runs[1]: Net: never called in any test: b, idle"]
+    assert last == "4 tests ran a module; 1 finding"
+
+
+def test_a_session_removes_its_hooks(run):
+    result = run("""
+    NET = nn.Sequential(nn.Linear(2, 2))
+
+    def test_hooked(modelscope_session):
+        hooks = modelscope_session(NET, ("forward", "0", lambda module, args, output: output * 0))
+        assert not NET(torch.ones(1, 2)).any()
+        assert hooks.reports[0].fired == 1
+
+    def test_free():
+        assert NET(torch.ones(1, 2)).any()
+        assert not NET[0]._forward_hooks
+    """)
+    result.assert_outcomes(passed=2)
+
+
+SNAPSHOT = """
+    import torch
+    from torch import nn
+
+    def model(width=3):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(4, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def test_values(model_snapshot):
+        net = model()
+        model_snapshot(net, torch.ones(2, 4))
+
+    def test_shapes(model_snapshot):
+        model_snapshot(model(WIDTH), torch.ones(2, 4), values=False)
+
+    WIDTH = 3
+"""
+
+
+def test_a_snapshot_is_written_once_and_compared(run, pytester):
+    result = run("", head=SNAPSHOT)
+    result.assert_outcomes(failed=2)
+    result.stdout.fnmatch_lines(
+        ["*there is no snapshot *test_values.1.json: pytest --modelscope-update writes it*"]
+    )
+    run("", "--modelscope-update", head=SNAPSHOT).assert_outcomes(passed=2)
+    files = sorted(file.name for file in (pytester.path / "__snapshots__" / "test_suite").iterdir())
+    assert files == ["test_shapes.1.json", "test_values.1.json"]
+    run("", head=SNAPSHOT).assert_outcomes(passed=2)
+    sick = SNAPSHOT.replace("net = model()", "net = model(); net[2].bias.data[0] += 1").replace(
+        "WIDTH = 3", "WIDTH = 5"
+    )
+    result = run("", head=sick)
+    result.assert_outcomes(failed=2)
+    assert "AssertionError" in result.stdout.str()
+
+
+def test_the_option_of_syrupy_updates_too(run, pytester):
+    pytester.makeconftest("""
+    def pytest_addoption(parser):
+        parser.addoption("--snapshot-update", action="store_true", dest="update_snapshots")
+    """)
+    run("", "--snapshot-update", head=SNAPSHOT).assert_outcomes(passed=2)
+    run("", head=SNAPSHOT).assert_outcomes(passed=2)
+
+
+def test_what_holds_in_all_tests():
+    facts = {
+        "a.Net": {
+            "runs": {"t2", "t1"},
+            "modules": {"unused", "read", "heads.1", "block.2.fc"},
+            "called": {"heads.0", "stem"},
+            "used": {"read.weight"},
+            "backward": {"t2"},
+            "asked": {"stem.weight", "stem.bias", "unused.weight"},
+            "got": {"stem.weight"},
+        }
+    }
+    assert conclude(facts) == [
+        ("t1", "Net: never called in any test: block.2.fc, unused"),
+        ("t2", "Net: no gradient in 1 test with a backward pass: stem.bias"),
+    ]
+    assert json.loads(json.dumps(conclude({}))) == []
