@@ -15,6 +15,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -205,7 +206,7 @@ def pick_calls(
     pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple[str, int]]
 ) -> list[tuple[str, int]]:
     """Return the `(layer name, call index)` pairs a pattern matches in `calls`, which are in execution order."""
-    names = {layer.name for layer in match_layers(pattern, layers)}
+    names, calls = {layer.name for layer in match_layers(pattern, layers)}, list(calls)
     candidates = [(name, index) for name, index in calls if name in names]
     if pattern.call is not None:
         n_calls = len(candidates)
@@ -225,10 +226,14 @@ def pick_calls(
     if last < 0 or first >= n:
         exist = f", so positions 1..{n} or -{n}..-1 exist" if n > 1 else "" if n else " in this forward"
         whose = f"'{pattern.body}'" if pattern.body else "the model"
-        raise UsageError(
-            f"layer pattern '{pattern}': {whose} has {counted(n, 'call')}{exist}",
-            f"try {shlex.quote(pattern.body or '@1')}",
-        )
+        hint = f"try {shlex.quote(pattern.body or '@1')}"
+        kind = next((layer.type for layer in layers if pattern.is_inside_type_of(layer)), None)
+        if kind is not None and not pattern.body.startswith("type:"):  # a layer may have the name of a type
+            of_type = parse_pattern(str(pattern).replace(pattern.body, f"type:{kind}", 1))
+            with suppress(UsageError):
+                if pick_calls(of_type, layers, calls):
+                    hint = f"try {shlex.quote(str(of_type))}   counted among all {kind} layers"
+        raise UsageError(f"layer pattern '{pattern}': {whose} has {counted(n, 'call')}{exist}", hint)
     return candidates[max(first, 0) : last + 1]
 
 

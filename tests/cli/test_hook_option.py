@@ -152,7 +152,7 @@ WRONG = [
     ("stats", "clamp=1@conv", 2, "clamp takes 2 arguments, not 1, at character 6", "--hook 'clamp=-1,1@conv'"),
     ("stats", "scale=x@conv", 2, "'x' is not a number at character 7", "--hook 'scale=2@conv'"),
     ("stats", "zero@nothing", 2, "layer pattern 'nothing' matches no layer", "types present"),
-    ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "try conv"),
+    ("featuremaps", "zero@conv@3", 2, "'conv' has 1 call", "try type:Conv2d@3   counted among all Conv2d"),
     ("stats", "grad:zero@conv", 2, "stats runs no backward pass", "--hook grad:zero@conv"),
     ("predict", "param-grad:zero@conv", 2, "predict runs no backward", "--hook param-grad:zero@conv"),
     ("featuremaps", "full-backward:zero@conv", 2, "featuremaps runs no", "--hook full-backward:zero@conv"),
