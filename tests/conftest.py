@@ -51,6 +51,15 @@ def _as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", math.inf)
 
 
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled() -> None:
+    """Forget what another test compiled: `watch` would not look between the layers of this process."""
+    from modelscope_cli.hooks.torch_private import has_compiled
+
+    if has_compiled():
+        sys.modules["torch"]._dynamo.reset()
+
+
 gc.disable()  # until all is imported: most of that stays
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from modelscope_cli.hooks.torch_private import has_compiled
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.log import Log
 from modelscope_cli.watching.read_record import record_of
@@ -44,13 +43,6 @@ class Heard:
 
     def names(self, step=0):
         return [(row[0], row[1], row[2]) for r in self.reports if r.step == step for row in r.layers]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_compiled():
-    """What another test compiled would keep this process from being looked at between the layers."""
-    if has_compiled():
-        torch._dynamo.reset()
 
 
 @pytest.fixture
