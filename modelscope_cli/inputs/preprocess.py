@@ -158,8 +158,8 @@ class Letterbox(Preset):
     def words(self) -> list[str]:
         height, width = self.resize_size[0], self.resize_size[-1]
         if self.is_stretched:
-            return [f"squash to {height} x {width}, by ultralytics"]
-        return [f"fit into {height} x {width}, pad with gray to a multiple of {self.stride}, by ultralytics"]
+            return [f"squash to {height} x {width}"]
+        return [f"fit into {height} x {width}, pad with gray to a multiple of {self.stride}"]
 
 
 def yolo_preset(kind: str, size: tuple[int, int], stride: int) -> Preset:
