@@ -8,6 +8,8 @@ import copy
 import re
 from typing import Any
 
+import torch
+from PIL import Image
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError
@@ -24,8 +26,7 @@ def ultralytics_architecture(request: ModelRequest) -> Architecture:
     _check_layers(settings["yaml"], request)
 
     def make(num_classes: int | None) -> nn.Module:
-        from ultralytics.nn import tasks
-
+        tasks = _library()[1]
         head = {} if num_classes is None else {"nc": num_classes}
         cfg = copy.deepcopy(settings["yaml"])
         with seeded(request.seed):
@@ -40,11 +41,24 @@ def ultralytics_architecture(request: ModelRequest) -> Architecture:
     return Architecture("import", request.model, "custom", make, takes_num_classes=True)
 
 
+def _library() -> tuple[Any, Any]:
+    """Return `modules` and `tasks` of ultralytics.
+
+    Importing it replaces `Image.open` by one that installs a package when it meets a file that is not an image, and
+    `torch.save`; both are put back.
+    """
+    opened, saved = Image.open, torch.save
+    try:
+        from ultralytics.nn import modules, tasks
+    finally:
+        Image.open, torch.save = opened, saved
+    return modules, tasks
+
+
 def _check_layers(cfg: Any, request: ModelRequest) -> None:
     import torchvision
-    from ultralytics.nn import modules
 
-    rooms = {"nn.": nn, "torchvision.ops.": torchvision.ops, "": modules}
+    rooms = {"nn.": nn, "torchvision.ops.": torchvision.ops, "": _library()[0]}
     try:
         for name in [row[2] for part in ("backbone", "head") for row in cfg[part]]:
             room = next(prefix for prefix in rooms if name.startswith(prefix))

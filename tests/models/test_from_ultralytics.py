@@ -1,12 +1,19 @@
 """Models of ultralytics: files that hold one whole, and what detectors return."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
+from PIL import Image
 
-ultralytics = pytest.importorskip("ultralytics")
+REPLACED = Image.open, torch.save  # importing it replaces them
+pytest.importorskip("ultralytics")
 
 from ultralytics.nn import tasks  # noqa: E402
 from ultralytics.utils.nms import non_max_suppression  # noqa: E402
+
+Image.open, torch.save = REPLACED
 
 import modelscope_cli as ms  # noqa: E402
 from modelscope_cli.checkpoints.reading import read_contents  # noqa: E402
@@ -119,6 +126,12 @@ def test_a_box_can_be_explained(saved):
     image = torch.rand(1, 3, 64, 64, generator=torch.Generator().manual_seed(1))
     record = ms.explain(str(path), image, target="box:0", method="gradcam", receipt="none")
     assert record.target.startswith("box 0: ")
+
+
+def test_importing_the_library_replaces_nothing(saved):
+    line = "from PIL import Image; import torch, modelscope_cli as ms; before = Image.open, torch.save; "
+    line += f"ms.load({str(saved[1])!r}); assert (Image.open, torch.save) == before"
+    subprocess.run([sys.executable, "-c", line], check=True, capture_output=True)
 
 
 def test_a_missing_library_is_named(saved, monkeypatch):
