@@ -107,6 +107,22 @@ def test_boxes_are_those_of_the_library(saved):
         assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
 
 
+def test_boxes_of_a_detector_without_suppression():
+    """With two classes its rows are as wide as the columns of others are high."""
+    torch.manual_seed(0)
+    net = tasks.DetectionModel(tasks.yaml_model_load("yolov10n.yaml"), nc=2, verbose=False).eval()
+    net.model[-1].end2end, net.names = True, {0: "cat", 1: "dog"}
+    with torch.no_grad():
+        for head in net.model[-1].one2one_cv3:
+            head[-1].bias.fill_(0)
+        rows = net(torch.ones(1, 3, 64, 64))[0][0]
+    expected = rows[rows[:, 4] > 0.25]
+    assert 0 < len(expected) <= len(rows)
+    guesses = ms.predict(net, torch.ones(1, 3, 64, 64), top=400)[0].top
+    assert [guess.index for guess in guesses] == expected[:, 5].int().tolist()
+    assert torch.allclose(torch.tensor([guess.box for guess in guesses]), expected[:, :4], atol=1e-3)
+
+
 def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):
     import cv2
     import numpy as np

@@ -156,18 +156,20 @@ def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
 _LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES = 0.25, 0.7, 300
 
 
-def boxes_of_yolo(found: Tensor, n_classes: int, size: tuple[int, int], *, has_queries: bool) -> Boxes:
+def boxes_of_yolo(
+    found: Tensor, n_classes: int, size: tuple[int, int], *, has_queries: bool, is_final: bool
+) -> Boxes:
     """Read the output of a detector of ultralytics, with its thresholds.
 
     Args:
-        found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class; from
-            detectors without suppression `(N, boxes, 6)`, corners, score and label. With queries, as of RT-DETR,
-            `(N, queries, 4 + classes)` in shares of the image.
+        found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. If
+            final, of detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. With queries,
+            as of RT-DETR, `(N, queries, 4 + classes)` in shares of the image.
         size: height and width of the image.
     """
     images = []
     for one in found:
-        if found.shape[2] == 6 != n_classes + 4 and not has_queries:
+        if is_final:
             best = one[one[:, 4] > _LEAST_SCORE]
             images.append(ImageBoxes(best[:, :4], best[:, 4], best[:, 5].long()).sorted())
             continue

@@ -113,8 +113,14 @@ class OutputReader:
         if kind.removesuffix("Model") not in ("Detection", "Segmentation", "Pose", "RTDETRDetection"):
             return None
         height, width = image.shape[-2:]
-        names: Any = self.module.names
-        return boxes_of_yolo(found, len(names), (height, width), has_queries=kind.startswith("RTDETR"))
+        yolo: Any = self.module
+        return boxes_of_yolo(
+            found,
+            len(yolo.names),
+            (height, width),
+            has_queries=kind.startswith("RTDETR"),
+            is_final=bool(getattr(yolo.model[-1], "end2end", False)),
+        )
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
