@@ -40,7 +40,7 @@ _DTYPES = {
 }
 _PACKED_BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 _VARINTS = (5, 7, 11)  # fields of a TensorProto: int32_data, int64_data, uint64_data
-# Operators that runtimes bring along; any other set of operators is somebody's own.
+# Operators that runtimes bring along; any other set is custom.
 STANDARD_DOMAINS = (
     "",
     "ai.onnx",

@@ -159,7 +159,7 @@ class ModuleWatch:
         self._n_runs[name] += 1
         nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
         if self._n_runs[name] > _MOST_RUNS or not nodes:
-            return  # without a graph nobody can tell a layer whose weights are read from one that is idle
+            return  # without a graph, a layer whose weights are only read looks idle
         facts, variables = self.facts[name], _variables(nodes)
         facts["runs"].add(self._test)
         facts["used"] |= {label for label, value in root.named_parameters() if id(value) in variables}

@@ -179,9 +179,8 @@ class _ImportForReal:
         self._fills = fills
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: Any = None) -> ModuleSpec | None:
-        theirs = (
-            finder for finder in sys.meta_path if not isinstance(finder, _ImportForReal)
-        )  # builds may nest
+        # Builds may nest: two of these would ask each other without end.
+        theirs = (finder for finder in sys.meta_path if not isinstance(finder, _ImportForReal))
         others = (finder for finder in theirs if hasattr(finder, "find_spec"))
         spec = next(filter(None, (finder.find_spec(name, path, target) for finder in others)), None)
         loader: Any = spec and spec.loader

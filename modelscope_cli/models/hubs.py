@@ -247,7 +247,7 @@ def of_other_library(model: str) -> UsageError | None:
         name, task = yolo[2], _TASKS.get(yolo[3] or "", "Detection")
         cfg = shlex.quote(f"cfg={model if model.endswith('.yaml') else f'{name}.yaml'}")
         kind = f"{task}Model" if name.startswith("yolo") else "RTDETRDetectionModel"
-        return _built_by(model, "ultralytics", f"ultralytics.nn.tasks:{kind} --model-arg {cfg}")
+        return _built_by(model, "ultralytics", f"{ULTRALYTICS}{kind} --model-arg {cfg}")
     prefix, _, name = ("open_clip", ":", model) if _OPEN_CLIP.fullmatch(model) else model.partition(":")
     if not name or prefix not in _HUBS:
         return None

@@ -215,7 +215,7 @@ class ModelComparison:
         for warning in found.warnings:
             self.progress.warn(warning.message)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
-        is_meant = program is None and (  # whoever asks for another precision or mode knows the cause
+        is_meant = program is None and (  # another precision or mode that was asked for is no news
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)
         )
         causes = (
