@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
@@ -152,6 +153,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+def with_words(doc: str, constant: Callable[[str], Iterable[str]]) -> str:
+    """Return a docstring with `{NAMES}` replaced by the words of that constant of its module."""
+    return re.sub(r"\{([A-Z_]+)\}", lambda found: ", ".join(constant(found[1])), doc)
+
+
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: shared keywords in its signature, and checks of its options."""
     signature = inspect.signature(function)
@@ -182,6 +188,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 error.speak_python()
             raise
 
+    call.__doc__ = with_words(function.__doc__ or "", function.__globals__.__getitem__)
     call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
@@ -234,6 +234,7 @@ class SummaryRecord(Record):
         training: the memory of one training step; None if it was not requested.
     """
 
+    document: ClassVar[str] = "summary"
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...] = ()

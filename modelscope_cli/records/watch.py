@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import label
@@ -387,6 +387,7 @@ class WatchRecord(Record):
         compared: how it differs from the run of `--like`; None without one.
     """
 
+    document: ClassVar[str] = "watch"
     steps: int
     recorded: int
     exit_code: int | None

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
+from modelscope_cli.analysis.comparison.evidence import Changed, Divergence, apart, changes, gathered, under
 from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.hooks.layers import tensors_in
@@ -125,7 +125,7 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
 
 
 def _entering(
-    a: Side, evidence: Evidence, tolerance: float, preprocessing: Preprocessing | None
+    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
@@ -218,7 +218,7 @@ def _listed(values: Tensor) -> str:
 # What leaves
 
 
-def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Classes in another order, or a first layer that takes channels in another order."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
@@ -249,7 +249,7 @@ def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
     return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
-def _forward(evidence: Evidence, given: Tensor) -> Tensor:
+def _forward(evidence: Divergence, given: Tensor) -> Tensor:
     """Run the layer alone, in the mode of the comparison; it is left as it was."""
     value: Any = given
     with HookSession(evidence.a.loaded.module, is_training=evidence.a.is_training):
@@ -259,7 +259,7 @@ def _forward(evidence: Evidence, given: Tensor) -> Tensor:
     return tensors[0] if tensors else torch.empty(0)
 
 
-def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Values that a coarser type can hold exactly, although those of A do not fit in it."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
@@ -289,7 +289,7 @@ def _coarse(tensor: Tensor) -> str | None:
     return None
 
 
-def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
@@ -313,7 +313,7 @@ def _told(changed: Changed) -> str:
 # Weights
 
 
-def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
+def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
     stored = _stored(b)
     if len(evidence.modules) == 2:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("depth", "freeze", "layer", "exclude", "train", "optimizer", "amp", "fit")
 
+PLACE = 11  # in `modelscope --help`
+
 
 @command
 def summary(call: CommandCall) -> None:

@@ -22,6 +22,9 @@ class _WatchProgress:
     relay = staticmethod(console.write_error)
 
 
+PLACE = 21  # in `modelscope --help`
+
+
 @command
 def watch(call: CommandCall) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.
