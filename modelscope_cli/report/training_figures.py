@@ -25,11 +25,13 @@ from modelscope_cli.report.training_panels import (
     Trained,
     TrainingCurves,
     all_steps,
+    by_layer,
+    by_step,
     curves_of,
+    finite,
     floats,
-    mean_map,
+    heat_map,
     smoothed,
-    std_map,
     typical_sizes,
 )
 
@@ -87,18 +89,13 @@ def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | No
     Args:
         values: determine the typical range; `also`: further values drawn with them.
     """
-    finite, others = _finite(values), _finite(also)
-    if not finite:
+    if not (ordered := sorted(finite(values))):
         return
-    usual = finite[int(0.95 * (len(finite) - 1))]
-    highest = max([*finite, *others])
+    usual = ordered[int(0.95 * (len(ordered) - 1))]
+    highest = max([*ordered, *finite(also)])
     if highest > 8 * usual > 0:
-        axes.set_ylim(min(0.0, finite[0]), 3 * usual)
+        axes.set_ylim(min(0.0, ordered[0]), 3 * usual)
         say_cut(axes, highest)
-
-
-def _finite(values: Sequence[float | None]) -> list[float]:
-    return sorted(value for value in values if value is not None and math.isfinite(value))
 
 
 def say_cut(axes: Any, farthest: float, *, is_below: bool = False) -> None:
@@ -114,6 +111,7 @@ _HEAD, _LEGEND, _ABOVE, _FOOT, _EDGE = 0.4, 0.25, 0.5, 0.55, 0.1
 _KEY, _KEY_HEIGHT, _KEY_GAP, _KEY_ROOM = 0.14, 4.0, 0.1, 0.75
 _WIDE_ROW = 0.26  # with few rows
 WIDE = 15.0
+_BELOW: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
 
 
 def draw_maps(training: Trained, title: str, maps: Sequence[HeatMap], missing: str, width: float) -> Any:
@@ -138,38 +136,38 @@ def _add_maps(
 
     Of neighbours with the same rows only the first names them.
     """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
     label, findings = labelling(training.layers, training.parameters), by_layer(training.findings)
     labels = [[label(row) for row in one.rows] for one in maps]
-    names = [
-        _names(one, own) if own != before else ()
-        for one, own, before in zip(maps, labels, [[], *labels], strict=False)
-    ]
+    pairs = zip(maps, labels, [[], *labels], strict=False)
+    names = [_names(one, own) if own != before else () for one, own, before in pairs]
     rooms = [room_for(figure, some) if some else 0.0 for some in names]
-    rooms_for_codes = [room_for_codes(own, findings) for own in labels]
-    fixed = 2 * _EDGE + sum(rooms) + sum(rooms_for_codes) + len(maps) * (_KEY_ROOM + _EDGE)
+    of_codes = [room_for_codes(own, findings) for own in labels]
+    fixed = 2 * _EDGE + sum(rooms) + sum(of_codes) + len(maps) * (_KEY_ROOM + _EDGE)
     width = (figure.get_figwidth() - fixed) / len(maps)
-    left, marks, panels = _EDGE, [], []
-    for one, own, some, room, code_room in zip(maps, labels, names, rooms, rooms_for_codes, strict=True):
+    left, panels = _EDGE, []
+    handles: list[Any] = [Patch(color=MISSING, label=missing)]
+    for one, own, some, room, code_room in zip(maps, labels, names, rooms, of_codes, strict=True):
         left += room
         axes = axes_at(figure, left, top + _LEGEND + _ABOVE, width, _map_height(one))
         panels.append(axes)
-        marks += _draw_map(axes, one, some, width)
-        mark_rows(axes, own, findings, min(one.steps, default=0))
-        left += width + code_room
         if one.rows:
-            place = left + _KEY_GAP, top + _LEGEND + _ABOVE
-            bar = axes_at(figure, *place, _KEY, min(_map_height(one), _KEY_HEIGHT))
-            key = figure.colorbar(
-                axes.images[0], cax=bar, extend="both" if one.powers == (-6, 0) else "neither"
-            )
-            key.ax.tick_params(labelsize=POINTS)
-            if one.powers:
-                powers = range(one.powers[0], one.powers[1] + 1)
-                labelled = powers[:: -(-len(powers) // 8)]
-                key.set_ticks(list(labelled), labels=[f"1e{power}" for power in labelled])
-        left += _KEY_ROOM + _EDGE
-    is_marked = any(one in findings for own in labels for one in own)
-    _explain(figure, (rooms[0] + _EDGE, top), missing, marks, is_marked=is_marked)
+            handles += _draw_map(axes, one, some, width)
+            mark_rows(axes, own, findings, one.steps[0])
+            right, high = left + width + code_room + _KEY_GAP, min(_map_height(one), _KEY_HEIGHT)
+            bar = axes_at(figure, right, top + _LEGEND + _ABOVE, _KEY, high)
+            figure.colorbar(axes.images[0], cax=bar, extend=one.extend).ax.tick_params(labelsize=POINTS)
+        else:
+            axes.axis("off")
+            axes.set_title(f"{one.title}: nothing to show", fontsize=9, loc="left", color=INK)
+        left += width + code_room + _KEY_ROOM + _EDGE
+    if any(one in findings for own in labels for one in own):
+        look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
+        handles.append(Line2D([], [], **look, label="first step of a finding, and its code"))
+    corner = (rooms[0] + _EDGE) / figure.get_figwidth(), 1 - top / figure.get_figheight()
+    figure.legend(handles=handles, bbox_to_anchor=corner, ncols=len(handles), **_BELOW)
     return panels
 
 
@@ -180,30 +178,20 @@ def _names(one: HeatMap, labels: Sequence[str]) -> list[Name]:
 
 def _draw_map(axes: Any, one: HeatMap, names: Sequence[Name], width: float) -> list[Any]:
     """Draw a map; return the crosses in it, for a legend."""
-    if not one.rows:
-        axes.axis("off")
-        axes.set_title(f"{one.title}: nothing to show", fontsize=9, loc="left", color=INK)
-        return []
     draw_heat(axes, one.grid, one.steps, **one.look)
-    title = one.title
-    if len(one.rows) > MOST_ACROSS:  # repeat the steps at the top
-        axes.tick_params(axis="x", top=True, labeltop=True)
-        title = f"{title}, over the steps"
-    axes.set_title(fitted(title, width * 1.2), fontsize=9, loc="left", color=INK)
+    is_tall = len(one.rows) > MOST_ACROSS
+    title = f"{one.title}, over the steps" if is_tall else one.title
+    axes.set_title(fitted(title, 1.2 * width), fontsize=9, loc="left", color=INK)
+    axes.tick_params(axis="x", top=is_tall, labeltop=is_tall)
     if names:
         write_names(axes, names)
     else:
         axes.set_yticks([])
-    places = [
-        (step, n)
-        for n, line in enumerate(one.grid)
-        for step, x in zip(one.steps, line, strict=True)
-        if x > one.most
-    ]
-    if not places:
+    lines, columns = (one.grid > one.most).nonzero()
+    if not len(lines):
         return []
     look: dict[str, Any] = {"color": "#f5c542", "ms": 3.5, "mew": 0.9, "label": f"over {one.most:g} % zero"}
-    crosses: list[Any] = axes.plot(*zip(*places, strict=True), "x", **look)
+    crosses: list[Any] = axes.plot([one.steps[n] for n in columns], lines, "x", **look)
     return crosses
 
 
@@ -224,30 +212,28 @@ def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), 
     """
     draw = _draw_heats if len(training.layers) > MOST_ACROSS else _draw_lines
     more = _height(below) if below else 0.0
-    figure: Any = draw(training, title, more)
+    figure: Any = draw(training, curves_of(training), title, more)
     if below:
         _add_maps(figure, figure.get_figheight() - more, training, below, missing)
     return figure
 
 
-def _draw_lines(training: Trained, title: str, more: float) -> Any:
+def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
     labels = list(map(labelling(training.layers, training.parameters), training.layers))
     head = _TOP + _LEVEL * n_levels(training.findings)
-    curves = curves_of(training)
     n_lines = 2 * len(curves.loss) + len(curves.validation) + len(curves.rates) + bool(training.findings)
     bottom = _BOTTOM + _LINE * -(-n_lines // _COLUMNS_OF_LEGEND)
-    key_room = 0.3 + max((len(shortened(one)) for one in labels), default=0) * POINTS * 0.62 / 72
-    wide = WIDE - _LEFT - 0.8 - key_room if more else _NARROW
+    around = _LEFT + 1.1 + max((len(shortened(one)) for one in labels), default=0) * POINTS * 0.62 / 72
+    wide = WIDE - around if more else _NARROW
     heights = (_PANEL, _PANEL, _LOSS)
-    size = _LEFT + wide + 0.8 + key_room, head + sum(heights) + 2 * _GAP + bottom + more
-    figure = new_figure(*size, title, is_laid_out=False)
-    panels, top = [], head
-    for high in heights:
-        panels.append(axes_at(figure, _LEFT, top, wide, high))
-        top += high + _GAP
+    figure = new_figure(
+        around + wide, head + sum(heights) + 2 * _GAP + bottom + more, title, is_laid_out=False
+    )
+    tops = (head, head + _PANEL + _GAP, head + 2 * (_PANEL + _GAP))
+    panels = [axes_at(figure, _LEFT, top, wide, high) for top, high in zip(tops, heights, strict=True)]
     mean, std, loss = panels
     for number, row in enumerate(training.layers):
-        look: dict[str, Any] = {"color": depth_colour(number, len(labels)), "lw": 1.1}
+        look: dict[str, Any] = {"color": _colours()(number / max(len(labels) - 1, 1)), "lw": 1.1}
         plot_series(mean, row.series.step, row.series.mean, **look)
         positive = [v if v > 0 else math.nan for v in floats(row.series.std)]
         plot_series(std, row.series.step, positive, **look)
@@ -256,45 +242,41 @@ def _draw_lines(training: Trained, title: str, more: float) -> Any:
     for axes, key in ((mean, "mean"), (std, "std")):
         axes.set_ylabel(NUMBERS[key])
         axes.tick_params(labelbottom=False)
+    _limit_steps(panels, training, curves)
     for axes in panels:
         axes.grid(lw=0.4, alpha=0.5)
-        axes.set_xlim(*_limits(training, curves))
-        whole_steps(axes)
         if axes.get_yscale() != "linear":
             low, high = axes.get_ylim()
             is_short = low > 0 and high < 1000 * low  # with few powers of ten
             axes.yaxis.set_major_formatter("{x:g}")
             axes.yaxis.set_minor_formatter("{x:g}" if is_short else "")
             axes.tick_params(which="minor", labelsize=7)
-    mark = mark_steps(panels, training.findings, wide)
-    _draw_loss(loss, curves, mark)
-    draw_depth_key(figure, (_LEFT + wide + _RATES, head, 2 * _PANEL + _GAP), labels)
+    _draw_loss(loss, curves, mark_steps(panels, training.findings, wide))
+    _draw_depth_key(figure, (_LEFT + wide + _RATES, head, 2 * _PANEL + _GAP), labels)
     return figure
 
 
-def _draw_heats(training: Trained, title: str, more: float) -> Any:
-    maps = [mean_map(training.layers), std_map(training.layers)]
+def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
+    maps = [heat_map(training.layers, key) for key in ("mean", "std")]
     top = _HEAD + _LEVEL * (n_levels(training.findings) + 1)
     below = top + _LOSS + _UNDER_LOSS
     figure = new_figure(WIDE, below + _height(maps) + more, title, is_laid_out=False)
     panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or no deviation")
     box = panels[0].get_position()
-    width = box.width * WIDE
-    loss = axes_at(figure, box.x0 * WIDE, top, width, _LOSS)
-    curves = curves_of(training)
-    for axes in (loss, *panels):
-        axes.set_xlim(*_limits(training, curves))
-    whole_steps(loss)
-    mark = mark_steps([loss, *panels], training.findings, width)
+    loss = axes_at(figure, box.x0 * WIDE, top, box.width * WIDE, _LOSS)
+    _limit_steps([loss, *panels], training, curves)
+    mark = mark_steps([loss, *panels], training.findings, box.width * WIDE)
     _draw_loss(loss, curves, mark, is_beside=True)
     return figure
 
 
-def _limits(training: Trained, curves: TrainingCurves) -> tuple[float, float]:
-    """Return the limits of the axis of steps, which all panels share."""
+def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurves) -> None:
+    """Give panels the same axis of steps, with every step that was recorded."""
     of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
     edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
-    return float(edges[0]), float(edges[-1])
+    for axes in panels:
+        axes.set_xlim(edges[0], edges[-1])
+        whole_steps(axes)
 
 
 def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool = False) -> None:
@@ -306,7 +288,7 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
     lines: list[Any] = []
     for line in curves.loss:
         look: dict[str, Any] = {"color": LINE, "ls": ("-", "-.", ":")[line.tone % 3]}
-        lines += plot_series(axes, line.step, line.value, **look, lw=0.8, alpha=0.55, label=line.name)
+        lines += plot_series(axes, line.step, line.value, **look, lw=0.9, alpha=0.7, label=line.name)
         label = f"{line.name}, smoothed"
         lines += plot_series(axes, line.step, smoothed(line.value), **look, lw=1.7, label=label)
     for line in curves.validation:
@@ -318,8 +300,7 @@ def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool 
     axes.set_xlabel("step")
     lines += [*_draw_rates(axes, curves.rates), *([mark] if mark else [])]
     corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), _COLUMNS_OF_LEGEND)
-    look = {"ncols": n_columns, "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
-    axes.legend(handles=lines, loc="upper left", bbox_to_anchor=corner, **look)
+    axes.legend(handles=lines, bbox_to_anchor=corner, ncols=n_columns, **_BELOW)
 
 
 def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:
@@ -343,7 +324,7 @@ def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:
 
 def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
     """Use a symmetric log scale if some means are far beyond the typical deviation."""
-    means = [abs(v) for row in rows for v in row.series.mean if v is not None and math.isfinite(v)]
+    means = [abs(v) for row in rows for v in finite(row.series.mean)]
     usual = typical_sizes(rows)[1]
     if means and max(means) > 10 * usual:
         axes.set_yscale("symlog", linthresh=usual, linscale=1.2)
@@ -354,18 +335,14 @@ def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
 
 @lru_cache(maxsize=1)
 def _colours() -> Any:
+    """Return the colours of layers, without the palest ones, invisible on white."""
     from matplotlib import colormaps
     from matplotlib.colors import ListedColormap
 
     return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
 
 
-def depth_colour(number: int, n: int) -> Any:
-    """Return the colour of layer `number` of `n`, without the palest ones, invisible on white."""
-    return _colours()(number / max(n - 1, 1))
-
-
-def draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
+def _draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
     """Draw the legend of layer colours; `place`: left edge, upper edge and height in inches."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -384,6 +361,9 @@ _LEVELS = 4
 _CODES = 2  # at one step or row; the others are counted
 _APART = 0.15  # inches around the codes of a row
 _LETTER = 0.62 * _POINTS / 72  # approximate width in inches
+_CODE: dict[str, Any] = {
+    "textcoords": "offset points", "fontsize": _POINTS, "color": ACCENT, "annotation_clip": False
+}  # fmt: skip
 
 
 def codes(findings: Iterable[TrainingFinding]) -> str:
@@ -396,6 +376,8 @@ def codes(findings: Iterable[TrainingFinding]) -> str:
 def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width: float) -> Any:
     """Draw a dotted line through all panels at each step where findings begin, with their codes on top.
 
+    A code is on the lowest level where it overlaps no other, and left out where there is none.
+
     Args:
         panels: from top to bottom, with the limits of their steps set.
         width: width of the panels in inches.
@@ -403,23 +385,24 @@ def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width
     Returns:
         One of the lines, for a legend; None without findings.
     """
-    by_step: dict[int, list[TrainingFinding]] = {}
-    for finding in findings:
-        if finding.since_step is not None:
-            by_step.setdefault(finding.since_step, []).append(finding)
-    steps = sorted(by_step)
-    texts = [codes(by_step[step]) for step in steps]
     low, high = panels[0].get_xlim()
-    spans = [
-        _span(step, text, high, _LETTER * (high - low) / width)
-        for step, text in zip(steps, texts, strict=True)
-    ]
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
     line = None
-    for step, text, span, level in zip(steps, texts, spans, _levels(spans), strict=True):
+    for step, starting in by_step(findings).items():
         for axes in panels:
             line = axes.axvline(step, color=ACCENT, lw=0.8, ls=":", label="first step of a finding")
+        text = codes(starting)
+        length = (len(text) + 1) * _LETTER * (high - low) / width
+        is_left = step + length > high  # of its step, at the right edge
+        start, end = (step - length, step) if is_left else (step, step + length)
+        level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
         if level is not None:
-            _write(panels[0], step, text, level, is_right=span[0] < step)
+            taken[level].append((start, end))
+            at = (-2 if is_left else 2, 3 + _STEP * level)
+            where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+            panels[0].annotate(
+                text, (step, 1), xytext=at, ha="right" if is_left else "left", **where, **_CODE
+            )
     return line
 
 
@@ -428,96 +411,21 @@ def n_levels(findings: Sequence[TrainingFinding]) -> int:
     return min(_LEVELS, len({finding.since_step for finding in findings} - {None}))
 
 
-def _span(step: int, text: str, high: float, letter: float) -> tuple[float, float]:
-    """Return the extent of a text: to the right of its step, or to the left at the right edge."""
-    length = (len(text) + 1) * letter
-    return (step - length, step) if step + length > high else (step, step + length)
-
-
-def _levels(spans: Sequence[tuple[float, float]]) -> list[int | None]:
-    """Return for each text the lowest level without overlap; None if there is no room."""
-    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
-    levels: list[int | None] = []
-    for start, end in spans:
-        level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
-        levels.append(level)
-        if level is not None:
-            taken[level].append((start, end))
-    return levels
-
-
-def _write(axes: Any, step: int, text: str, level: int, *, is_right: bool) -> None:
-    axes.annotate(
-        text,
-        (step, 1),
-        xycoords=("data", "axes fraction"),
-        xytext=(-2 if is_right else 2, 3 + _STEP * level),
-        textcoords="offset points",
-        ha="right" if is_right else "left",
-        va="bottom",
-        fontsize=_POINTS,
-        color=ACCENT,
-        annotation_clip=False,
-    )
-
-
-def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
-    """Return the findings by label of the layer or parameter."""
-    by_label: dict[str, list[TrainingFinding]] = {}
-    for finding in findings:
-        if finding.layer is not None:
-            by_label.setdefault(finding.layer, []).append(finding)
-    return by_label
-
-
 def mark_rows(
     axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
 ) -> None:
     """Mark findings on a map with one row per layer: a triangle at their first step, codes at the right."""
     for place, label in enumerate(labels):
-        row_findings = findings.get(label, ())
-        if not row_findings:
+        if not (own := findings.get(label)):
             continue
-        since = [finding.since_step for finding in row_findings if finding.since_step is not None]
-        if since:
+        if steps := by_step(own):
             look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
-            axes.plot([max(min(since), low)], [place], ">", **look)
-        axes.annotate(
-            codes(row_findings),
-            (1, place),
-            xycoords=("axes fraction", "data"),
-            xytext=(4, 0),
-            textcoords="offset points",
-            va="center_baseline",
-            fontsize=_POINTS,
-            color=ACCENT,
-            annotation_clip=False,
-        )
+            axes.plot([max(min(steps), low)], [place], ">", **look)
+        where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center_baseline"}
+        axes.annotate(codes(own), (1, place), xytext=(4, 0), **where, **_CODE)
 
 
 def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:
     """Return the inches that `mark_rows` needs at the right."""
     longest = max((len(codes(findings[label])) for label in labels if label in findings), default=0)
     return longest * _LETTER + (_APART if longest else 0.0)
-
-
-def _explain(
-    figure: Any, place: tuple[float, float], missing: str, marks: Sequence[Any], *, is_marked: bool
-) -> None:
-    """Draw the legend of a page of heat maps; `place` in inches from the left and the top.
-
-    Args:
-        missing: the meaning of gray; `marks`: further handles of the maps.
-        is_marked: whether rows are marked with findings.
-    """
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    handles: list[Any] = [Patch(color=MISSING, label=missing), *marks]
-    if is_marked:
-        look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
-        handles.append(Line2D([], [], **look, label="first step of a finding, and its code"))
-    width, height = figure.get_size_inches()
-    look = {"ncols": len(handles), "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
-    corner = (place[0] / width, 1 - place[1] / height)
-    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=corner, **look)

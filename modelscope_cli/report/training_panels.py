@@ -1,18 +1,21 @@
 """The panels of a training, which the figures and pages of `train` and `watch` draw: curves and maps over steps."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.records.naming import is_rectifier
 from modelscope_cli.records.train import Training
 from modelscope_cli.records.watch import (
+    InputSeries,
     ScalarSeries,
+    TrainingFinding,
     WatchedLayer,
     WatchedParameter,
     WatchRecord,
 )
+from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import SHARES
 from modelscope_cli.report.page.charts import Line
 
@@ -107,6 +110,26 @@ def matrices(parameters: Sequence[WatchedParameter]) -> list[WatchedParameter]:
     return [row for row in trained if len(row.shape) > 1] or trained
 
 
+def first_of(values: Sequence[Any]) -> Any:
+    """Return the first value that is not None."""
+    return next((value for value in values if value is not None), None)
+
+
+def last_of(values: Sequence[Any]) -> Any:
+    return first_of(values[::-1])
+
+
+def extent(series: InputSeries) -> list[str]:
+    """Return `from -2 to 3` for the values of an input; nothing without any."""
+    lows, highs = ([value for value in ends if value is not None] for ends in (series.min, series.max))
+    both = lows and highs
+    return [f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}"] if both else []
+
+
+def finite(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None and math.isfinite(value)]
+
+
 def smoothed(values: Sequence[float | None]) -> list[float | None]:
     """Return the exponential moving average with weight 0.9 and bias correction."""
     averages: list[float | None] = []
@@ -126,8 +149,7 @@ class HeatMap:
 
     Attributes:
         grid: `(rows, steps)`, NaN for missing numbers.
-        look: how matplotlib colours it.
-        powers: the lowest and the highest power of ten of a scale of log10 values.
+        look: how matplotlib colours it. `extend`: at which ends numbers may be beyond the colours.
         most: numbers above it are crossed.
     """
 
@@ -136,77 +158,57 @@ class HeatMap:
     steps: Sequence[int]
     grid: Any
     look: dict[str, Any]
-    powers: tuple[int, int] | None = None
+    extend: str = "neither"
     most: float = math.inf
 
 
-def mean_map(layers: Sequence[WatchedLayer]) -> HeatMap:
-    from matplotlib.colors import Normalize, SymLogNorm
-
-    steps, grid = _grid(layers, "mean")
-    usual = typical_sizes(layers)[1]
-    far = max([2 * usual, *abs(grid[_is_finite(grid)])])
-    norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else Normalize(-far, far)
-    return HeatMap(NUMBERS["mean"], layers, steps, grid, {"cmap": "RdBu_r", "norm": norm})
-
-
-def std_map(layers: Sequence[WatchedLayer]) -> HeatMap:
-    from matplotlib.colors import LogNorm
-
-    steps, grid = _grid(layers, "std")
-    grid[grid <= 0] = math.nan
-    low, _, high = typical_sizes(layers)
-    look = {"cmap": "viridis", "norm": LogNorm(low, max(high, 2 * low))}
-    return HeatMap(NUMBERS["std"], layers, steps, grid, look)
-
-
-def share_map(layers: Sequence[WatchedLayer], key: str, most: float = math.inf) -> HeatMap:
-    """Return a fraction in percent; percentages above `most` are crossed."""
-    steps, grid = _grid(layers, key)
-    look = {"cmap": SHARES, "vmin": 0, "vmax": 100}
-    return HeatMap(f"{NUMBERS[key]}, %", layers, steps, 100 * grid, look, most=most)
-
-
-def gradient_map(weights: Sequence[WatchedParameter]) -> HeatMap:
-    steps, grid = _grid(weights, "grad_norm", is_log=True)
-    finite = grid[_is_finite(grid)]
-    low, high = (math.floor(finite.min()), math.ceil(finite.max())) if finite.size else (-3, 1)
-    high = max(high, low + 1)
-    look = {"cmap": "viridis", "vmin": low, "vmax": high}
-    return HeatMap("norm of the gradient", weights, steps, grid, look, (low, high))
-
-
-def update_map(weights: Sequence[WatchedParameter]) -> HeatMap:
-    steps, grid = _grid(weights, "update_ratio", is_log=True)
-    title = f"{NUMBERS['update_ratio']} (usual: about 0.001; 0.1 is far too large)"
-    return HeatMap(title, weights, steps, grid, {"cmap": "RdBu_r", "vmin": -6, "vmax": 0}, (-6, 0))
-
-
-def _grid(rows: Sequence[Row], key: str, *, is_log: bool = False) -> tuple[list[int], Any]:
-    """Return the steps, and a series of each row as `(rows, steps)` or its log10; NaN for missing numbers."""
+def heat_map(rows: Sequence[Row], key: str, most: float = math.inf) -> HeatMap:
+    """Return the map of one of `NUMBERS`; fractions are in percent."""
     import numpy as np
+    from matplotlib.colors import LogNorm, Normalize, SymLogNorm
 
     steps = all_steps(rows)
     place = {step: i for i, step in enumerate(steps)}
     grid = np.full((len(rows), len(steps)), math.nan)
     for line, row in zip(grid, rows, strict=True):
         line[[place[step] for step in row.series.step]] = floats(getattr(row.series, key))
-    if is_log:
-        with np.errstate(all="ignore"):
-            grid = np.log10(grid)
-        grid[~np.isfinite(grid)] = math.nan
-    return steps, grid
+    if key in ("zero_fraction", "dead_fraction"):
+        look = {"cmap": SHARES, "vmin": 0, "vmax": 100}
+        return HeatMap(f"{NUMBERS[key]}, %", rows, steps, 100 * grid, look, most=most)
+    if key == "mean":
+        usual = typical_sizes(rows)[1]
+        far = max([2 * usual, *abs(grid[np.isfinite(grid)])])
+        norm: Any = SymLogNorm(usual, vmin=-far, vmax=far) if far > 10 * usual else Normalize(-far, far)
+        return HeatMap(NUMBERS[key], rows, steps, grid, {"cmap": "RdBu_r", "norm": norm})
+    grid[~(np.isfinite(grid) & (grid > 0))] = math.nan
+    if key == "update_ratio":
+        title = f"{NUMBERS[key]} (usual: about 0.001; 0.1 is far too large)"
+        return HeatMap(title, rows, steps, grid, {"cmap": "RdBu_r", "norm": LogNorm(1e-6, 1)}, "both")
+    low, _, high = typical_sizes(rows, key)
+    look = {"cmap": "viridis", "norm": LogNorm(low, max(high, 2 * low))}
+    title = "norm of the gradient" if key == "grad_norm" else NUMBERS[key]
+    return HeatMap(title, rows, steps, grid, look)
 
 
-def _is_finite(grid: Any) -> Any:
-    import numpy as np
-
-    return np.isfinite(grid)
-
-
-def typical_sizes(layers: Sequence[WatchedLayer]) -> tuple[float, float, float]:
-    """Return the smallest, a typical and the largest standard deviation."""
-    sizes = sorted(v for row in layers for v in row.series.std if v and math.isfinite(v))
+def typical_sizes(rows: Sequence[Row], key: str = "std") -> tuple[float, float, float]:
+    """Return the smallest, a typical and the largest standard deviation or norm, without zeros."""
+    sizes = sorted(v for row in rows for v in finite(getattr(row.series, key)) if v)
     if not sizes:
         return 0.1, 1.0, 1.0
     return sizes[0], 10.0 ** math.ceil(math.log10(sizes[len(sizes) // 2])), sizes[-1]
+
+
+def by_layer(findings: Iterable[TrainingFinding]) -> dict[str, list[TrainingFinding]]:
+    """Return the findings by label of the layer or parameter."""
+    by_label: dict[str, list[TrainingFinding]] = {}
+    for one in findings:
+        if one.layer is not None:
+            by_label.setdefault(one.layer, []).append(one)
+    return by_label
+
+
+def by_step(findings: Iterable[TrainingFinding]) -> dict[int, list[TrainingFinding]]:
+    """Return the findings by the step where they begin, in order."""
+    dated = [(one.since_step, one) for one in findings if one.since_step is not None]
+    steps = sorted({step for step, _ in dated})
+    return {step: [one for since, one in dated if since == step] for step in steps}

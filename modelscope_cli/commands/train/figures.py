@@ -28,9 +28,9 @@ def draw_curves(record: TrainRecord) -> Any:
     rectifiers = training_panels.rectifiers(training.layers)
     weights = training_panels.matrices(training.parameters)
     maps = [
-        training_panels.share_map(zeros, "zero_fraction"),
-        training_panels.share_map(_with_numbers(rectifiers, "dead_fraction"), "dead_fraction"),
-        training_panels.update_map(_with_numbers(weights, "update_ratio")),
+        training_panels.heat_map(zeros, "zero_fraction"),
+        training_panels.heat_map(_with_numbers(rectifiers, "dead_fraction"), "dead_fraction"),
+        training_panels.heat_map(_with_numbers(weights, "update_ratio"), "update_ratio"),
     ]
     title = f"{record.run.model.short_name}: {settings_of(training)}"
     return draw_training(training, title, maps, "no number: zero, or not finite")

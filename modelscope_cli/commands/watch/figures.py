@@ -16,7 +16,7 @@ from modelscope_cli.report.formats import render_csv
 from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import POINTS, groups_of, layer_names
 from modelscope_cli.report.page.results import save_result
-from modelscope_cli.report.training_figures import WIDE, by_layer, codes, draw_heat, draw_maps, draw_training
+from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_maps, draw_training
 
 
 def figure_title(record: WatchRecord, what: str) -> str:
@@ -33,14 +33,14 @@ def draw_dead(record: WatchRecord) -> Any:
     """Draw the fraction of zeros of rectifiers, else of every layer."""
     rectifiers = training_panels.rectifiers(record.layers)
     subject = "zeros in the outputs of the ReLUs" if rectifiers else "zeros in each layer's output"
-    zeros = training_panels.share_map(rectifiers or record.layers, "zero_fraction", most=90.0)
+    zeros = training_panels.heat_map(rectifiers or record.layers, "zero_fraction", most=90.0)
     return draw_maps(record, figure_title(record, subject), [zeros], "not recorded", 10.0)
 
 
 def draw_updates(record: WatchRecord) -> Any:
     """Draw gradients and relative updates of the weights, without biases, whose magnitudes differ."""
     weights = training_panels.matrices(record.parameters)
-    maps = [training_panels.gradient_map(weights), training_panels.update_map(weights)]
+    maps = [training_panels.heat_map(weights, key) for key in ("grad_norm", "update_ratio")]
     title = figure_title(record, "gradients and updates of the weights")
     return draw_maps(record, title, maps, "zero, or none", WIDE)
 
@@ -63,7 +63,7 @@ def draw_histograms(record: WatchRecord) -> Any:
     import numpy as np
 
     label = labelling(record.layers, record.parameters)
-    findings = by_layer(record.findings)
+    findings = training_panels.by_layer(record.findings)
     rows = chosen(record.layers, label, findings)
     steps = training_panels.all_steps(rows)
     n_columns = min(_MOST_COLUMNS, len(rows))

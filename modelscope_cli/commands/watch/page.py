@@ -11,12 +11,12 @@ from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import (
     Anchors,
     curves,
-    last_of,
     layer_rows,
     layer_tree,
     parameter_rows,
     verdict,
 )
+from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.rules.registry import rules_of
 
 
@@ -50,16 +50,11 @@ def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
     for one in record.facts.inputs:
         if one.type:
             continue
-        series = one.series
-        lows = [v for v in series.min if v is not None]
-        highs = [v for v in series.max if v is not None]
-        words = [f"{numbers.shape(one.shape)} {one.dtype}"]
-        words += [
-            f"mean {numbers.number(last_of(series.mean))}",
-            f"standard deviation {numbers.number(last_of(series.std))}",
+        words = [
+            f"{numbers.shape(one.shape)} {one.dtype}",
+            f"mean {numbers.number(last_of(one.series.mean))}",
         ]
-        if lows and highs:
-            words.append(f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}")
+        words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
     figure = embedded.figure(
         "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"

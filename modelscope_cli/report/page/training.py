@@ -18,7 +18,7 @@ from modelscope_cli.report.page.html import NOTHING, Html, element, facts, joine
 from modelscope_cli.report.page.tables import sheet_section, tree
 from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
-from modelscope_cli.report.training_panels import NUMBERS, Trained, curves_of
+from modelscope_cli.report.training_panels import NUMBERS, Trained, by_step, curves_of, last_of
 
 _VERDICTS = {
     FAULT: "Something is wrong",
@@ -109,13 +109,9 @@ def curves(training: Trained, anchors: Anchors) -> Html:
 
 def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
     """Return one mark per step; findings that begin at the same step share it."""
-    by_step: dict[int, list[TrainingFinding]] = {}
-    for one in training.findings:
-        if one.since_step is not None:
-            by_step.setdefault(one.since_step, []).append(one)
     return [
         ChartMark(step, " ".join(dict.fromkeys(one.code for one in findings)), anchors.card(findings[0]))
-        for step, findings in sorted(by_step.items())
+        for step, findings in by_step(training.findings).items()
     ]
 
 
@@ -140,11 +136,6 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
         extras=[("std over steps", std)],
         series=lambda row: place[id(row)],
     )
-
-
-def last_of(values: Sequence[float | None]) -> float | None:
-    """Return the last value that is not None."""
-    return next((value for value in reversed(values) if value is not None), None)
 
 
 def layer_tree(training: Trained, sheet: Sheet) -> Html:
