@@ -164,16 +164,9 @@ def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, floa
 
 def _layer_series(rows: dict[int, Row]) -> LayerSeries:
     moments = [m for m, _ in rows.values()]
-    return LayerSeries(
-        step=tuple(rows),
-        mean=tuple(m.mean if m.n else None for m in moments),
-        std=tuple(m.std if m.n else None for m in moments),
-        zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
-        near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
-        nan_count=tuple(m.n_nan for m in moments),
-        inf_count=tuple(m.n_inf for m in moments),
-        grad_norm=tuple(norm for _, norm in rows.values()),
-        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
+    dead = tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments)
+    return LayerSeries.of(
+        tuple(rows), moments, grad_norm=tuple(norm for _, norm in rows.values()), dead_fraction=dead
     )
 
 
