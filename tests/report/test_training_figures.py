@@ -67,7 +67,9 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert list(line.get_xdata()) == list(range(60))
     assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
     assert "MS705" in words(figure)
-    assert {"training loss", "training loss, smoothed", "learning rate", "first step of a finding"} <= set(words(figure))
+    assert {"training loss", "training loss, smoothed", "learning rate", "first step of a finding"} <= set(
+        words(figure)
+    )
 
 
 def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
