@@ -155,9 +155,9 @@ class Restored:
     rng: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LrfindRecord(Record):
-    """What `lrfind` returns.
+@dataclass(frozen=True)
+class RangeTest:
+    """A sweep of the learning rate.
 
     Attributes:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
@@ -173,6 +173,12 @@ class LrfindRecord(Record):
     stopped: str
     restored: Restored
     hashes: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LrfindRecord(RangeTest, Record):
+    """What `lrfind` returns."""
+
     optimizer: str
     sweep: str
     data: str

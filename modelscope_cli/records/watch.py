@@ -1,8 +1,8 @@
 """What `watch` returns: series over the steps of a training run, which `train` has as well."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import label
@@ -62,6 +62,26 @@ class LayerSeries:
     channels: int | None = None
     dead_channels: tuple[int, ...] = ()
     saturated_fraction: Series | None = None
+
+    @classmethod
+    def of(
+        cls,
+        step: tuple[int, ...],
+        moments: Sequence[Any],
+        rounded: Callable[[float], float] = float,
+        **more: Any,
+    ) -> Self:
+        """Return the series of the `Moments` of each step; `rounded`: applied to roots and quotients."""
+        return cls(
+            step=step,
+            mean=tuple(m.mean if m.n else None for m in moments),
+            std=tuple(rounded(m.std) if m.n else None for m in moments),
+            zero_fraction=tuple(rounded((m.n_zero or 0) / m.n) if m.n else None for m in moments),
+            near_zero_fraction=tuple(rounded((m.n_near_zero or 0) / m.n) if m.n else None for m in moments),
+            nan_count=tuple(m.n_nan for m in moments),
+            inf_count=tuple(m.n_inf for m in moments),
+            **more,
+        )
 
 
 @dataclass(frozen=True, slots=True)

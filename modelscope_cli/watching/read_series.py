@@ -439,16 +439,10 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
         type=next(rank.types[key] for rank in ranks if key in rank.types),
         order=order,
         call=call,
-        series=LayerSeries(
-            step=tuple(steps),
-            mean=tuple(m.mean if m.n else None for m in moments),
-            std=tuple(_nine_digits(m.std) if m.n else None for m in moments),
-            zero_fraction=tuple(_nine_digits((m.n_zero or 0) / m.n) if m.n else None for m in moments),
-            near_zero_fraction=tuple(
-                _nine_digits((m.n_near_zero or 0) / m.n) if m.n else None for m in moments
-            ),
-            nan_count=tuple(m.n_nan for m in moments),
-            inf_count=tuple(m.n_inf for m in moments),
+        series=LayerSeries.of(
+            tuple(steps),
+            moments,
+            _nine_digits,
             grad_norm=tuple(
                 None if sums.grad_squares is None else _nine_digits(math.sqrt(sums.grad_squares))
                 for sums in merged

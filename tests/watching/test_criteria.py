@@ -291,7 +291,7 @@ def test_guessing_costs_what_the_best_constant_does(recorded, reduction):
 
 
 RANKING = {
-    "triplet_margin_loss": (lambda *x: F.triplet_margin_loss(*x), 1.0),
+    "triplet_margin_loss": (lambda a, b, c: F.triplet_margin_loss(a, b, c, margin=1.0), 1.0),
     "triplet_margin_with_distance_loss": (nn.TripletMarginWithDistanceLoss(margin=0.3), 0.3),
     "margin_ranking_loss": (
         lambda a, b, c: F.margin_ranking_loss(a, b, torch.ones(N, CLASSES), margin=0.5),
