@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, LayerNames, Matching, OnnxProgram, modules_of
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
@@ -315,7 +315,7 @@ def _told(changed: Changed) -> str:
 
 def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = _stored(b)
+    stored = _stored(a, b)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
         return
@@ -330,7 +330,7 @@ def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
     """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
-    stored = _stored(b)
+    stored = _stored(a, b)
     folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
     layers = dict(a.loaded.module.named_modules())
     untested = {key[0] for key in matching.calls} - {key[0] for key in matching.values}
@@ -348,11 +348,15 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
                 yield cause
 
 
-def _stored(b: Side) -> dict[str, Tensor]:
+def _stored(a: Side, b: Side) -> dict[str, Tensor]:
     if not isinstance(b.program, OnnxProgram):
         return {key: one for key, one in b.loaded.module.state_dict().items() if isinstance(one, Tensor)}
     entries = [one for one in b.program.net.model.initialisers if one.special is None]
-    return {entry.name: read_values(entry, file) for entry, file in each_with_file(entries)}
+    names, stored = LayerNames(a.loaded.module), {}
+    for entry, file in each_with_file(entries):
+        layer, dot, own = entry.name.rpartition(".")
+        stored[f"{names.resolve(layer)}{dot}{own}"] = read_values(entry, file)
+    return stored
 
 
 def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor | None:
