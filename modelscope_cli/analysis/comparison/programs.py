@@ -2,6 +2,7 @@
 the output of which layer."""
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from modelscope_cli.records.run import Arguments
 
 Key = tuple[str, int, str]  # of an output of A: layer, call, path
 
-_MOST_BYTES = 256 << 20  # of the values of one run of an ONNX file that are kept at once
+_MOST_BYTES = 64 << 20  # of the values of one run of an ONNX file that are kept at once
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
 _MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
@@ -79,11 +80,14 @@ class OnnxProgram:
                     yield name, computed.pop(name)
 
     def _groups(self, names: Sequence[str], input_bytes: int) -> Iterator[list[str]]:
-        """Split values so that those of one run fit in memory; before the first run by a guess."""
+        """Split values so that those of one run fit in memory; at first by the shapes that the file states."""
         group: list[str] = []
         nbytes = 0
         for name in names:
-            size = self._nbytes.get(name, 4 * input_bytes)
+            stated = self.net.model.values.get(name)
+            sizes = stated.sizes if stated is not None else None
+            guess = 4 * input_bytes if sizes is None else 4 * math.prod(sizes)
+            size = self._nbytes.get(name, guess)
             if group and nbytes + size > _MOST_BYTES:
                 yield group
                 group, nbytes = [], 0
@@ -240,7 +244,7 @@ class LayerNames:
     def __init__(self, model: nn.Module) -> None:
         self._model = model
         self._names = {id(module): name for name, module in model.named_modules()}
-        parents = Counter(id(child) for module in model.modules() for child in module._modules.values())
+        parents = Counter(id(child) for module in model.modules() for child in module.children())
         layers = dict(model.named_modules())
         self._shared = {name: layer for name, layer in layers.items() if parents[id(layer)] > 1}
 
@@ -254,15 +258,17 @@ class LayerNames:
         for part in path.split(".") if path else ():
             base, _, number = part.rpartition("_")
             names = (part, base) if number.isdecimal() else (part,)
-            found = (layer._modules.get(name) or self._shared.get(name) for name in names)
-            child = next((child for child in found if child is not None), None)
+            found = (one for name in names for one in (getattr(layer, name, None), self._shared.get(name)))
+            child = next((one for one in found if isinstance(one, nn.Module)), None)
             if child is None:
                 return path
             layer = child
         return self._names[id(layer)]
 
 
-def match(outputs: Iterable[StreamedOutput], program: Program, args: Arguments, names: LayerNames) -> Matching:
+def match(
+    outputs: Iterable[StreamedOutput], program: Program, args: Arguments, names: LayerNames
+) -> Matching:
     """Run both sides once and find the value of B for every output of A.
 
     By the modules that nodes were exported from; of several values that leave one call of a module, the one of
@@ -374,7 +380,9 @@ def _match_scopes(
         if nearest is not None and (split is not None or one.distance(values[nearest]) < _ALIKE):
             matching.values[key] = nearest
         elif groups and split is None:
-            matching.remarks[key] = f"called {len(called[key[0]])} times, in B {len(groups)}: no value like it"
+            matching.remarks[key] = (
+                f"called {len(called[key[0]])} times, in B {len(groups)}: no value like it"
+            )
         else:
             matching.remarks[key] = "not in B by name" if not groups else "no value like it in B"
 
