@@ -104,7 +104,7 @@ def test_the_runtime_maps_large_values_from_the_file_also_through_a_link(tmp_pat
         torch.onnx.export(model, (x,), str(path), dynamo=False)
     link.symlink_to(path)
     source = session_model(path, ["new"], path.name)
-    assert len(source) < path.stat().st_size - 64 * 64 * 4
+    assert len(source) < path.stat().st_size - 16_000  # of the 16,384 bytes of the first weight
     copied = onnx.load_model_from_string(source)
     onnx.load_external_data_for_model(copied, str(path.parent))
     assert copied.graph.output.pop().name == "new"
