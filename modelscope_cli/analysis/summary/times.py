@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.summary.memory import Key, NodeOwners, Owner, loss_of
 from modelscope_cli.errors import CannotRunError, ModelscopeError
 from modelscope_cli.hooks.session import Call, HookSession
+from modelscope_cli.hooks.torch_private import sequence_of
 from modelscope_cli.models.names import kept_summaries
 from modelscope_cli.output_files import make_folder, write_text
 from modelscope_cli.records.naming import dtype_name, label
@@ -174,8 +175,8 @@ class _PassTimer(NodeOwners):
                 continue
             seen.add(node)
             todo += [after for after, _ in node.next_functions]
-            if "AccumulateGrad" not in node.name():
-                node.register_prehook(partial(self._node_begins, self.owner_of(node._sequence_nr())))
+            if (number := sequence_of(node)) is not None:
+                node.register_prehook(partial(self._node_begins, self.owner_of(number)))
         loss.backward()
         self._nodes.append(((), self._clock.mark()))
 
