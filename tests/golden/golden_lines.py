@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 --fresh -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--fit 20MB --depth 2 #jt",
     "summary_r18": "summary resnet18 -w none --offline",
