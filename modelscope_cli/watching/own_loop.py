@@ -80,7 +80,7 @@ class WatchedLoop:
         self._open.close()
         if stop is not None:
             self._request.progress.note(stop.reason)
-        conclude(self.record(), self._request.folder, self._request.progress)
+        conclude(self.record(), self._request.folder, self._request)
         return stop is not None
 
     @property

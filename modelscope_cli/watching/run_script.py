@@ -79,11 +79,11 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 record = read_record(folder, request.like) if own is None else record_of(own, request.like)
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
-            return record if path is not None else conclude(record, None, progress)
+            return record if path is not None else conclude(record, None, request)
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
         if not is_kept:
             path.unlink(missing_ok=True)
-        return conclude(record, folder if is_kept else None, progress)
+        return conclude(record, folder if is_kept else None, request)
 
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:
