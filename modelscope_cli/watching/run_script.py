@@ -21,7 +21,7 @@ from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
-from modelscope_cli.watching.watcher import StopScript, Watcher
+from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
@@ -45,7 +45,13 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         live = beside.live() if ranks.is_first and beside is not None else nullcontext()
         with live as show, without_compile_warning():
             watcher = Watcher(
-                log, request, memory, script=script.typed, n_ranks=find_ranks().world, show=show
+                log,
+                request,
+                memory,
+                script=script.typed,
+                n_ranks=find_ranks().world,
+                show=show,
+                redraw=Redraw.every(5, beside.redraw if beside is not None and ranks.is_first else None),
             )
             try:
                 with watcher.recorder.installed():
