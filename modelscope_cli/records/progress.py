@@ -64,6 +64,11 @@ class Silent:
 SILENT = Silent()
 
 
+def print_text(text: str) -> None:
+    """Write what a caller in Python asked to see to stdout."""
+    sys.stdout.write(text)
+
+
 def spell_time(seconds: float) -> str:
     """Return an estimated duration in words."""
     return f"{seconds / 60:.0f} min" if seconds > 90 else f"{max(seconds, 1):.0f} s"

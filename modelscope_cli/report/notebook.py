@@ -24,6 +24,7 @@ from modelscope_cli.report.views import figures_of, graph_of, sheet_of, table_of
 __all__ = [
     "card_of",
     "card_to_html",
+    "display",
     "figure_below",
     "figures_of",
     "graph_of",
@@ -172,10 +173,24 @@ def figure_below(record: Any) -> str:
     return f'<div class="modelscope below">{image}</div>'
 
 
+def _is_in_notebook() -> bool:
+    ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(ipython, "kernel")
+
+
+def display(record: Any) -> bool:
+    """Display a record in a notebook; return False elsewhere."""
+    if not _is_in_notebook():
+        return False
+    from IPython.display import display
+
+    display(record)
+    return True
+
+
 def panel() -> Callable[[Any], object] | None:
     """Show a small panel in a notebook, and return what draws a record of a training into it; None elsewhere."""
-    ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
-    if not hasattr(ipython, "kernel"):
+    if not _is_in_notebook():
         return None
     from IPython.display import HTML, display
 

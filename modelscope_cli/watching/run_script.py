@@ -51,7 +51,7 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
                 script=script.typed,
                 n_ranks=find_ranks().world,
                 show=show,
-                redraw=Redraw.every(5, beside.redraw if beside is not None and ranks.is_first else None),
+                redraw=Redraw.every(5, live_progress.redraw if live_progress and ranks.is_first else None),
             )
             try:
                 with watcher.recorder.installed():

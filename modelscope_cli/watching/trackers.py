@@ -1,6 +1,7 @@
-"""Write a watched run to an experiment tracker, with the numbers of the record, its verdict and its page.
+"""Write a watched run to an experiment tracker: the numbers of the record, its verdict and its page.
 
-The settings of each library say where that is. None is asked to log in.
+Where that is follows from the settings of each library. Only wandb would send by default, so it stays offline unless
+WANDB_MODE says otherwise.
 """
 
 import io
@@ -15,8 +16,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from modelscope_cli.errors import CannotRunError, UsageError, in_one_line, one_of
+from modelscope_cli.errors import CannotRunError, UsageError, one_of
 from modelscope_cli.output_files import write_text
+from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.display import renderer
 from modelscope_cli.records.watch import Magnitudes, WatchRecord, labelling
 

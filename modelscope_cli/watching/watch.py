@@ -101,8 +101,8 @@ def watch(
         abort_on: stop the script with exit code 1 at the first NaN or finding.
         like: compare with the folder or page of a good run, causes first. In Python also its record: `compared` of
             the record lists the differences.
-        log_to: write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow, also with a project
-            (wandb:digits). wandb stays offline unless WANDB_MODE is set. Once at the end, also with `report`.
+        log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
+            sets the project. wandb stays offline unless WANDB_MODE is set.
         report: build the report from the log of a killed run, without running anything. Other logs work too, and
             their figures are drawn.
         layer: layer patterns without positions.
