@@ -1,7 +1,7 @@
 """Write a watched run to an experiment tracker: the numbers of the record, its verdict and its page.
 
-Where that is follows from the settings of each library. Only wandb would send by default, so it stays offline unless
-WANDB_MODE says otherwise.
+Where that is follows from the settings of each library. Only wandb would send by default, so it stays offline
+unless WANDB_MODE says otherwise.
 """
 
 import io
