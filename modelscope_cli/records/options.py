@@ -316,6 +316,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             ),
             "steps": _STEPS,
             **_options("abort_on nan|findings, like RUN"),
+            "log_to": Option("TRACKER", completes=("tensorboard:runs", "wandb", "trackio", "mlflow")),
             "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
             "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),

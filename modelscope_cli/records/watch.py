@@ -346,6 +346,8 @@ class ScalarSeries:
 
 NEVER_TRAINED = "never-trained"
 """The code of the warning that no optimizer stepped and nothing ran backward."""
+RUNNING = "running"
+"""The code of the warning that the record was made while the run was going on."""
 SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA = "summed", "broadcast", "wrong-sign", "same-data"
 LEAKS, DROPPED, REPEATS, ACTIVE = "leaks", "dropped", "repeats", "active"
 JUDGED = frozenset({SUMMED, BROADCAST, WRONG_SIGN, SAME_DATA, LEAKS, DROPPED, REPEATS, ACTIVE})
@@ -430,6 +432,11 @@ class WatchRecord(Record):
     def came_to_nothing(self) -> bool:
         """Whether the script failed before it trained anything, so that there is nothing to report."""
         return bool(self.exit_code) and any(one.code == NEVER_TRAINED for one in self.run.warnings)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was made while the run was going on."""
+        return any(one.code == RUNNING for one in self.run.warnings)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document, without a seed, which only the script sets."""

@@ -94,7 +94,7 @@ LINES = {
     "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
     "watch_like": "watch --out fine short.py && watch --like fine --strict --fail-on error --out run short.py sick",
-    "watch_report": "watch --out run short.py && watch --report run #jt",
+    "watch_report": "watch --out run short.py && watch --report run --log-to tensorboard:tb #jt",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
@@ -337,6 +337,7 @@ WRONG = [
     "watch --steps 0 short.py",
     "watch --abort-on nonsense short.py",
     "watch --like missing short.py",
+    "watch --log-to wandbb short.py",
     "watch --report missing",
     "watch --strict short.py",
     "watch --nonsense short.py",
