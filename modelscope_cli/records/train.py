@@ -165,7 +165,6 @@ class RangeTest:
         hashes: of the weights, buffers, optimizer and random state, before and after: 16 digits of SHA-256.
     """
 
-    document: ClassVar[str] = "lrfind"
     lr: tuple[float, ...]
     loss: tuple[float | None, ...]
     smoothed: tuple[float | None, ...]
@@ -179,6 +178,7 @@ class RangeTest:
 class LrfindRecord(RangeTest, Record):
     """What `lrfind` returns."""
 
+    document: ClassVar[str] = "lrfind"
     optimizer: str
     sweep: str
     data: str
