@@ -66,7 +66,7 @@ def answer(record: FeatureMapsRecord) -> str:
     words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, 'channel')} drawn"
     lows = [row.min for row in drawn if row.min is not None]
     highs = [row.max for row in drawn if row.max is not None]
-    span = f", values {min(lows):.4g}..{max(highs):.4g}" if lows and highs else ""
+    span = f", values {min(lows):.4g} to {max(highs):.4g}" if lows and highs else ""
     return f"{words}{span}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
 
 
