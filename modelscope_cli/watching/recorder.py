@@ -49,7 +49,7 @@ from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
-_SPARSE = "recording takes long compared with a step, so fewer are recorded; --every 1 records all"
+_SPARSE = "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
 

@@ -11,8 +11,9 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.analysis.top_images.find import LayerImages, find_top_images
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.inputs.batch import Inputs
-from modelscope_cli.records.featuremaps import ChannelImage, FeatureMapsRecord
+from modelscope_cli.records.featuremaps import ChannelImage, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted
+from modelscope_cli.records.progress import counting
 from modelscope_cli.report.image_tiles import scaled
 from modelscope_cli.report.views import figures_of
 
@@ -77,9 +78,13 @@ def rank_data_set(
     by_layer = {one.layer: one for one in layers}
     with results.open() as stage:
         if stage is not None:
-            record = figures_of("featuremaps").save_sheets(
-                record, stage, lambda layer, side: cut_crops(subject.inputs, by_layer[layer], side)
-            )
+            with counting(subject.progress, "layers drawn", len(layers)) as step:
+
+                def crops(layer: FeatureMap, side: int) -> Crops:
+                    step()
+                    return cut_crops(subject.inputs, by_layer[layer], side)
+
+                record = figures_of("featuremaps").save_sheets(record, stage, crops)
     if results.path is not None:
         n_sheets = len({row.file for row in record.channels if row.file})
         subject.progress.note(f"wrote {results.path} ({counted(n_sheets, 'sheet')})")

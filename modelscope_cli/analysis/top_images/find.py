@@ -67,7 +67,8 @@ def find_top_images(
                 session.run(batch.args)
     fields = _Fields(subject, set(observer.watched))
     ordered = sorted(observer.watched.values(), key=lambda one: one.call.order)
-    layers = [_OutputRows(observer, fields, one).read(choice) for one in ordered]
+    ranked = subject.progress.track(ordered, "layers ranked", len(ordered))
+    layers = [_OutputRows(observer, fields, one).read(choice) for one in ranked]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
     return layers, sampled
 
