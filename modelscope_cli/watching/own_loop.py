@@ -110,12 +110,12 @@ class WatchedLoop:
         return watcher
 
 
-def _several(given: Any, kind: type[Any], word: str) -> list[Any]:
+def _several(objects: Any, kind: type[Any], word: str) -> list[Any]:
     """Return one or several as a list."""
-    found = list(given) if isinstance(given, list | tuple) else [given]
-    for one in found if found or kind is Optimizer else [None]:
+    several = list(objects) if isinstance(objects, list | tuple) else [objects]
+    for one in several if several or kind is Optimizer else [None]:
         if not isinstance(one, kind):
             raise UsageError(
                 f"{with_article(type(one).__name__)} is not a {word}", f"give a {word}, or a list of several"
             )
-    return found
+    return several

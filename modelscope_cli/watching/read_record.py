@@ -97,8 +97,8 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         )
     elif not first.steps:
         others = "; processes started by the script are not watched, those of torchrun are"
-        what = f"{script} never trained: no optimizer stepped and nothing ran backward"
-        yield Notice(NEVER_TRAINED, what + ("" if first.begin.get("source") == "object" else others))
+        message = f"{script} never trained: no optimizer stepped and nothing ran backward"
+        yield Notice(NEVER_TRAINED, message + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")

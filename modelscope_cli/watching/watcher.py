@@ -185,8 +185,8 @@ class Watcher:
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
             cause = self._cause("a value is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
-        if self._judge is not None and report.is_recorded and (found := self._judge.ask()):
-            raise StopScript(1, f"stopped at step {report.step}: {found}")
+        if self._judge is not None and report.is_recorded and (finding := self._judge.ask()):
+            raise StopScript(1, f"stopped at step {report.step}: {finding}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
             raise StopScript(0, f"stopped after {self._steps} steps, as requested")
 
@@ -252,16 +252,16 @@ class Watcher:
 
     def _write_images(self, report: StepReport) -> None:
         """Write the first images of the first model, once."""
-        found = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
-        if found is not None and not self._has_images:
+        images = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
+        if images is not None and not self._has_images:
             self._has_images = True
-            self._log.write("images", png=base64.b64encode(found.png()).decode())
+            self._log.write("images", png=base64.b64encode(images.png()).decode())
 
-    def _write_evaluation(self, step: int, found: dict[CriterionKey, CriterionSums]) -> None:
-        if found:
-            self._log.write("evaluation", step=step, criteria=self._criteria(found))
+    def _write_evaluation(self, step: int, sums: dict[CriterionKey, CriterionSums]) -> None:
+        if sums:
+            self._log.write("evaluation", step=step, criteria=self._criteria(sums))
 
-    def _criteria(self, found: dict[CriterionKey, CriterionSums]) -> dict[int, list[Any]]:
+    def _criteria(self, sums_by_key: dict[CriterionKey, CriterionSums]) -> dict[int, list[Any]]:
         return {
             self._number(
                 "criterion",
@@ -273,7 +273,7 @@ class Watcher:
                 shapes=sums.shapes,
                 is_summed=sums.is_summed,
             ): sums.row().to_list()
-            for key, sums in found.items()
+            for key, sums in sums_by_key.items()
         }
 
     def _write_due_facts(self, report: StepReport) -> None:
@@ -308,14 +308,14 @@ class Watcher:
         )
 
     def _parameter_number(self, model: str, name: str, optimizer: str, x: Tensor) -> int:
-        what: dict[str, Any] = {}
+        about: dict[str, Any] = {}
         if ("parameter", model, name) not in self._numbers:
-            what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
+            about = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
             if is_sharded(x):
-                what["sharded"] = True
+                about["sharded"] = True
             elif self.recorder.replicas is not None:
-                what["origin"] = self.recorder.replicas.origin(x)
-        return self._number("parameter", model, name, optimizer=optimizer, **what)
+                about["origin"] = self.recorder.replicas.origin(x)
+        return self._number("parameter", model, name, optimizer=optimizer, **about)
 
     def _number(self, kind: str, *key: Any, **more: Any) -> int:
         number = self._numbers.get((kind, *key))
@@ -355,10 +355,10 @@ def unwatched_ranks(script: str, n_watched: int) -> str | None:
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    own, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    this_rank, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
     if n <= n_watched:
         return None
-    others = [str(rank) for rank in range(n) if rank != own]
+    others = [str(rank) for rank in range(n) if rank != this_rank]
     if n_watched > 1:
         which = f"{n - n_watched} of {n} ranks are not watched, because the script started them"
     elif len(others) == 1:
