@@ -107,8 +107,8 @@ class TimeFacts:
         workers: of the data loaders waited for, the most; None without any.
         images: that came from data loaders in those steps.
         waited: of those steps, in how many the script waited for what an accelerator computes.
-        idle: seconds from the end of such a wait to the next forward, backward or step of an optimizer, in which the
-            accelerator had nothing to do.
+        idle: seconds from the end of such a wait to the next forward, backward or step of an optimizer: the
+            accelerator has nothing to do.
         place: the line that waited most often; None without any.
     """
 

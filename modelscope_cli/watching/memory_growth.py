@@ -1,5 +1,6 @@
 """Whether the memory of a training grows step by step, and whether the graphs of its losses are kept."""
 
+import ctypes
 import functools
 import os
 import weakref
@@ -8,6 +9,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from modelscope_cli.hooks.layers import tensors_in
 
 _MOST = 64  # samples; with more, every other one is dropped
 _RECENT = 2  # steps whose loss may still be in a variable
@@ -65,14 +68,15 @@ class MemoryGrowth:
             self._marks.append((self._n_steps, weakref.ref(mark)))
 
     def of_data(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap what waits for a batch, whose data set may keep what it has loaded."""
+        """Wrap what returns a batch, whose data set may keep what it has loaded."""
 
         @functools.wraps(function)
         def loading(*args: Any, **kwargs: Any) -> Any:
             before = self._read() if self._before is not None else None
             result = function(*args, **kwargs)
             if before is not None and self._before is not None:
-                self._in_data += (self._read() or before) - before
+                batch = sum(tensor.nbytes for _, tensor in tensors_in(result))
+                self._in_data += max((self._read() or before) - before - batch, 0)
             return result
 
         return loading
@@ -88,14 +92,42 @@ class MemoryGrowth:
         }
 
 
-def bytes_in_use() -> int | None:
-    """Return the bytes of this process in memory and of its tensors on an accelerator; None if unknown."""
+class _Allocated(ctypes.Structure):
+    """What glibc's `mallinfo2` returns: ten numbers, of which two count."""
+
+    _fields_ = tuple((name, ctypes.c_size_t) for name in (*"abcd", "mapped", *"ef", "used", *"gh"))
+
+
+@functools.cache
+def _allocated() -> Callable[[], Any] | None:
+    """Return glibc's function if it knows of most memory; another allocator may have taken its place."""
+    try:
+        function = ctypes.CDLL(None).mallinfo2
+    except (OSError, AttributeError, TypeError):
+        return None
+    function.restype = _Allocated
+    found = function()
+    return function if 4 * (found.used + found.mapped) > (_resident() or 0) else None
+
+
+def _resident() -> int | None:
     try:
         with open("/proc/self/statm", "rb", buffering=0) as file:
-            n_bytes = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+            resident, shared = file.read().split()[1:3]
+            return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return None
+
+
+def bytes_in_use() -> int | None:
+    """Return the bytes that are allocated, else those in memory, and those of tensors on an accelerator."""
+    function = _allocated()
+    if function is not None:
+        found = function()
+        n_bytes = found.used + found.mapped
+    elif (n_bytes := _resident()) is None:
+        return None
     if torch.accelerator.is_available():
-        allocated = getattr(torch.get_device_module(), "memory_allocated", None)
-        n_bytes += allocated() if allocated is not None else 0
-    return n_bytes
+        on_device = getattr(torch.get_device_module(), "memory_allocated", None)
+        n_bytes += on_device() if on_device is not None else 0
+    return int(n_bytes)

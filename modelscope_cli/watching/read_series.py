@@ -75,9 +75,9 @@ class FactsLog:
         """Update the facts; those about deleted models, which later entries lack, remain."""
         if kind == "time":
             self.time = TimeFacts(**entry)
-            return
-        if kind == "memory":
-            self.memory = MemoryFacts(tuple(entry.pop("step")), tuple(entry.pop("bytes")), **entry)
+        elif kind == "memory":
+            self.memory = MemoryFacts(**entry | {key: tuple(entry[key]) for key in ("step", "bytes")})
+        if kind != "facts":
             return
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
         self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
@@ -115,16 +115,9 @@ def _input(described: Described) -> WatchedInput:
     series = InputSeries(
         tuple(described.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
     )
-    model, name = described.key
-    return WatchedInput(
-        model,
-        name,
-        described.entry["type"],
-        tuple(described.entry["shape"]),
-        described.entry["dtype"],
-        bool(described.entry["computed"]),
-        series,
-    )
+    (model, name), entry = described.key, described.entry
+    shape, is_computed = tuple(entry["shape"]), bool(entry["computed"])
+    return WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
 
 
 def _criterion(described: Described) -> WatchedCriterion:
@@ -497,11 +490,10 @@ def _scalars(
             for group, value in enumerate(read(scalars)):
                 if value is not None:
                     series.setdefault((optimizer, group), {}).setdefault(step, []).append(value)
+    means = {
+        key: {step: sum(v) / len(v) for step, v in sorted(found.items())} for key, found in series.items()
+    }
     return tuple(
-        ScalarSeries(optimizer, tuple(sorted(values)), _means(values), group)
-        for (optimizer, group), values in series.items()
+        ScalarSeries(optimizer, tuple(found), tuple(found.values()), group)
+        for (optimizer, group), found in means.items()
     )
-
-
-def _means(values: dict[int, list[float]]) -> tuple[float, ...]:
-    return tuple(sum(values[step]) / len(values[step]) for step in sorted(values))
