@@ -98,6 +98,7 @@ class LoadedModel:
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
+        output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
     """
 
     module: nn.Module
@@ -109,6 +110,7 @@ class LoadedModel:
     categories: tuple[str, ...] | None
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    output_kind: str = "auto"
 
     @property
     def is_feedforward(self) -> bool:

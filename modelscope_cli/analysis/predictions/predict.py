@@ -21,7 +21,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.inputs.truth import read_labels, read_truth
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
@@ -48,7 +48,7 @@ def predict(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> PredictRecord:
     """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
 
@@ -182,7 +182,7 @@ class Predicted:
 def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
-    if not isinstance(main, Vectors):
+    if not isinstance(main, Vectors) or main.kind == "depth":
         return answer
     if main.is_one_value and activation == "sigmoid":
         scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
@@ -191,6 +191,8 @@ def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
         f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
         "--scores sigmoid   reads it as one class that is on or off"
         if main.is_one_value
+        else "--output-kind segmentation   if they are scores of classes for each pixel"
+        if main.tensor().ndim in (4, 5)
         else "modelscope summary ...   shows its output",
     )
 
