@@ -145,6 +145,11 @@ class OutputReader:
         has_classes = tensor.ndim in (4, 5) and tensor.shape[1] > 1
         if has_classes and (self.family == "segmentation" or (name in ("logits", "out") and path)):
             return "segmentation", ""
+        kind = type(self.module).__name__
+        if tensor.ndim == 4 and tensor.shape[1] == 1 and "depth" in kind.lower():
+            return "depth", f"one channel of a {kind}"
+        if has_classes and "segmentation" in kind.lower():
+            return "segmentation", f"{tensor.shape[1]} channels of a {kind}"
         image = _image_in(args)
         if self.family != "custom" or image is None or image.ndim not in (4, 5) or is_features(path):
             return "embedding", ""
@@ -171,21 +176,15 @@ class OutputReader:
         return "embedding", ""
 
     def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
-        """Return the boxes of a detector of ultralytics; those of rotated boxes are not read."""
-        kind, image, found = type(self.module).__name__, _image_in(args), leaves[0][1]
-        if yolo_of(self.module) is None or image is None or found.ndim != 3:
+        """Return the boxes of a detector of ultralytics."""
+        yolo: Any = yolo_of(self.module)
+        image, found = _image_in(args), leaves[0][1]
+        if yolo is None or image is None or found.ndim != 3 or not hasattr(yolo.model[-1], "nc"):
             return None
-        if kind.removesuffix("Model") not in ("Detection", "Segmentation", "Pose", "RTDETRDetection"):
-            return None
-        height, width = image.shape[-2:]
-        yolo: Any = self.module
-        return boxes_of_yolo(
-            found,
-            len(yolo.names),
-            (height, width),
-            has_queries=kind.startswith("RTDETR"),
-            is_final=bool(getattr(yolo.model[-1], "end2end", False)),
-        )
+        head, height, width = yolo.model[-1], *image.shape[-2:]
+        protos = leaves[1][1] if hasattr(head, "proto") else None
+        n_classes = len(yolo.names) if type(head).__name__ == "RTDETRDecoder" else head.nc
+        return boxes_of_yolo(found, head, n_classes, (height, width), protos)
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
