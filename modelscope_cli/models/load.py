@@ -185,7 +185,7 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
         reason = f"'{request.model}' is a module already built"
     filled = _fill_skeleton(architecture, request)
     notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
-    filled = replace(filled, warnings=(notice, *filled.warnings))
+    filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 

@@ -138,7 +138,9 @@ def test_masks_points_and_rotated_boxes_are_those_of_its_predict(kind, cfg, tmp_
     assert [one.index for one in ours] == rows.cls[order].int().tolist()
     if kind == "OBBModel":
         corners = torch.tensor([one.corners for one in ours])
-        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(dim=3)  # which of the four is the first differs
+        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(
+            dim=3
+        )  # which of the four is the first differs
         assert float(gaps.amin(2).max()) < 1e-3
     else:
         assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3

@@ -226,7 +226,7 @@ def boxes_of_yolo(
         boxes = ImageBoxes(corners, scores, labels, more | {"others": others})
         boxes = boxes if chosen is None else boxes[chosen[:_MOST_BOXES]]
         more = {name: tensor for name, tensor in boxes.more.items() if name != "others"}
-        if protos is not None:
+        if protos is not None and len(boxes.scores):
             masks = _masks(protos[number], boxes.more["others"], boxes.corners, size)
             boxes, more = boxes[masks.amax((1, 2)) > 0], {"masks": masks[masks.amax((1, 2)) > 0]}
         corners = boxes.corners
