@@ -210,12 +210,7 @@ def decode_mask(path: Path) -> Tensor:
 
 def decode_depth(path: Path) -> Tensor:
     """Return the depth of every pixel, `(H, W)` float64: the stored values of an image or a .npy file."""
-    if path.suffix.lower() == ".npy":
-        from modelscope_cli.inputs.tensor_files import read_tensors
-
-        mode, stored = "npy", read_tensors(str(path))[0]
-    else:
-        mode, stored = _stored(path)
+    mode, stored = _stored(path)
     if stored.squeeze().ndim != 2:
         message = f"'{path}' ({mode}) is not one value per pixel, as a depth map is"
         raise CannotRunError(message, "store it as .npy, or as an image with one channel")
@@ -229,6 +224,8 @@ def _stored(path: Path) -> tuple[str, Tensor]:
         raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
     refuse_endless(path)
     try:
+        if path.suffix.lower() == ".npy":
+            return "array", torch.from_numpy(np.load(path, allow_pickle=False))
         with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
             return image.mode, torch.from_numpy(np.array(image))
     except Exception as error:  # see `decode`

@@ -41,9 +41,9 @@ def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] 
     if is_optional and not hasattr(config, "text_config"):
         return None
     images = _images(config, parameters, configured_shape(module), batch)
-    token = getattr(config, "image_token_id", None)
-    row = (token,) * _count_tokens(module, _images(config, parameters, configured_shape(module), 1))
-    row = row if token is not None else ()
+    row: tuple[int, ...] = ()
+    if (token := getattr(config, "image_token_id", None)) is not None:
+        row = (token,) * _count_tokens(module, _images(config, parameters, configured_shape(module), 1))
     most = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or _TEXT_LENGTH
     length = len(row) + max(min(_TEXT_LENGTH, most - len(row)), 1)
     named = {"input_ids": ShapeSpec((batch, length), "int64", row), **images}
@@ -83,18 +83,17 @@ def _images(
     config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...] | None, batch: int
 ) -> dict[str, ShapeSpec]:
     """Return the noise of images, and what describes them, by the arguments that the forward has."""
-    vision = getattr(config, "vision_config", config)
+    vision: Any = getattr(config, "vision_config", config)
     channels, *sides = (3, _SIDE, _SIDE) if shape is None else shape[-3:]
-    patch = getattr(vision, "patch_size", None)
     if "image_grid_thw" in parameters:  # patches of all images, one per row, as of Qwen2-VL
         channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", None) or 3
-        width = channels * vision.temporal_patch_size * patch**2
+        width = channels * vision.temporal_patch_size * vision.patch_size**2
         grid = ShapeSpec((batch, 3), "int64", (1, _PATCHES, _PATCHES))
         return {IMAGES: ShapeSpec((batch * _PATCHES**2, width)), "image_grid_thw": grid}
     if "spatial_shapes" in parameters:  # patches of each image, as of SigLIP 2
         side = math.isqrt(getattr(vision, "num_patches", None) or _PATCHES**2)
         return {
-            IMAGES: ShapeSpec((batch, side * side, channels * patch**2)),
+            IMAGES: ShapeSpec((batch, side * side, channels * vision.patch_size**2)),
             "pixel_attention_mask": ShapeSpec((batch, side * side), "int64", (1,) * side * side),
             "spatial_shapes": ShapeSpec((batch, 2), "int64", (side, side)),
         }

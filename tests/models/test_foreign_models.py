@@ -174,9 +174,9 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("yolov8n", "--model yolov8n.yaml"),
-        ("yolov8n.pt", "--model yolov8n.yaml"),
-        ("ViT-B-32", "--model open_clip:ViT-B-32"),
+        ("yolov8n", "yolov8n.yaml"),
+        ("yolov8n.pt", "yolov8n.yaml"),
+        ("ViT-B-32", "open_clip:ViT-B-32"),
         ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
         ("torchvision:resnet18", "resnet18"),
         ("missing.json", "ls ."),

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from modelscope_cli.errors import UsageError
@@ -352,7 +353,11 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
 def _range_columns() -> tuple[Column, ...]:
     """Return the columns of a depth map."""
     names = ("least", "median", "mean", "greatest")
-    return tuple(figure(name, name, lambda r, name=name: getattr(r.values, name), rank=0) for name in names)
+    return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
+
+
+def _of_range(row: _GuessRow, name: str) -> float:
+    return getattr(row.values, name)
 
 
 def every_column() -> tuple[Column, ...]:
@@ -362,7 +367,7 @@ def every_column() -> tuple[Column, ...]:
 
 
 def _box(row: _GuessRow, n_decimals: int = 0) -> str:
-    return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
+    return " ".join(f"{side:.{n_decimals}f}" for side in (row.guess and row.guess.box) or ())
 
 
 def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
