@@ -160,7 +160,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 
 def _load_skeleton(request: ModelRequest) -> LoadedModel:
     if is_onnx(request.model):
-        return _load_onnx(check_request(request))
+        return _load_onnx(check_request(request), has_values=False)
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -189,11 +189,11 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
-def _load_onnx(request: ModelRequest) -> LoadedModel:
+def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
     from modelscope_cli.models.onnx_net import load_onnx  # with NumPy
 
     path = Path(request.model)
-    net = load_onnx(path)
+    net = load_onnx(path, has_values=has_values)
     weights = WeightsInfo(request.weights, path.name, "file", file_sha256(path))
     return LoadedModel(
         module=net,

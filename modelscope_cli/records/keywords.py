@@ -2,7 +2,8 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
@@ -168,6 +169,11 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
+def with_words(doc: str, constant: Callable[[str], Iterable[str]]) -> str:
+    """Return a docstring with `{NAMES}` replaced by the words of that constant of its module."""
+    return re.sub(r"\{([A-Z_]+)\}", lambda found: ", ".join(constant(found[1])), doc)
+
+
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a public function: shared keywords in its signature, and checks of its options."""
     signature = inspect.signature(function)
@@ -182,8 +188,11 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _take_habits(kwargs, defaults)
         for name in kwargs:
             if name not in defaults:
+                if name in _ELSEWHERE:
+                    raise TypeError(f"{function.__name__}() takes no '{name}': {_ELSEWHERE[name]}")
                 message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(with_nearest(message, name, defaults))
         try:
@@ -198,8 +207,28 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 error.speak_python()
             raise
 
+    call.__doc__ = with_words(function.__doc__ or "", function.__globals__.__getitem__)
     call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
+
+
+# Keywords of torchinfo: what they are called here, and what there is instead.
+_HABITS = {"input_size": "input_shape", "input_data": "inputs"}
+_ELSEWHERE = {
+    "verbose": "it never prints; print(record) or record.show() does",
+    **dict.fromkeys(("col_names", "col_width", "row_settings"), "record.to_rows() has all columns"),
+    "dtypes": "dtype='float32' is that of all inputs, and input_shape='int64:1,128' of one",
+}
+
+
+def _take_habits(given: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    """Rename keywords of torchinfo; several shapes become one text each."""
+    for theirs, name in _HABITS.items():
+        if theirs in given and theirs not in ours and name in ours and name not in given:
+            value = given.pop(theirs)
+            if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
+                value = [",".join(map(str, one)) for one in value]
+            given[name] = value
 
 
 def _is_said(value: Any, default: Any) -> bool:

@@ -1,7 +1,7 @@
 """What `predict` returns; other commands share its predictions."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, figure, hidden, share, words
@@ -240,6 +240,7 @@ class PredictRecord(Record):
         certificate: of the blocks it was made of; None where it was made in one go.
     """
 
+    document: ClassVar[str] = "predict"
     predictions: tuple[Prediction, ...]
     activation: str
     temperature: float
@@ -324,6 +325,7 @@ class DoctorRecord(Record):
         left_out: why some variations are missing; None where none is.
     """
 
+    document: ClassVar[str] = "predict-doctor"
     images: int
     classes: int
     stated_by: str | None

@@ -55,9 +55,9 @@ class Guard:
                 look(*args)
         except Exception as error:
             self._is_broken = True
-            what = in_one_line(f"{type(error).__name__}: {error}", 300)
+            reason = in_one_line(f"{type(error).__name__}: {error}", 300)
             self._tell(
-                "broken", f"recording stopped, the training continues; this is a bug in modelscope: {what}"
+                "broken", f"recording stopped, the training continues; this is a bug in modelscope: {reason}"
             )
         finally:
             self._depth -= 1

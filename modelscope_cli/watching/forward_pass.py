@@ -111,8 +111,8 @@ class ForwardPass(threading.local):
         if not call.has_functions:
             return None
         call.functions[function] += 1
-        own = f"{function}#f{call.functions[function]}"
-        return f"{call.name}.{own}" if call.name else own, call.index
+        name = f"{function}#f{call.functions[function]}"
+        return f"{call.name}.{name}" if call.name else name, call.index
 
     @property
     def wants_functions(self) -> bool:

@@ -147,8 +147,8 @@ def watched_losses(
         ):
             several = isinstance(outputs, (list, tuple))
             pairs = zip(scaled, outputs, strict=True) if several else [(scaled, outputs)]
-            for made, plain in pairs:
-                watch.remember_scaled(made, plain, self.get_scale())
+            for scaled_loss, plain in pairs:
+                watch.remember_scaled(scaled_loss, plain, self.get_scale())
         return scaled
 
     @functools.wraps(unscale)

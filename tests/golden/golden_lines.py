@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 --fresh -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--fit 20MB --depth 2 #jt",
     "summary_r18": "summary resnet18 -w none --offline",
@@ -94,7 +94,7 @@ LINES = {
     "watch_layers": "watch -l '3' --every 2 --out run short.py --fail-on warning #jt",
     "watch_abort": "watch --abort-on nan --fail-on error --out run short.py sick #jt",
     "watch_like": "watch --out fine short.py && watch --like fine --strict --fail-on error --out run short.py sick",
-    "watch_report": "watch --out run short.py && watch --report run #jt",
+    "watch_report": "watch --out run short.py && watch --report run --log-to tensorboard:tb #jt",
     "watch_module": "watch --out run -m short sick #j",
     # grads
     "grads_tiny": f"grads {TINY} {STAR} --out run",
@@ -337,6 +337,7 @@ WRONG = [
     "watch --steps 0 short.py",
     "watch --abort-on nonsense short.py",
     "watch --like missing short.py",
+    "watch --log-to wandbb short.py",
     "watch --report missing",
     "watch --strict short.py",
     "watch --nonsense short.py",

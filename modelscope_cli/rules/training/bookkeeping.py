@@ -30,16 +30,16 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     if any(one.has_changed for one in facts) or not any(one.has_gradient for one in facts):
         return
-    kind, made = case.facts.idle[0]
+    kind, made_at = case.facts.idle[0]
     words = f"{case.facts.backwards} backward passes, but {kind} never stepped: no parameter has changed"
-    yield TrainingSighting(None, 0, case.facts.backwards, words, made)
+    yield TrainingSighting(None, 0, case.facts.backwards, words, made_at)
 
 
 def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Trainable parameters with a gradient that no optimizer holds."""
     if case.course.steps < threshold or not case.facts.optimizers:
         return
-    left = [
+    unheld = [
         one
         for one in case.course.parameters
         if one.facts is not None
@@ -51,19 +51,21 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     models = {one.model for one in case.course.parameters if one.optimizer}
     strangers = next((one for one in case.facts.optimizers if one.strangers), None)
     held = [one for one in case.course.parameters if one.optimizer and one.facts is not None]
-    is_beside = bool(held) and not any(one.facts.has_gradient for one in held if one.facts is not None)
-    whole = _whole_models(case, left)
-    if strangers is None and not case.fails and not is_beside:
-        models |= _feeders(case, models) | whole
-        left = [one for one in left if one.model in models]  # another model may be frozen on purpose
-    if not left:
+    holds_others_only = bool(held) and not any(
+        one.facts.has_gradient for one in held if one.facts is not None
+    )
+    unheld_models = _whole_models(case, unheld)
+    if strangers is None and not case.fails and not holds_others_only:
+        models |= _feeders(case, models) | unheld_models
+        unheld = [one for one in unheld if one.model in models]  # another model may be frozen on purpose
+    if not unheld:
         return
-    first = max(left, key=lambda one: len(one.shape) > 1)
-    others = [one for one in left if one is not first]
+    first = max(unheld, key=lambda one: len(one.shape) > 1)
+    others = [one for one in unheld if one is not first]
     trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
-    share = _size(left) / max(_size(trainable), 1)
-    what = "is never updated" if first.optimizer else "is in no optimizer"
-    words = f"receives gradients but {what}{case.beside(others)} ({share:.0%} of the trainable parameters)"
+    share = _size(unheld) / max(_size(trainable), 1)
+    state = "is never updated" if first.optimizer else "is in no optimizer"
+    words = f"receives gradients but {state}{case.beside(others)} ({share:.0%} of the trainable parameters)"
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} of no model that "
@@ -73,8 +75,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     else:
         place = case.facts.optimizers[0].made
         is_meant = any(one.model == first.model and one.is_fed for one in case.facts.models)
-        severity = ERROR if is_beside or (first.model in whole and not is_meant) else WARNING
-        if first.model in whole:
+        severity = ERROR if holds_others_only or (first.model in unheld_models and not is_meant) else WARNING
+        if first.model in unheld_models:
             words += f"; no parameter of {first.model} ever changes"
     yield TrainingSighting(first, 0, share, words, place, severity=severity)
 
@@ -84,15 +86,15 @@ def _is_left(one: WatchedParameter) -> bool:
     return not one.optimizer or (is_inferred(one.optimizer) and any(one.series.grad_norm))
 
 
-def _whole_models(case: Case, left: Sequence[WatchedParameter]) -> set[str]:
+def _whole_models(case: Case, unheld: Sequence[WatchedParameter]) -> set[str]:
     """Return the models in training mode without a changing parameter that belong to the trained model.
 
     A model that judges the output of another also runs on other data, such as the targets, and a model whose input
     is optimised may be frozen on purpose. A head runs only on the output of a trained part. Of two models of the
     same class with the same kind of input, as in a cycle, both are trained or neither.
     """
-    kept = {id(one) for one in left}
-    changing = {one.model for one in case.course.parameters if one.facts and id(one) not in kept}
+    ids = {id(one) for one in unheld}
+    changing = {one.model for one in case.course.parameters if one.facts and id(one) not in ids}
     belonging = {
         one.model
         for one in case.facts.models
@@ -120,8 +122,8 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     for one in case.facts.optimizers:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
-            what = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {what}, none of them of a model that runs"
+            count = counted(one.strangers, "parameter")
+            words = f"{one.optimizer} holds {count}, none of them of a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
@@ -193,27 +195,27 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         return
     for one in case.facts.optimizers:
         if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held(case, threshold)):
-            what = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {what} of layers that never run and receive no gradient"
+            count = counted(one.strangers, "parameter")
+            words = f"{one.optimizer} holds {count} of layers that never run and receive no gradient"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
 def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A training of norms and biases only."""
-    known = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
-    frozen = [one for one in known if one.facts is not None and not one.facts.requires_grad]
-    free = [one for one in known if one.facts is not None and one.facts.requires_grad]
-    weights = [one for one in known if len(one.shape) > 1]
+    running = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
+    frozen = [one for one in running if one.facts is not None and not one.facts.requires_grad]
+    free = [one for one in running if one.facts is not None and one.facts.requires_grad]
+    weights = [one for one in running if len(one.shape) > 1]
     if not weights or not frozen or case.course.steps < FEW_STEPS or case.progress.learns is True:
         return
     are_all_frozen = all(one in frozen for one in weights)
-    if _size(frozen) / max(_size(known), 1) <= threshold or not (are_all_frozen and free):
+    if _size(frozen) / max(_size(running), 1) <= threshold or not (are_all_frozen and free):
         return
     words = (
-        f"{_size(frozen):,} of {_size(known):,} parameters have requires_grad=False, including every weight: "
+        f"{_size(frozen):,} of {_size(running):,} parameters have requires_grad=False, including every weight: "
         f"only {case.names(free)} can learn"
     )
-    yield TrainingSighting(None, 0, _size(frozen) / _size(known), words)
+    yield TrainingSighting(None, 0, _size(frozen) / _size(running), words)
 
 
 def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
@@ -253,11 +255,18 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
 
 def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    found = case.facts.ranks.disagreement if case.facts.ranks is not None else None
-    if found is not None:
-        place = found.model, found.name
+    disagreement = case.facts.ranks.disagreement if case.facts.ranks is not None else None
+    if disagreement is not None:
+        place = disagreement.model, disagreement.name
         row = next((one for one in case.course.parameters if (one.model, one.name) == place), None)
-        yield TrainingSighting(row, found.step, found.distance, found.message, found.place, hint=found.cure)
+        yield TrainingSighting(
+            row,
+            disagreement.step,
+            disagreement.distance,
+            disagreement.message,
+            disagreement.place,
+            hint=disagreement.cure,
+        )
 
 
 RULES = (

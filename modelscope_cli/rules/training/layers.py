@@ -78,7 +78,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
 
 def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The rectifier with the largest share of channels that never fire."""
-    found = []
+    dying = []
     for layer in case.course.layers:
         shares = layer.series.dead_fraction
         if not is_rectifier(layer.type) or shares is None or len(layer.series.step) < FEW_STEPS:
@@ -88,10 +88,10 @@ def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         # Channels also become zero in healthy runs once there is nothing more to learn.
         is_meant = start is not None and (case.fails or (start == 0 and not _is_decided(layer)))
         if start is not None and is_meant and last is not None and last < _ENTIRELY:
-            found.append((layer.series.step[start], layer.order, layer, last))
-    if found:
-        step, _, layer, last = max(found, key=lambda one: one[3])
-        others = [one for _, _, one, _ in found if one is not layer]
+            dying.append((layer.series.step[start], layer.order, layer, last))
+    if dying:
+        step, _, layer, last = max(dying, key=lambda one: one[3])
+        others = [one for _, _, one, _ in dying if one is not layer]
         words = (
             f"{last:.0%} of its channels are zero for every sample, since step {step}{case.beside(others)}"
         )
@@ -112,15 +112,15 @@ def _is_decided(layer: WatchedLayer) -> bool:
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     if not case.may_fail():
         return
-    found = []
+    rows = []
     for layer in _hidden(case):
         shares = layer.series.saturated_fraction
         start = lasting(shares or (), lambda share: share > threshold)
         if shares and start is not None:
-            found.append((layer.series.step[start], layer.order, layer, shares[-1] or 0.0))
-    if found:
-        step, _, layer, last = min(found, key=lambda one: one[:2])
-        others = [one for _, _, one, _ in found if one is not layer]
+            rows.append((layer.series.step[start], layer.order, layer, shares[-1] or 0.0))
+    if rows:
+        step, _, layer, last = min(rows, key=lambda one: one[:2])
+        others = [one for _, _, one, _ in rows if one is not layer]
         words = f"{last:.0%} of its output is saturated since step {step}{case.beside(others)}"
         yield TrainingSighting(layer, step, last, words)
 
@@ -204,9 +204,11 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first, *others = alike
         assert first.facts is not None
         size = first.facts.start_rms
-        what = "every value of it is 0" if size == 0 else f"all its rows are the same (rms {size:.2g})"
+        words_at_first = (
+            "every value of it is 0" if size == 0 else f"all its rows are the same (rms {size:.2g})"
+        )
         still = f", and still the same after {counted(case.course.steps, 'step')}"
-        words = f"{what} at first{still if first.facts.is_alike else ''}"
+        words = f"{words_at_first} at first{still if first.facts.is_alike else ''}"
         yield TrainingSighting(first, 0, size, words + case.beside(others))
 
 
@@ -233,8 +235,8 @@ def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _type_of(case: Case, parameter: WatchedParameter) -> str:
     """Return the class of the layer of a parameter; empty if it did not run."""
     owner = parameter.name.rpartition(".")[0]
-    found = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
-    return next(found, "")
+    types = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
+    return next(types, "")
 
 
 RULES = (

@@ -194,15 +194,16 @@ def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSightin
         one for one in case.facts.criteria if not one.is_training and (one.name, one.classes) in trained
     ]
     figures = [accuracy_of(one) for one in judged if len(one.series.step) >= threshold]
-    known = [
+    accuracies = [
         (right, least, rows) for right, least, rows in figures if right is not None and least is not None
     ]
-    if not known or len(known) < len(judged):
+    if not accuracies or len(accuracies) < len(judged):
         return
     if all(
-        right + 2 * _error(right, least, rows) < least + _BETTER * (1 - least) for right, least, rows in known
+        right + 2 * _error(right, least, rows) < least + _BETTER * (1 - least)
+        for right, least, rows in accuracies
     ):
-        right, least, _ = known[0]
+        right, least, _ = accuracies[0]
         words = f"{accuracy:.1%} accuracy in training, but {right:.1%} in validation (chance {least:.1%})"
         yield TrainingSighting(None, judged[0].series.step[0], right, words, judged[0].place)
 
@@ -265,15 +266,15 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
         n, n_alike, *ends = one.outputs
         if n < 2 * _RECORDS or n_alike == n or (main.has_been_negative and not floor) or main.start <= floor:
             continue
-        for what, at in (("standard deviation", 0), ("spread of directions", 2)):
+        for spread, at in (("standard deviation", 0), ("spread of directions", 2)):
             first, last = ends[at : at + 2]
             if not 0 < last < threshold * first:
                 continue
-            left = (main.end - floor) / (main.start - floor)
+            loss_left = (main.end - floor) / (main.start - floor)
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
-            if left < _VANISHED and 1 / _ALIKE < left / (last / first) ** 2 < _ALIKE:
+            if loss_left < _VANISHED and 1 / _ALIKE < loss_left / (last / first) ** 2 < _ALIKE:
                 words = (
-                    f"what {one.model} gives for the samples of a batch has become one point: its {what} "
+                    f"what {one.model} gives for the samples of a batch has become one point: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
                     f"{main.start:.2g} to {main.end:.2g}"
                 )

@@ -97,12 +97,12 @@ class Case:
 
     def rates(self, label: str) -> dict[int, float]:
         """Return the lowest learning rate of an optimizer's groups by step."""
-        found: dict[int, float] = {}
+        lowest: dict[int, float] = {}
         for series in self.course.lr:
             if series.optimizer == label:
                 for step, rate in zip(series.step, series.value, strict=True):
-                    found[step] = min(found.get(step, math.inf), rate or 0.0)
-        return found
+                    lowest[step] = min(lowest.get(step, math.inf), rate or 0.0)
+        return lowest
 
     def weights(self) -> list[WatchedParameter]:
         """Return the weights that an optimizer holds, without biases and scales of norms."""

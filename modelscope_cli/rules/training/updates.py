@@ -57,15 +57,15 @@ def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighti
             hint = f"{_IN_HALVES}; {hint}"
         yield TrainingSighting(case.row_of(birth), birth.step, None, words, link=link, hint=hint)
         return
-    found: dict[int, list[WatchedParameter]] = {}
+    by_step: dict[int, list[WatchedParameter]] = {}
     for one in case.course.parameters:
         norms = zip(one.series.step, one.series.grad_norm, strict=True)
         step = next((s for s, norm in norms if norm is not None and not math.isfinite(norm)), None)
         if step is not None:
-            found.setdefault(step, []).append(one)
-    if found:
-        step = min(found)
-        one, *others = found[step]
+            by_step.setdefault(step, []).append(one)
+    if by_step:
+        step = min(by_step)
+        one, *others = by_step[step]
         words = f"its gradient is not finite at step {step}{case.beside(others)}"
         yield TrainingSighting(one, step, 1 + len(others), words, link=case.link_of_break(GRADIENT))
 
@@ -137,15 +137,15 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
     """Return the first step of large changes, minus their median, and the weight; None if they are rare."""
     series = one.series
-    seen = [
+    ratios = [
         (step, ratio)
         for step, ratio, norm in zip(series.step, series.update_ratio, series.grad_norm, strict=True)
         if ratio is not None and math.isfinite(ratio) and norm != 0  # else the layers after it died
     ]
-    large = [(step, ratio) for step, ratio in seen if ratio > threshold]
-    share = share_of_steps([step for step, _ in seen], [ratio > threshold for _, ratio in seen])
+    large = [(step, ratio) for step, ratio in ratios if ratio > threshold]
+    share = share_of_steps([step for step, _ in ratios], [ratio > threshold for _, ratio in ratios])
     is_often = share > _OFTEN and len(large) >= LASTING
-    if not is_often and not any(ratio > _WHOLE for _, ratio in seen):
+    if not is_often and not any(ratio > _WHOLE for _, ratio in ratios):
         return None
     return large[0][0], -statistics.median(ratio for _, ratio in large), one
 
@@ -174,7 +174,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A weight with a gradient and a learning rate whose values do not change. Certain."""
     restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
-    for rows, what in (
+    for rows, reason in (
         (still, "no step changes it"),
         (restored, "each step changes it, but its old values are put back"),
     ):
@@ -183,7 +183,7 @@ def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             is_half = any(dtype in model.dtypes for model in case.facts.models for dtype in _HALVES)
             why = " (in half precision steps below its resolution are lost in rounding)" if is_half else ""
             n = len(first.series.step)
-            words = f"receives a nonzero gradient, but {what}, in all {n} recorded steps{why}"
+            words = f"receives a nonzero gradient, but {reason}, in all {n} recorded steps{why}"
             optimizer = case.optimizer(first.optimizer)
             place = optimizer.made if optimizer else None
             yield TrainingSighting(first, 0, n, words + case.beside(others), place)
@@ -226,12 +226,12 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
 def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Different inputs and weights with equal gradients. Certain."""
     for one in case.facts.optimizers:
-        held = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
-        models = {weight.model for weight in held}
+        weights = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
+        models = {weight.model for weight in weights}
         inputs = [x.series for x in case.facts.inputs if x.model in models and not x.is_computed]
         n = one.repeated
         are_others = any(len(set(x.mean[-n:])) == n == len(x.mean[-n:]) for x in inputs)
-        if n >= threshold and are_others and all(any(weight.series.update_ratio[-n:]) for weight in held):
+        if n >= threshold and are_others and all(any(weight.series.update_ratio[-n:]) for weight in weights):
             words = f"the gradients of {one.optimizer} are bit-identical in the last {n:,} recorded steps"
             yield TrainingSighting(None, None, n, f"{words}, although the inputs differ", one.made)
 
@@ -290,8 +290,8 @@ def _is_reached(one: WatchedParameter) -> bool:
 
 def _is_warming_up(case: Case, label: str) -> bool:
     """Tell whether the learning rate of an optimizer begins low and is highest at the end of the run."""
-    own = (series for series in case.course.lr if series.optimizer == label)
-    rates = [[rate or 0.0 for rate in series.value] for series in own]
+    series_of_optimizer = (series for series in case.course.lr if series.optimizer == label)
+    rates = [[rate or 0.0 for rate in series.value] for series in series_of_optimizer]
     return any(one[-1] >= 0.9 * max(one) > 0 and one[0] < 0.2 * one[-1] for one in rates if one)
 
 
