@@ -78,6 +78,17 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+class OutputKeywords(Keywords, total=False):
+    """What every function takes beside that reads the output of a model.
+
+    Attributes:
+        output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
+            segmentation, depth (one value per pixel), detection, or embedding.
+    """
+
+    output_kind: str
+
+
 class BlockKeywords(Keywords, total=False):
     """What every function takes beside that cuts a list of image files into blocks of `batch`.
 
@@ -90,6 +101,10 @@ class BlockKeywords(Keywords, total=False):
 
     resume: bool
     share: bool
+
+
+class OutputBlockKeywords(BlockKeywords, OutputKeywords, total=False):
+    """What a function takes that does both."""
 
 
 class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
@@ -150,6 +165,7 @@ DEFAULTS: dict[str, Any] = {
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
     **{"workers": None},
     **{"resume": False, "share": False},
+    **{"output_kind": "auto"},
 }
 
 

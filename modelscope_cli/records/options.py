@@ -49,6 +49,7 @@ class Option:
 
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
+OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 MODES = ("auto", "eval", "train")
 _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 CI_FORMATS = ("github", "sarif", "gitlab")
@@ -180,6 +181,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
         "seed": Option("N", least=0, most=LAST_SEED),
         "offline": Option(variable="MSCOPE_OFFLINE"),
+        "output_kind": Option("KIND", choices=OUTPUT_KINDS),
     },
     "Input": {
         **_options("input_shape SHAPE"),

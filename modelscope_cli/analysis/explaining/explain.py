@@ -47,7 +47,7 @@ from modelscope_cli.records.explain import (
     Explanation,
     Receipt,
 )
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
@@ -172,7 +172,7 @@ def explain(
     force: bool = False,
     keep: bool = True,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 

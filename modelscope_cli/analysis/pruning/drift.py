@@ -113,7 +113,7 @@ def measure_pruning(
             weight_masks.masks = masks
             random.restore()
             args = cloned(batch.args)
-            return reader.read(session.run(args), args, batch.n_images).settled()
+            return reader.read(session.run(args), args, batch.n_images).as_vectors().settled()
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False)

@@ -18,7 +18,7 @@ from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import PruneRecord
 from modelscope_cli.records.run import Notice
@@ -46,7 +46,7 @@ def prune(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> PruneRecord:
     """Prune weights and return how far the predictions drift; the model itself does not change.
 
@@ -142,7 +142,7 @@ def prune(
     return record
 
 
-def _files(model: "Model", keywords: Keywords) -> list[Path]:
+def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:
     """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
