@@ -47,6 +47,7 @@ class ForwardPass(threading.local):
     def __init__(self) -> None:
         self.open: list[OpenCall] = []
         self.model: WatchedModel | None = None
+        self.calls, self.channels = Counter[str](), ChannelFinder()
         self.begin(None, None, False, None)
 
     def begin(
@@ -59,17 +60,17 @@ class ForwardPass(threading.local):
         """Begin the pass of a root called in `frame`."""
         self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
         self.is_training, self.has_entered = True, False
-        self.calls: Counter[str] = Counter()
         self.inside: list[nn.Module] = []
-        self.channels = ChannelFinder()
+        if flagged is not None:  # else neither is used
+            self.calls, self.channels = Counter[str](), ChannelFinder()
 
     def enter(self, module: nn.Module, name: str | None) -> None:
         """Open a call; `name` is None if the module is not part of the model."""
-        is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
         call = OpenCall(module, name=name)
         if name is not None:
             call.index = self.calls[name]
             self.calls[name] += 1
+            is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
             is_meant = self.model is not None and self.model.means(name, is_innermost=True)
             call.has_functions = self.has_functions and is_meant and is_looked_into and module.training
         if self.open:

@@ -282,7 +282,8 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self.step_time.begin_pass(is_inside=bool(self._pass.open))
-            self._guard(self._open, module, args)
+            if self._pass.open or not self._is_only_counted(module):
+                self._guard(self._open, module, args)
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -297,6 +298,21 @@ class PassWatch:
         if self._replicas is not None:
             return False
         return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
+
+    def _is_only_counted(self, module: nn.Module) -> bool:
+        """Count a pass of a model of whose step nothing else is seen, without the detours of `_open`, if it is one."""
+        found = self._registry.find(module)
+        model = found[0] if found is not None else None
+        if model is None or model.is_followed or not model.has_been_trained or self._replicas is not None:
+            return False
+        if not torch.is_grad_enabled() or self._losses.is_reevaluated or is_transformed() or has_compiled():
+            return False
+        self._settle()
+        model.has_run = True
+        model.passes[not module.training] += 1
+        model.has_trained |= module.training
+        self._unhook(module)
+        return True
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
@@ -319,8 +335,8 @@ class PassWatch:
             flagged, is_recorded = self._begin_pass(module, args)
             model = flagged if is_recorded else None
             now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
-            now.is_training = peel(module).training
-            found = self._registry.find(peel(module))
+            root = peel(module)
+            now.is_training, found = root.training, self._registry.find(root)
             if can_look_between and found is not None and self._is_passed_over(module, found[0]):
                 self._unhook(module)
             if model is not None:

@@ -115,7 +115,7 @@ class Recorder:
         self.bookkeeper = Bookkeeper(self.registry)
         clock = clock or time.process_time
         self._budget = Budget(clock)
-        self._spent = 0.0  # by the guard, before the current step
+        self._spent = 0.0  # by the guard, up to the last step
         self.guard = self._guard = Guard(
             lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
         )
@@ -254,6 +254,9 @@ class Recorder:
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
         """Report the first non-finite value of a step after a finite one."""
+        if (loss is None or math.isfinite(loss)) and not any(model.flags.spoilt for model in own):
+            clock.is_due, clock.was_finite = False, True
+            return
         labels = {model.label for model in own}
         others = [model for model in self.registry.models if model.label not in labels]
         birth = find_birth(own, others, clock.step, loss)
@@ -338,8 +341,12 @@ class Recorder:
             return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
+        self._hand_on(reports)
+
+    def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
 
     @left_alone_by_compiler
     def settle(self) -> None:
@@ -348,8 +355,7 @@ class Recorder:
         if self._inferred.is_open and self._guard.is_open and not self._stepping:
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
             self._guard(reports.extend, ended)
-        for report in reports:
-            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+            self._hand_on(reports)
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
@@ -468,6 +474,7 @@ class Recorder:
         if watch is not None and clock.step == 0:
             self._name_owners(optimizer)
         clock.step += 1
+        self._budget.n += 1
         for model in models:
             model.count_step()
             if watch is not None:
@@ -489,11 +496,10 @@ class Recorder:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
                 self._guard.tell_once("unseen", f"{what} ({why})")
-        if watch is not None or is_followed:
-            own = self._budget.clock() - begun
-            self._budget.take(clock.step, self._guard.spent - self._spent + own)
-        self._spent = self._guard.spent
-        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
+        is_plain = watch is None and not is_followed
+        spent = self._guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
+        self._budget.take(spent - self._spent, is_plain)
+        self._spent = spent
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1
