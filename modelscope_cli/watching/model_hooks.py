@@ -300,7 +300,7 @@ class PassWatch:
         return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
 
     def _is_only_counted(self, module: nn.Module) -> bool:
-        """Count a pass of a model of whose step nothing else is seen, without the detours of `_open`, if it is one."""
+        """Count a pass, if nothing else is seen of the step of its model, without the detours of `_open`."""
         found = self._registry.find(module)
         model = found[0] if found is not None else None
         if model is None or model.is_followed or not model.has_been_trained or self._replicas is not None:

@@ -41,8 +41,8 @@ class Budget:
     A record that exceeds the budget is made up for as soon as possible. Other steps are followed, see
     `finite_flags`, at a lower budget.
 
-    What hooks cost outside of their own functions is seen only in the length of a step: it counts as far as the step
-    took longer than a plain one usually does, up to as much again as was measured.
+    What hooks cost outside of their own functions is seen only in the length of a step. It counts as far as the
+    step took longer than a plain one usually does, up to as much again as was measured.
 
     Attributes:
         clock: returns CPU seconds of this process, which depend little on the load of the machine.
