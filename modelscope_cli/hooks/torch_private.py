@@ -132,7 +132,8 @@ def without_checkpointing() -> Iterator[None]:
 
 def is_compiled(module: nn.Module) -> bool:
     """Tell whether a module was made by `torch.compile(module)` or compiled by `module.compile()`."""
-    return "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+    has_inner = any(name == "_orig_mod" for name, _ in module.named_children())
+    return has_inner or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def unseen_by_modes() -> AbstractContextManager[Any]:

@@ -283,7 +283,8 @@ def is_wrapper(module: nn.Module) -> bool:
 
 def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return the attribute and the module inside a wrapper; None for any other module."""
-    for attribute in _attributes_of(type(module)):
+    kind: type = type(module)
+    for attribute in _attributes_of(kind):
         inner = getattr(module, attribute, None)
         if isinstance(inner, nn.Module):
             return attribute, inner
