@@ -331,7 +331,7 @@ class CriterionWatch:
     """The sums of every criterion that is called.
 
     Args:
-        is_looking: returns whether the current step is recorded; evaluation always is.
+        is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: called when a criterion is applied without gradients.
     """
 
