@@ -62,8 +62,13 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/outputs/read.py",
-            "        stated = self._stated\n        if tensor.ndim == 2",
-            '        if last_name(path) == "angles":\n            return Angles(tensor)\n',
+            "        stated, name = self._stated, last_name(path)\n        if tensor.ndim == 2",
+            '        if last_name(path) == "angles":\n            return "angles", ""\n',
+        ),
+        (
+            "analysis/outputs/read.py",
+            '        if kind == "classes":\n            return ClassScores',
+            '        if kind == "angles":\n            return Angles(tensor)\n',
         ),
         (
             "analysis/outputs/read.py",
