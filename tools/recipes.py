@@ -125,7 +125,6 @@ RECIPES: dict[str, Additions] = {
             "    rows = tuple(Kind(name, n) for name, n in found.items() if n >= least)\n"
             "    return KindsRecord(run=subject.run(), kinds=rows)\n",
         ),
-        ("__init__.py", '    "list_models": "', '    "kinds": "analysis.kinds",\n'),
         ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",
