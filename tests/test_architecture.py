@@ -62,7 +62,7 @@ WITH_TORCH = "checkpoints/tensors.py"
 HEAVY = {"torch", "torchvision", "PIL", "numpy", "matplotlib", "safetensors", "scipy"}
 DRAWS = re.compile(
     r"commands/\w+/figures\.py"
-    r"|report/(canvas|layer_axis|training_panels"
+    r"|report/(canvas|layer_axis|training_figures|training_panels"
     r"|image_tiles|gallery|tensor_file|page/images)\.py"
 )
 

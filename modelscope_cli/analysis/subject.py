@@ -131,6 +131,8 @@ class Subject:
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
+        if (kind := keywords.get("output_kind", "auto")) != "auto":
+            self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
             refuse_onnx(command, self.loaded.info.name)
         self.warnings: list[Notice] = list(self.loaded.warnings)

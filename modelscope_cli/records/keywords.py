@@ -80,6 +80,17 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+class OutputKeywords(Keywords, total=False):
+    """What every function takes beside that reads the output of a model.
+
+    Attributes:
+        output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
+            segmentation, depth (one value per pixel), detection, or embedding.
+    """
+
+    output_kind: str
+
+
 class BlockKeywords(Keywords, total=False):
     """What every function takes beside that cuts a list of image files into blocks of `batch`.
 
@@ -92,6 +103,10 @@ class BlockKeywords(Keywords, total=False):
 
     resume: bool
     share: bool
+
+
+class OutputBlockKeywords(BlockKeywords, OutputKeywords, total=False):
+    """What a function takes that does both."""
 
 
 class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
@@ -152,6 +167,7 @@ DEFAULTS: dict[str, Any] = {
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
     **{"workers": None},
     **{"resume": False, "share": False},
+    **{"output_kind": "auto"},
 }
 
 
@@ -174,8 +190,11 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        _take_habits(kwargs, defaults)
         for name in kwargs:
             if name not in defaults:
+                if name in _ELSEWHERE:
+                    raise TypeError(f"{function.__name__}() takes no '{name}': {_ELSEWHERE[name]}")
                 message = f"{function.__name__}() got an unexpected keyword argument '{name}'"
                 raise TypeError(with_nearest(message, name, defaults))
         try:
@@ -193,6 +212,25 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
     call.__doc__ = with_words(function.__doc__ or "", function.__globals__.__getitem__)
     call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
+
+
+# Keywords of torchinfo: what they are called here, and what there is instead.
+_HABITS = {"input_size": "input_shape", "input_data": "inputs"}
+_ELSEWHERE = {
+    "verbose": "it never prints; print(record) or record.show() does",
+    **dict.fromkeys(("col_names", "col_width", "row_settings"), "record.to_rows() has all columns"),
+    "dtypes": "dtype='float32' is that of all inputs, and input_shape='int64:1,128' of one",
+}
+
+
+def _take_habits(given: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    """Rename keywords of torchinfo; several shapes become one text each."""
+    for theirs, name in _HABITS.items():
+        if theirs in given and theirs not in ours and name in ours and name not in given:
+            value = given.pop(theirs)
+            if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
+                value = [",".join(map(str, one)) for one in value]
+            given[name] = value
 
 
 def _is_said(value: Any, default: Any) -> bool:

@@ -49,6 +49,7 @@ class Option:
 
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
+OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 MODES = ("auto", "eval", "train")
 _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 CI_FORMATS = ("github", "sarif", "gitlab")
@@ -180,6 +181,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
         "seed": Option("N", least=0, most=LAST_SEED),
         "offline": Option(variable="MSCOPE_OFFLINE"),
+        "output_kind": Option("KIND", choices=OUTPUT_KINDS),
     },
     "Input": {
         **_options("input_shape SHAPE"),
@@ -316,6 +318,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             ),
             "steps": _STEPS,
             **_options("abort_on nan|findings, like RUN"),
+            "log_to": Option("TRACKER", completes=("tensorboard:runs", "wandb", "trackio", "mlflow")),
             "fail_on": Option(choices=("warning", "error"), kind="text", help=_FAIL_ON),
             "strict": _flag("With --fail-on: exit with 1 also if the verdict is `cannot tell yet`."),
             **_options("report DIR"),

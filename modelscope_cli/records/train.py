@@ -155,9 +155,9 @@ class Restored:
     rng: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LrfindRecord(Record):
-    """What `lrfind` returns.
+@dataclass(frozen=True)
+class RangeTest:
+    """A sweep of the learning rate.
 
     Attributes:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
@@ -165,7 +165,6 @@ class LrfindRecord(Record):
         hashes: of the weights, buffers, optimizer and random state, before and after: 16 digits of SHA-256.
     """
 
-    document: ClassVar[str] = "lrfind"
     lr: tuple[float, ...]
     loss: tuple[float | None, ...]
     smoothed: tuple[float | None, ...]
@@ -173,6 +172,13 @@ class LrfindRecord(Record):
     stopped: str
     restored: Restored
     hashes: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LrfindRecord(RangeTest, Record):
+    """What `lrfind` returns."""
+
+    document: ClassVar[str] = "lrfind"
     optimizer: str
     sweep: str
     data: str

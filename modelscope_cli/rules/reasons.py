@@ -5,6 +5,9 @@ WHY = {
     "MS771": "a device that waits does nothing, and the run takes that much longer",
     "MS772": "most of the time goes into measuring the model instead of training it",
     "MS773": "compiling and starting workers only pay off in a longer run",
+    "MS774": "an accelerator is quick only while its queue is filled, and reading a result empties it",
+    "MS775": "a long run ends out of memory, or slows down when the machine begins to swap",
+    "MS776": "all ranks take as long as the slowest, however many there are",
 }
 _BUDGETS, _TRAINING = "MS5", "MS7"
 

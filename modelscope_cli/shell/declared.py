@@ -245,6 +245,7 @@ def _shared_helps() -> dict[str, str]:
         keywords.ModelKeywords,
         keywords.InputKeywords,
         keywords.BlockKeywords,
+        keywords.OutputKeywords,
         keywords.LearningKeywords,
     )
     return {name: text for group in groups for name, text in _helps(inspect.getdoc(group) or "").items()}

@@ -148,6 +148,54 @@ def test_an_older_exporter_is_matched_by_the_names_of_nodes_and_without_these_by
     assert any(row.matched and row.matched.startswith("by shape and value") for row in record.layers)
 
 
+class Shared(nn.Module):
+    """Layers with several names, called from several places, twice in a row, and by a layer of two calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.act = nn.Conv2d(3, 4, 3, padding=1), nn.GELU()
+        self.pos = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), self.act)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"pos": self.pos, "fc": nn.Conv2d(4, 4, 1)}) for _ in "ab")
+        self.alias, self.tail = self.pos, nn.Sequential(self.stem, self.act, self.act)
+
+    def forward(self, x):
+        y = self.act(self.stem(x))
+        for block in self.blocks:
+            y = block["fc"](block["pos"](y)) + y
+        y = self.alias(self.pos(y)) + self.pos(y / 2)
+        return self.tail(y[:, :3]).mean((2, 3))
+
+
+@pytest.mark.parametrize("way", ["pt2", "old", "dynamo"])
+def test_a_layer_of_several_names_and_calls_is_compared_call_by_call(way, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Shared().eval()
+
+    def exported(module):
+        if way == "pt2":
+            return torch.export.export(module, (X,))
+        export(module, X, tmp_path / "shared.onnx", dynamo=way == "dynamo")
+        return tmp_path / "shared.onnx"
+
+    record = ms.diff(model, exported(model), X)
+    assert (record.is_same, record.causes) == (True, ())
+    unseen = {row.name for row in record.layers if row.status == "not tested"}
+    assert unseen == (
+        {"blocks.0.fc", "blocks.1.fc"} if way == "old" else set()
+    )  # it leaves out who calls them
+    assert len([row for row in record.layers if row.name == "pos.0"]) == 5
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.pos[0].weight[1, 2, 0, 0] += 0.5
+    record = ms.diff(model, exported(other), X)
+    assert (record.first_divergence, record.causes[0].kind, record.causes[0].layer) == (
+        "pos.0",
+        "weights",
+        "pos.0",
+    )
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "layer"),
     [

@@ -33,7 +33,7 @@ from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.models.request import ModelRequest
 from modelscope_cli.output_files import check_file
 from modelscope_cli.paths import with_file
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.predict import Prediction
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.prune import Drift, PrunedLayer, PruneRecord, PruneTotals
@@ -136,7 +136,7 @@ def measure_pruning(
             weight_masks.masks = masks
             random.restore()
             args = cloned(batch.args)
-            return reader.read(session.run(args), args, batch.n_images).settled()
+            return reader.read(session.run(args), args, batch.n_images).as_vectors().settled()
 
         for batch in track(batches, "images"):
             whole = answer(batch, {}, is_again=False)
@@ -230,7 +230,7 @@ def prune(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> PruneRecord:
     """Prune weights and return how far the predictions drift; the model itself does not change.
 
@@ -326,7 +326,7 @@ def prune(
     return record
 
 
-def _files(model: "Model", keywords: Keywords) -> list[Path]:
+def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:
     """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]

@@ -27,6 +27,7 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Inputs, shapes_of
 from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, FeatureMap, FeatureMapsRecord
 from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.progress import counting
 from modelscope_cli.records.run import Shape
 from modelscope_cli.report.image_tiles import scaled
 from modelscope_cli.report.views import figures_of
@@ -71,7 +72,8 @@ def find_top_images(
                 session.run(batch.args)
     fields = _Fields(subject, set(observer.watched))
     ordered = sorted(observer.watched.values(), key=lambda one: one.call.order)
-    layers = [_OutputRows(observer, fields, one).read(choice) for one in ordered]
+    ranked = subject.progress.track(ordered, "layers ranked", len(ordered))
+    layers = [_OutputRows(observer, fields, one).read(choice) for one in ranked]
     sampled = max((len(one.ranking.keys) for one in ordered if one.ranking is not None), default=0)
     return layers, sampled
 
@@ -261,9 +263,13 @@ def rank_data_set(
     by_layer = {one.layer: one for one in layers}
     with results.open() as stage:
         if stage is not None:
-            record = figures_of("featuremaps").save_sheets(
-                record, stage, lambda layer, side: cut_crops(subject.inputs, by_layer[layer], side)
-            )
+            with counting(subject.progress, "layers drawn", len(layers)) as step:
+
+                def crops(layer: FeatureMap, side: int) -> Crops:
+                    step()
+                    return cut_crops(subject.inputs, by_layer[layer], side)
+
+                record = figures_of("featuremaps").save_sheets(record, stage, crops)
     if results.path is not None:
         n_sheets = len({row.file for row in record.channels if row.file})
         subject.progress.note(f"wrote {results.path} ({counted(n_sheets, 'sheet')})")

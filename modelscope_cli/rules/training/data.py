@@ -51,17 +51,22 @@ def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         first = _first_layer(case, model)
         if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
             continue
+        if any(one.is_computed for one in _entering(case) if one.model == model and not one.type):
+            continue  # by another model, not data
         low, high = min(known(first.series.min), default=0.0), max(known(first.series.max), default=0.0)
         means, stds = known(first.series.mean), known(first.series.std)
         if not means or not stds:
             continue
-        size = max(abs(sum(means) / len(means)), sum(stds) / len(stds))
+        mean, std = statistics.fmean(means), statistics.fmean(stds)
+        size, size_at_first = (
+            max(abs(mean), std),
+            max(abs(means[0]), stds[0]),
+        )  # one that grows is not the data's
         is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
         is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
         is_certain = is_bytes and not _is_normalised(case, first)
-        if is_certain or (case.fails and size > threshold):
+        if is_certain or (case.fails and min(size, size_at_first) > threshold):
             what = "these look like bytes, 0 to 255" if is_bytes else "the standard deviation is far from 1"
-            mean, std = sum(means) / len(means), sum(stds) / len(stds)
             words = (
                 f"the first layer, {first.name or first.type}, receives values from {low:.3g} to {high:.3g} "
                 f"with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
