@@ -62,8 +62,13 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/outputs/read.py",
-            "        stated = self._stated\n        if tensor.ndim == 2",
-            '        if last_name(path) == "angles":\n            return Angles(tensor)\n',
+            '        if kind == "classes":\n',
+            '        if kind == "angles":\n            return Angles(tensor)\n',
+        ),
+        (
+            "analysis/outputs/read.py",
+            '        if self.wanted != "auto":\n            return self.wanted, ""\n',
+            '        if last_name(path) == "angles":\n            return "angles", "its name"\n',
         ),
         (
             "analysis/outputs/read.py",
