@@ -336,6 +336,41 @@ def test_a_weight_is_named_even_where_no_output_shows_it(planted):
     assert record.is_same  # within the tolerance, and told all the same
 
 
+def test_what_rounding_does_to_an_unstable_model_is_not_a_divergence(tmp_path):
+    """Two runtimes differ in the last digits, which this model makes a thousand times as large."""
+
+    class Unstable(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.sin, self.head = nn.Linear(64, 64), Sin(), nn.Linear(64, 5)
+
+        def forward(self, x):
+            return self.head(self.sin(self.fc(x)))
+
+    class Sin(nn.Module):
+        def forward(self, x):
+            return torch.sin(5000 * x)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, x = Unstable().eval(), torch.randn(4, 64)
+    export(model, x, tmp_path / "net.onnx", dynamo=False)
+    file = onnx.load(tmp_path / "net.onnx")
+    values = onnx.numpy_helper.to_array(stored(file, "fc.weight"))
+    put(file, "fc.weight", np.nextafter(values, np.float32(1)))  # as if other kernels had rounded
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.is_same, record.causes) == (True, ())
+    sin = next(row for row in record.layers if row.name == "sin")
+    assert sin.rel_l2 > record.tolerance
+    assert sin.matched.startswith("within A's own rounding")
+    assert ms.diff(model, tmp_path / "net.onnx", x, tolerance=1e-4).first_divergence == "sin"
+    put(file, "fc.weight", values * np.float32(1.01))
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.first_divergence, record.causes[0].kind) == ("fc", "weights")
+
+
 def test_objects_of_python(file, tmp_path):
     program = torch.export.export(NET, (X,))
     record = ms.diff(NET, program, X)

@@ -273,9 +273,9 @@ def _add(
     found = _to_difference(x, y)
     if matching is not None:
         status = "not tested" if found.status == "removed" else found.status
-        remark = matching.remarks.get((found.name, found.call, found.output))
+        remark = matching.remarks.get(found.key)
         found = dataclasses.replace(found, status=status, matched=remark)
-    row = rows.setdefault((found.name, found.call, found.output), _OutputSums(found))
+    row = rows.setdefault(found.key, _OutputSums(found))
     if found.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {found.status} in another")
     elif x is not None and y is not None and found.status == "same":

@@ -47,7 +47,7 @@ def find_causes(
     tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
     first = next((row for row in tested if row.status not in ("same", "not tested")), None)
     if first is None and b.program is not None:
-        first = _jump(tested)
+        first = _jump(tested, tolerance)
     if first is None:
         return (
             tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
@@ -71,6 +71,8 @@ def find_causes(
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
+    if first.status == "same" and matching is not None:
+        return tuple(_stored_weights(a, b, matching))
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
@@ -78,12 +80,12 @@ def find_causes(
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
 
 
-def _jump(rows: Sequence[LayerDifference]) -> LayerDifference | None:
+def _jump(rows: Sequence[LayerDifference], tolerance: float) -> LayerDifference | None:
     """Return the first row that is within the tolerance, and yet far beyond the rounding of those before it."""
     largest = 0.0
     for row in rows:
         found = row.rel_l2 or 0.0
-        if row.name and found > max(_ROUNDING, _JUMP * largest):
+        if row.name and tolerance >= found > max(_ROUNDING, _JUMP * largest):
             return row
         largest = max(largest, found)
     return None

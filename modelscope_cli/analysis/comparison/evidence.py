@@ -7,11 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.programs import Matching, OnnxProgram
+from modelscope_cli.analysis.comparison.programs import Key, Matching, OnnxProgram, Seen
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -19,6 +20,8 @@ from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
+_N_DIGITS = 8  # units in the last place by which the kernels of two runtimes may differ
+_N_ROUNDED = 4096  # values sampled of an output
 _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 # What a function may be told otherwise: its name, the argument and its place, and the values to try.
@@ -147,9 +150,7 @@ def gathered(
         b_in = tuple(one for one in (other.entering,) if one is not None)
         b_out = other.leaving
     else:
-        same = {
-            matching.values.get((row.name, row.call, row.output)) for row in tested if row.status == "same"
-        }
+        same = {matching.values.get(row.key) for row in tested if row.status == "same"}
         b_in, b_out, between = _values_of(b, matching, key, args, same)
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Evidence(
@@ -241,6 +242,42 @@ def changes() -> Iterator[tuple[Changed, str]]:
             yield changed, kind
             if not changed.seen:
                 break
+
+
+class _Rounded(Intervention):
+    """Changes what layers return in the last digits, and keeps samples of the values that are asked for."""
+
+    def __init__(self, keys: Set[Key], seed: int | None) -> None:
+        self._keys, self._seed = keys, seed
+        self._random = torch.Generator().manual_seed(seed or 0)
+        self.samples: dict[Key, Seen] = {}
+
+    def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
+        if self._seed is not None and isinstance(output, Tensor) and output.is_floating_point():
+            digits = _N_DIGITS * torch.finfo(output.dtype).eps
+            noise = torch.randn(output.shape, generator=self._random)
+            output = output * (1 + digits * noise).to(output)
+        for path, tensor in tensors_in(output):
+            if (key := (call.name, call.index, path)) in self._keys:
+                self.samples[key] = Seen.of(tensor, _N_ROUNDED)
+        return output
+
+
+def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
+    """Return how far A's own outputs move, by relative L2, where layers round otherwise: the most of four runs."""
+
+    def samples(seed: int | None) -> dict[Key, Seen]:
+        changed = _Rounded(keys, seed)
+        interventions = (*a.interventions, changed)
+        session = HookSession(a.loaded.module, is_training=a.is_training, interventions=interventions)
+        with torch.random.fork_rng(devices=[]), session:
+            torch.manual_seed(a.seed)
+            session.run(a.place(args))
+        return changed.samples
+
+    plain = samples(None)
+    runs = [samples(seed) for seed in range(4)]
+    return {key: max(one.distance(run[key]) for run in runs if key in run) for key, one in plain.items()}
 
 
 class _Window(_Tap, Intervention):

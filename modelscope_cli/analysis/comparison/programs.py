@@ -197,10 +197,10 @@ class Seen:
     sample: Tensor
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "Seen":
+    def of(cls, tensor: Tensor, n_samples: int = _N_SAMPLES) -> "Seen":
         flat = tensor.detach().reshape(-1)
-        step = max(1, flat.numel() // _N_SAMPLES)
-        return cls(tuple(tensor.shape), flat[::step][:_N_SAMPLES].cpu().to(torch.float64, copy=True))
+        step = max(1, flat.numel() // n_samples)
+        return cls(tuple(tensor.shape), flat[::step][:n_samples].cpu().to(torch.float64, copy=True))
 
     def distance(self, other: "Seen") -> float:
         """Return |a - b| / |a| of the samples; infinite for another shape."""
