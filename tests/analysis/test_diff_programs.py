@@ -650,7 +650,10 @@ def test_rounded_images_are_not_another_range():
 
 
 def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
-    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope."""
+    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope.
+
+    Both are compared as one, and what is wrong in them is found in the convolution, the norm or its activation.
+    """
 
     class NormAct(nn.BatchNorm2d):
         def __init__(self, channels):
@@ -678,4 +681,32 @@ def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weigh
     export(model, X, None, dynamo=True).save(tmp_path / "half.onnx")
     record = ms.diff(model, tmp_path / "half.onnx", X)
     assert (record.is_same, record.causes) == (True, ())
-    assert statuses(record)["bn2.act"] == "same"
+    assert statuses(record)["bn2.act"] == statuses(record)["bn2"] == "same"
+    remarks = {row.name: row.matched for row in record.layers}
+    assert (remarks["conv"], remarks["bn2"]) == ("folded into bn2", "with conv folded in")
+
+    def weight(other):
+        with torch.no_grad():
+            other.conv.weight[1, 2] += 0.5
+
+    def statistics(other):
+        other.bn2.running_mean[1] += 1
+
+    def activation(other):
+        other.bn2.act = nn.Identity()
+
+    def inplace(other):
+        other.bn1.act = nn.Identity()
+
+    model.bn1.act = nn.ReLU(inplace=True)
+    for fault, found in (
+        (weight, ("weights", "conv")),
+        (statistics, ("weights", "bn2")),
+        (activation, ("missing_node", "bn2.act")),
+        (inplace, ("missing_node", "bn1.act")),
+    ):
+        other = copy.deepcopy(model)
+        fault(other)
+        export(other, X, tmp_path / "fault.onnx", dynamo=False)
+        (cause,) = ms.diff(model, tmp_path / "fault.onnx", X).causes
+        assert (cause.kind, cause.layer) == found

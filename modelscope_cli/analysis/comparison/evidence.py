@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.programs import Key, Matching, OnnxProgram, Seen
+from modelscope_cli.analysis.comparison.programs import MOVING, Key, Matching, OnnxProgram, Seen
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -151,7 +151,7 @@ def gathered(
         b_out = other.leaving
     else:
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
-        b_in, b_out, between = _values_of(b, matching, key, args, same)
+        b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Evidence(
         a=a,
@@ -182,9 +182,9 @@ def _run(side: Side, args: Arguments, first: tuple[str, int], last: tuple[str, i
 
 
 def _values_of(
-    b: Side, matching: Matching, key: tuple[str, int, str], args: Arguments, same: Set[str | None]
+    b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
 ) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]]:
-    """Return the values that enter the nodes of a layer in B, the one that leaves, and those before it."""
+    """Return the values of B that enter the nodes of `layers`, the one that leaves, and those before it."""
     program, out = b.program, matching.values.get(key)
     assert program is not None
     if out is None:
@@ -199,7 +199,8 @@ def _values_of(
         inside.add(value.name)
         for name in value.inputs:
             source = by_name.get(name)
-            if key[0] and source is not None and key[0] in source.modules:
+            is_before = source is not None and len(layers) > 1 and source.operator in MOVING  # a convolution
+            if source is not None and layers & {*source.modules} and not is_before:
                 waiting.append(name)
             elif source is not None or not _is_stored(program, name):
                 entering[name] = None
@@ -283,8 +284,11 @@ def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
 class _Window(_Tap, Intervention):
     """Has a change act between the end of one call and the begin of another, or leaves one call out."""
 
-    def __init__(self, layer: tuple[str, int], changed: Changed | None, start: str, skipped: str) -> None:
-        super().__init__(layer, ("", 0))
+    def __init__(
+        self, layer: tuple[str, int], last: tuple[str, int], changed: Changed | None, start: str, skipped: str
+    ) -> None:
+        super().__init__(layer, last)
+        self._given: Tensor | None = None
         self._layer, self._changed, self._start, self._skipped = layer, changed, start, skipped
         self._turn(is_on=not start)
 
@@ -294,6 +298,8 @@ class _Window(_Tap, Intervention):
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().enter(call, module, args, kwargs)
+        if call.label == self._skipped and args and isinstance(args[0], Tensor):
+            self._given = args[0].clone()  # which a layer may change in place
         if call.name and (call.name, call.index) == self._layer:
             self._turn(is_on=False)
 
@@ -303,21 +309,32 @@ class _Window(_Tap, Intervention):
             self._turn(is_on=True)
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
-        if call.label == self._skipped and inputs[0] and isinstance(output, Tensor):
-            return inputs[0][0] if inputs[0][0].shape == output.shape else output
-        return output
+        given = self._given if call.label == self._skipped else None
+        is_alike = given is not None and isinstance(output, Tensor) and given.shape == output.shape
+        return given if is_alike else output
 
 
 def under(
-    a: Side, evidence: Evidence, changed: Changed | None = None, *, start: str = "", skipped: str = ""
+    a: Side,
+    evidence: Evidence,
+    changed: Changed | None = None,
+    *,
+    start: str = "",
+    skipped: str = "",
+    is_inside: bool = False,
 ) -> Tensor | None:
-    """Return what enters the layer in A, or the output, with a change before it; None if A does not take it."""
+    """Return what enters the layer in A, or the output, with a change before it; None if A does not take it.
+
+    Args:
+        is_inside: return what leaves the layer instead.
+    """
     name = evidence.modules[0][0] if evidence.modules else ""
-    window = _Window((name, evidence.call), changed, start, skipped)
+    last = (evidence.name, evidence.call) if is_inside else ("", 0)
+    window = _Window((name, evidence.call), last, changed, start, skipped)
     session = HookSession(a.loaded.module, [window], interventions=(*a.interventions, window))
     try:
         with session, changed or nullcontext():
             session.run(a.place(evidence.args))
     except CannotRunError:
         return None
-    return window.entering if name else window.leaving
+    return window.entering if name and not is_inside else window.leaving
