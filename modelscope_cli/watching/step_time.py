@@ -61,6 +61,7 @@ class StepTime:
         self._since: float | None = None
         self._now: dict[str, float] = defaultdict(float)  # since the last step
         self._later: dict[str, float] = defaultdict(float)  # of all steps but the first
+        self._before: dict[str, float] | None = None  # the first batch or pass: imports, reading files
         self._first: dict[str, float] | None = None
         self._n_steps = self._n_passes = self._n_images = 0
         self._workers: int | None = None
@@ -77,6 +78,8 @@ class StepTime:
         """Begin a part; the one around it pauses."""
         if threading.get_ident() == self._thread:
             self._credit()
+            if self._before is None and part in (DATA, FORWARD, BACKWARD, OPTIMIZER):
+                self._before, self._now = self._now, defaultdict(float)
             self._open.append(part)
             if self._idle_since is not None and part in _COMPUTING:
                 self._idle += (self._since or 0.0) - self._idle_since
@@ -126,7 +129,10 @@ class StepTime:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the sums so far: of all steps but the first, and of a script without steps of everything."""
-        seconds = dict(self._later if self._n_steps else self._now)
+        seconds = dict(self._later)
+        for earlier in (self._before or {}, self._now) if not self._n_steps else ():
+            for part, spent in earlier.items():
+                seconds[part] = seconds.get(part, 0.0) + spent
         waiting, running = seconds.pop(_VALIDATION_DATA, 0.0), seconds.pop(VALIDATION, 0.0)
         if self._n_steps and waiting + running:
             seconds[VALIDATION] = waiting + running

@@ -1,23 +1,26 @@
 """The examples on the pages of rules: each breaks its rule, and what is written instead does not."""
 
 import json
+import os
 import shlex
+import socket
+import time
 from pathlib import Path
 
 import pytest
+import warm
 
 import modelscope_cli as ms
 from modelscope_cli.shell.app import run
 from tools.docs import ROOT, examples, rules
 from tools.docs.rules import COMMANDS
 
-# Two ranks, or a training that is too long for an example.
-WITHOUT = {"MS734", "MS746", "MS756", "MS759"}
-WITHOUT |= {f"MS77{n}" for n in (1, 2, 3, 4, 6)}  # at least five seconds have to be lost
+# An accelerator that waits, and several processes of different speed.
+WITHOUT = {"MS774", "MS776"}
 
 
 def test_every_rule_has_an_example_or_a_reason_for_having_none():
-    shown = {*examples.TRAININGS, *rules.DATA_SETS, *rules.injuries(), *COMMANDS}
+    shown = {*examples.TRAININGS, *examples.RANKS, *rules.DATA_SETS, *rules.injuries(), *COMMANDS}
     assert {rule.code for rule in ms.list_rules().rules} == shown | WITHOUT
     assert not shown & WITHOUT
 
@@ -32,6 +35,14 @@ def test_the_command_reports_its_rule(code, tmp_path, monkeypatch):
     assert code in {one["code"] for one in json.loads(Path("check.json").read_text())["findings"]}
 
 
+@pytest.fixture
+def slept(monkeypatch):
+    """Let sleeping take no time, but count it on the clock."""
+    seconds, clock = [0.0], time.perf_counter
+    monkeypatch.setattr(time, "sleep", lambda n: seconds.append(seconds.pop() + n))
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + seconds[0])
+
+
 def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
     script = tmp_path / "example.py"
     script.write_text(examples.written(edits))
@@ -40,11 +51,37 @@ def codes_of(tmp_path, edits: examples.Edits) -> set[str]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("code", examples.TRAININGS)
-def test_the_training_breaks_its_rule_and_the_change_mends_it(code, tmp_path):
+def test_the_training_breaks_its_rule_and_the_change_cures_it(code, tmp_path, slept):
     wrong, right = examples.TRAININGS[code]
     assert code in codes_of(tmp_path, wrong)
     assert code not in codes_of(tmp_path, right)
     assert any(line.startswith(("+", "-")) for line in examples.change(code).splitlines())
+
+
+@pytest.mark.parametrize("code", examples.RANKS)
+def test_two_processes_break_the_rule_and_the_change_cures_it(code, tmp_path):
+    """As torchrun would start them, wrong and right at the same time."""
+    ranks = [rank for edits in examples.RANKS[code] for rank in started(tmp_path, edits)]
+    said = [rank.communicate() for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0] * 4, said
+    wrong, right = (
+        {one["code"] for out, _ in pair if out for one in json.loads(out)["findings"]}
+        for pair in (said[:2], said[2:])
+    )
+    assert code in wrong
+    assert code not in right
+
+
+def started(tmp_path, edits):
+    folder = tmp_path / str(hash(edits))
+    folder.mkdir()
+    (folder / "example.py").write_text(examples.written(edits))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        group = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    # Under load each rank would record other steps.
+    line = ["-m", "modelscope_cli", "watch", "--json", "--every", "1", "example.py"]
+    return [warm.start(*line, cwd=folder, env={**os.environ, **group, "RANK": rank}) for rank in "01"]
 
 
 @pytest.mark.parametrize("code", rules.DATA_SETS)

@@ -240,6 +240,21 @@ def test_what_waits_for_other_ranks_is_found(monkeypatch):
     assert time.to_dict()["seconds"]["ranks"] == 4 * 0.25
 
 
+def test_what_a_script_does_before_its_first_batch_is_not_of_the_first_step():
+    clock = Clock()
+    time = StepTime(clock)
+    time.begin("watching")
+    time.end("watching")
+    clock.sleep(60)  # imports, a data set that is read into memory
+    time.begin("data")
+    clock.sleep(1)
+    time.end("data")
+    seconds = {part: spent for part, spent in time.to_dict()["seconds"].items() if spent}
+    assert seconds == {"rest": 60, "data": 1}  # without a step all of it counts
+    time.end_step()
+    assert time.to_dict()["first"] == 1
+
+
 def judged(rule, **facts):
     known = {"steps": 100, "passes": 100, "seconds": {}, "first": 0.0, "workers": None, "images": 0}
     memory, ranks = facts.pop("memory", None), facts.pop("ranks", ())

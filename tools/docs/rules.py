@@ -136,12 +136,15 @@ def page(rule: RuleInfo) -> str:
 
 def _example(code: str) -> list[str]:
     """Return sections with an example, and for trainings what to write instead."""
-    if code in examples.TRAININGS:
-        script = examples.written(examples.TRAININGS[code][0]).strip()
+    if code in examples.TRAININGS or code in examples.RANKS:
+        script = examples.written((examples.TRAININGS | examples.RANKS)[code][0]).strip()
+        line = "modelscope watch example.py"
+        if code in examples.RANKS:
+            line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
         return [
             "## Example",
             f"```py\n{script}\n```",
-            f"As `example.py`, `modelscope watch example.py` reports {code}.",
+            f"As `example.py`, `{line}` reports {code}.",
             "## Use instead",
             f"```diff\n{examples.change(code)}\n```",
         ]
