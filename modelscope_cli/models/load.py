@@ -98,6 +98,7 @@ class LoadedModel:
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
+        output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
     """
 
     module: nn.Module
@@ -109,6 +110,7 @@ class LoadedModel:
     categories: tuple[str, ...] | None
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    output_kind: str = "auto"
 
     @property
     def is_feedforward(self) -> bool:
@@ -183,7 +185,7 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
         reason = f"'{request.model}' is a module already built"
     filled = _fill_skeleton(architecture, request)
     notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
-    filled = replace(filled, warnings=(notice, *filled.warnings))
+    filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.evidence import (
     Changed,
-    Evidence,
+    Divergence,
     Stored,
     apart,
     changes,
@@ -182,7 +182,7 @@ def _images(args: Arguments, which: slice) -> Arguments:
 
 
 def _entering(
-    a: Side, evidence: Evidence, tolerance: float, preprocessing: Preprocessing | None
+    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
@@ -275,7 +275,7 @@ def _listed(values: Tensor) -> str:
 # What leaves
 
 
-def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Classes in another order, or a first layer that takes channels in another order."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
@@ -306,7 +306,7 @@ def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
     return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
-def _forward(evidence: Evidence, given: Tensor) -> Tensor:
+def _forward(evidence: Divergence, given: Tensor) -> Tensor:
     """Run the layer alone, in the mode of the comparison; it is left as it was."""
     value: Any = given
     with HookSession(evidence.a.loaded.module, is_training=evidence.a.is_training):
@@ -316,7 +316,7 @@ def _forward(evidence: Evidence, given: Tensor) -> Tensor:
     return tensors[0] if tensors else torch.empty(0)
 
 
-def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Values that a coarser type can hold exactly, although those of A do not fit in it."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
@@ -346,7 +346,7 @@ def _coarse(tensor: Tensor) -> str | None:
     return None
 
 
-def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
@@ -380,7 +380,7 @@ def _told(changed: Changed) -> str:
 # Weights
 
 
-def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
+def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
     stored = Stored(a, b)
     if len(evidence.modules) == 2:

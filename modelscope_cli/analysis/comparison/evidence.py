@@ -46,7 +46,7 @@ _DEFAULTS = {"mode": "nearest", "approximate": "none", "align_corners": None}
 
 
 @dataclass(slots=True)
-class Evidence:
+class Divergence:
     """What enters and leaves the first layer that diverges, on both sides.
 
     Attributes:
@@ -136,7 +136,7 @@ def gathered(
     untested: frozenset[str],
     matching: Matching | None,
     args: Arguments,
-) -> Evidence:
+) -> Divergence:
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
@@ -155,7 +155,7 @@ def gathered(
         same = {matching.values.get(row.key) for row in tested if row.status == "same"}
         b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
-    return Evidence(
+    return Divergence(
         a=a,
         name=first.name,
         modules=modules,
@@ -357,7 +357,7 @@ class _Window(_Tap, Intervention):
 
 def under(
     a: Side,
-    evidence: Evidence,
+    evidence: Divergence,
     changed: Changed | None = None,
     *,
     start: str = "",
