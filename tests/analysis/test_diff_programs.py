@@ -252,8 +252,8 @@ def test_what_rounding_does_to_an_unstable_model_is_not_a_divergence(tmp_path):
         model, x = Unstable().eval(), torch.randn(4, 64)
     export(model, x, tmp_path / "net.onnx", dynamo=False)
     file = onnx.load(tmp_path / "net.onnx")
-    values = onnx.numpy_helper.to_array(stored(file, "fc.weight"))
-    put(file, "fc.weight", np.nextafter(values, np.float32(1)))  # as if other kernels had rounded
+    values = onnx.numpy_helper.to_array(faults.stored(file, "fc.weight"))
+    faults.put(file, "fc.weight", np.nextafter(values, np.float32(1)))  # as if other kernels had rounded
     onnx.save(file, tmp_path / "net.onnx")
     record = ms.diff(model, tmp_path / "net.onnx", x)
     assert (record.is_same, record.causes) == (True, ())
@@ -261,7 +261,7 @@ def test_what_rounding_does_to_an_unstable_model_is_not_a_divergence(tmp_path):
     assert sin.rel_l2 > record.tolerance
     assert sin.matched.startswith("within A's own rounding")
     assert ms.diff(model, tmp_path / "net.onnx", x, tolerance=1e-4).first_divergence == "sin"
-    put(file, "fc.weight", values * np.float32(1.01))
+    faults.put(file, "fc.weight", values * np.float32(1.01))
     onnx.save(file, tmp_path / "net.onnx")
     record = ms.diff(model, tmp_path / "net.onnx", x)
     assert (record.first_divergence, record.causes[0].kind) == ("fc", "weights")
