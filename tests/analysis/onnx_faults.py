@@ -1,7 +1,22 @@
-"""Faults to plant in an ONNX file of the network of `test_diff_programs.py`: each changes the file in place."""
+"""Exports for the tests of `diff`, and faults to plant in the file of the network of `test_diff_programs.py`."""
+
+import io
+import warnings
+from contextlib import redirect_stderr, redirect_stdout
 
 import numpy as np
 import onnx
+import torch
+
+
+def export(model, x, file, **options):
+    with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        warnings.simplefilter("ignore")
+        return torch.onnx.export(model, (x,), file, verbose=False, **options)
+
+
+def statuses(record):
+    return {row.label: row.status for row in record.layers}
 
 
 def stored(model, name):

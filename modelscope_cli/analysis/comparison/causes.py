@@ -13,16 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.evidence import Changed, Divergence, apart, changes, gathered, under
+from modelscope_cli.analysis.comparison.evidence import (
+    Changed,
+    Divergence,
+    Stored,
+    apart,
+    changes,
+    gathered,
+    outputs_of,
+    under,
+)
 from modelscope_cli.analysis.comparison.programs import (
     ExportedProgramRun,
-    LayerNames,
     Matching,
     OnnxProgram,
     modules_of,
 )
-from modelscope_cli.checkpoints.entries import TensorEntry
-from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -63,6 +69,7 @@ def find_causes(
     evidence = gathered(a, b, first, tested, untested, matching, args)
     checks: tuple[Callable[[], Iterator[Cause]], ...] = (
         lambda: _training(a, b),
+        lambda: _batch(a, b, args, tolerance),
         lambda: _entering(a, evidence, tolerance, preprocessing),
         lambda: _order(evidence, tolerance),
         lambda: _cast(evidence, tolerance),
@@ -141,6 +148,34 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
     if message is not None:
         hint = "call model.eval() before the export"
         yield Cause("training_mode", layer or None, f"B was exported in training mode: {message}", hint)
+
+
+# The size of the batch
+
+
+def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Cause]:
+    """A program that gives A's values for one image alone: the batch of its export is a constant in it."""
+    given = args.values() if isinstance(args, dict) else args
+    sizes = {tuple(one.shape[:1]) for _, one in tensors_in(tuple(given))}
+    n_images = next(iter(sizes))[0] if len(sizes) == 1 and () not in sizes else 1
+    if b.program is None or n_images == 1:
+        return
+    alone = [outputs_of(a, b, _images(args, at)) for at in (slice(1), slice(n_images - 1, None))]
+    if any(pair is None or apart(*pair) > tolerance for pair in alone):
+        return
+    apart_b = torch.cat([pair[1] for pair in alone if pair is not None])
+    whole = outputs_of(a, b, args)
+    is_whole = whole is not None and whole[1].shape == whole[0].shape and whole[1].ndim > 0
+    if whole is None or not is_whole or apart(whole[1][[0, -1]], apart_b) > tolerance:
+        message = f"B gives A's values for one image alone, and others for a batch of {n_images}"
+        hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[0])"
+        yield Cause("dynamic_shapes", None, message, hint)
+
+
+def _images(args: Arguments, which: slice) -> Arguments:
+    if isinstance(args, dict):
+        return {name: one[which] for name, one in args.items()}
+    return tuple(one[which] for one in args)
 
 
 # What enters
@@ -347,7 +382,7 @@ def _told(changed: Changed) -> str:
 
 def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = _Stored(a, b)
+    stored = Stored(a, b)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
         return
@@ -362,7 +397,7 @@ def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
     """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
-    stored = _Stored(a, b)
+    stored = Stored(a, b)
     if isinstance(b.program, OnnxProgram):
         b.program.net.close()
     folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
@@ -383,33 +418,7 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
                 yield cause
 
 
-class _Stored:
-    """The tensors of B by the names that A has for them, each read when it is asked for."""
-
-    def __init__(self, a: Side, b: Side) -> None:
-        self._tensors: dict[str, Tensor | TensorEntry] = {}
-        if isinstance(b.program, OnnxProgram):
-            names = LayerNames(a.loaded.module)
-            for entry in b.program.net.model.initialisers:
-                layer, dot, own = entry.name.rpartition(".")
-                if entry.special is None:
-                    self._tensors[f"{names.resolve(layer)}{dot}{own}"] = entry
-        else:
-            state = b.loaded.module.state_dict()
-            self._tensors |= {key: one for key, one in state.items() if isinstance(one, Tensor)}
-
-    def get(self, name: str) -> Tensor | None:
-        one = self._tensors.get(name)
-        return read_values(one) if isinstance(one, TensorEntry) else one
-
-    def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, or that have it transposed."""
-        for name, one in self._tensors.items():
-            if tuple(one.shape) in (shape, shape[::-1]) and (found := self.get(name)) is not None:
-                yield found
-
-
-def _counterpart(name: str, tensor: Tensor, stored: _Stored) -> Tensor | None:
+def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
     """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
     if (named := stored.get(name)) is not None and (found := _fitted_to(tensor, named)) is not None:
         return found
@@ -449,7 +458,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
 
 
 def _folded_weights(
-    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: _Stored
+    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: Stored
 ) -> Iterator[Cause]:
     """Compare a convolution with its norm folded in; which of both differs is told by how its values are spread."""
     weight, layer = getattr(conv[1], "weight", None), norm[1]

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.programs import MOVING, Key, Matching, OnnxProgram, Seen
+from modelscope_cli.analysis.comparison.programs import MOVING, Key, LayerNames, Matching, OnnxProgram, Seen
+from modelscope_cli.checkpoints.entries import TensorEntry
+from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -224,6 +226,45 @@ def _is_stored(program: Any, name: str) -> bool:
     return isinstance(program, OnnxProgram) and any(
         one.name == name for one in program.net.model.initialisers
     )
+
+
+class Stored:
+    """The tensors of B by the names that A has for them, each read when it is asked for."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self._tensors: dict[str, Tensor | TensorEntry] = {}
+        if isinstance(b.program, OnnxProgram):
+            names = LayerNames(a.loaded.module)
+            for entry in b.program.net.model.initialisers:
+                layer, dot, own = entry.name.rpartition(".")
+                if entry.special is None:
+                    self._tensors[f"{names.resolve(layer)}{dot}{own}"] = entry
+        else:
+            state = b.loaded.module.state_dict()
+            self._tensors |= {key: one for key, one in state.items() if isinstance(one, Tensor)}
+
+    def get(self, name: str) -> Tensor | None:
+        one = self._tensors.get(name)
+        return read_values(one) if isinstance(one, TensorEntry) else one
+
+    def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
+        """Yield the tensors that have a shape, or that have it transposed."""
+        for name, one in self._tensors.items():
+            if tuple(one.shape) in (shape, shape[::-1]) and (found := self.get(name)) is not None:
+                yield found
+
+
+def outputs_of(a: Side, b: Side, args: Arguments) -> tuple[Tensor, Tensor] | None:
+    """Return the first output of A and of a program; None where one of them does not take the input."""
+    assert b.program is not None
+    tap = _Tap(("", 0), ("", 0))
+    try:
+        with HookSession(a.loaded.module, [tap], interventions=a.interventions) as session:
+            session.run(a.place(args))
+        made = next(iter(b.program.run(b.place(args), b.program.outputs[:1])), None)
+    except CannotRunError:
+        return None
+    return (tap.leaving, made[1].clone()) if tap.leaving is not None and made is not None else None
 
 
 def apart(a: Tensor, b: Tensor) -> float:

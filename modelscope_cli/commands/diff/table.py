@@ -187,7 +187,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 "cause",
-                "not found by the checks of training mode, inputs, order, precision, arguments and weights",
+                "not found by the checks of training mode, batch, inputs, order, precision, arguments and weights",
             )
         )
     if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):

@@ -1,0 +1,180 @@
+"""`diff` of a model and its export, where layers are shared, unstable, folded or fixed to one batch."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+pytest.importorskip("onnxscript")
+faults = pytest.importorskip("onnx_faults")
+X = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+
+
+class Shared(nn.Module):
+    """Layers with several names, called from several places, twice in a row, and by a layer of two calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.act = nn.Conv2d(3, 4, 3, padding=1), nn.GELU()
+        self.pos = nn.Sequential(nn.Conv2d(4, 4, 3, padding=1), self.act)
+        self.blocks = nn.ModuleList(nn.ModuleDict({"pos": self.pos, "fc": nn.Conv2d(4, 4, 1)}) for _ in "ab")
+        self.alias, self.tail = self.pos, nn.Sequential(self.stem, self.act, self.act)
+
+    def forward(self, x):
+        y = self.act(self.stem(x))
+        for block in self.blocks:
+            y = block["fc"](block["pos"](y)) + y
+        y = self.alias(self.pos(y)) + self.pos(y / 2)
+        return self.tail(y[:, :3]).mean((2, 3))
+
+
+@pytest.mark.parametrize("way", ["pt2", "old", "dynamo"])
+def test_a_layer_of_several_names_and_calls_is_compared_call_by_call(way, tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Shared().eval()
+
+    def exported(module):
+        if way == "pt2":
+            return torch.export.export(module, (X,))
+        faults.export(module, X, tmp_path / "shared.onnx", dynamo=way == "dynamo")
+        return tmp_path / "shared.onnx"
+
+    record = ms.diff(model, exported(model), X)
+    assert (record.is_same, record.causes) == (True, ())
+    unseen = {row.name for row in record.layers if row.status == "not tested"}
+    assert unseen == (
+        {"blocks.0.fc", "blocks.1.fc"} if way == "old" else set()
+    )  # it leaves out who calls them
+    assert len([row for row in record.layers if row.name == "pos.0"]) == 5
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other.pos[0].weight[1, 2, 0, 0] += 0.5
+    record = ms.diff(model, exported(other), X)
+    assert (record.first_divergence, record.causes[0].kind, record.causes[0].layer) == (
+        "pos.0",
+        "weights",
+        "pos.0",
+    )
+
+
+def test_what_rounding_does_to_an_unstable_model_is_not_a_divergence(tmp_path):
+    """Two runtimes differ in the last digits, which this model makes a thousand times as large."""
+
+    class Unstable(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.sin, self.head = nn.Linear(64, 64), Sin(), nn.Linear(64, 5)
+
+        def forward(self, x):
+            return self.head(self.sin(self.fc(x)))
+
+    class Sin(nn.Module):
+        def forward(self, x):
+            return torch.sin(5000 * x)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, x = Unstable().eval(), torch.randn(4, 64)
+    faults.export(model, x, tmp_path / "net.onnx", dynamo=False)
+    file = onnx.load(tmp_path / "net.onnx")
+    values = onnx.numpy_helper.to_array(faults.stored(file, "fc.weight"))
+    faults.put(file, "fc.weight", np.nextafter(values, np.float32(1)))  # as if other kernels had rounded
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.is_same, record.causes) == (True, ())
+    sin = next(row for row in record.layers if row.name == "sin")
+    assert sin.rel_l2 > record.tolerance
+    assert sin.matched.startswith("within A's own rounding")
+    assert ms.diff(model, tmp_path / "net.onnx", x, tolerance=1e-4).first_divergence == "sin"
+    faults.put(file, "fc.weight", values * np.float32(1.01))
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.first_divergence, record.causes[0].kind) == ("fc", "weights")
+
+
+def test_the_batch_of_the_export_that_became_a_constant_is_named(tmp_path):
+    class Baked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.fc = nn.Conv2d(3, 4, 1), nn.Linear(4, 5)
+
+        def forward(self, x):
+            n_images = int(x.shape[0])
+            return self.fc(self.conv(x).reshape(n_images, 4, -1).mean(-1))
+
+    model = Baked().eval()
+    names = {"input_names": ["x"], "output_names": ["y"], "dynamic_axes": {"x": {0: "n"}, "y": {0: "n"}}}
+    faults.export(model, X, tmp_path / "net.onnx", dynamo=False, **names)
+    assert ms.diff(model, tmp_path / "net.onnx", X).is_same
+    record = ms.diff(model, tmp_path / "net.onnx", torch.randn(3, 3, 16, 16))
+    assert [cause.kind for cause in record.causes] == ["dynamic_shapes"]
+
+
+def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
+    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope.
+
+    Both are compared as one, and what is wrong in them is found in the convolution, the norm or its activation.
+    """
+
+    class NormAct(nn.BatchNorm2d):
+        def __init__(self, channels):
+            super().__init__(channels)
+            self.act = nn.SiLU()
+
+        def forward(self, x):
+            return self.act(super().forward(x))
+
+    class Half(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.bn1 = nn.Conv2d(3, 8, 3, padding=1, bias=False), NormAct(8)
+            self.conv, self.bn2 = nn.Conv2d(4, 4, 1, bias=False), NormAct(4)
+
+        def forward(self, x):
+            x, y = self.bn1(self.stem(x)).split(4, dim=1)
+            return torch.cat([self.bn2(self.conv(x)), y], 1)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Half().eval()
+        for norm in (model.bn1, model.bn2):
+            norm.running_var.uniform_(0.3, 2)
+    faults.export(model, X, None, dynamo=True).save(tmp_path / "half.onnx")
+    record = ms.diff(model, tmp_path / "half.onnx", X)
+    assert (record.is_same, record.causes) == (True, ())
+    assert faults.statuses(record)["bn2.act"] == faults.statuses(record)["bn2"] == "same"
+    remarks = {row.name: row.matched for row in record.layers}
+    assert (remarks["conv"], remarks["bn2"]) == ("folded into bn2", "with conv folded in")
+
+    def weight(other):
+        with torch.no_grad():
+            other.conv.weight[1, 2] += 0.5
+
+    def statistics(other):
+        other.bn2.running_mean[1] += 1
+
+    def activation(other):
+        other.bn2.act = nn.Identity()
+
+    def inplace(other):
+        other.bn1.act = nn.Identity()
+
+    model.bn1.act = nn.ReLU(inplace=True)
+    for fault, found in (
+        (weight, ("weights", "conv")),
+        (statistics, ("weights", "bn2")),
+        (activation, ("missing_node", "bn2.act")),
+        (inplace, ("missing_node", "bn1.act")),
+    ):
+        other = copy.deepcopy(model)
+        fault(other)
+        faults.export(other, X, tmp_path / "fault.onnx", dynamo=False)
+        (cause,) = ms.diff(model, tmp_path / "fault.onnx", X).causes
+        assert (cause.kind, cause.layer) == found
