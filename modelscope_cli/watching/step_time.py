@@ -31,7 +31,7 @@ _VALIDATION_DATA = "validation data"
 _COMPUTING = (FORWARD, BACKWARD, OPTIMIZER, VALIDATION)
 # Functions of tensors that wait for what an accelerator computes.
 _WAITING = ("item", "tolist", "cpu", "numpy", "to", "__bool__", "__float__", "__int__", "__index__")
-_COLLECTIVE = ("all_reduce", "all_gather", "all_gather_object", "broadcast", "barrier", "reduce", "gather")
+_COLLECTIVE = ("all_reduce", "barrier")
 _PLACED = 8  # steps in which the line that waits is looked up
 
 

@@ -178,7 +178,6 @@ class _NoTracker:
 
 
 _FILLING = ("copy_", "fill_", "zero_")  # which overwrite their first tensor without reading it
-_MOST = 2**63  # bytes
 _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_like", "stack", "roll", "fill_")
 
 
@@ -275,7 +274,7 @@ def _totals(
 def _moved(value: Any) -> int:
     """Return the bytes of the tensors that an operator takes or returns, at most those of their storages."""
     if isinstance(value, Tensor):
-        return min(value.numel() * value.element_size(), *(one.nbytes() for one in storages_in(value)), _MOST)
+        return min([value.numel() * value.element_size(), *(one.nbytes() for one in storages_in(value))])
     return sum(map(_moved, value)) if isinstance(value, list | tuple) else 0
 
 

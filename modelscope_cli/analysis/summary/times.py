@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -259,7 +260,7 @@ def _best_of(clock: _Clock, work: Callable[[], Tensor]) -> float:
     return min(found[1:])
 
 
-def _file_of(device: torch.device, dtype: torch.dtype) -> Any:
+def _file_of(device: torch.device, dtype: torch.dtype) -> Path | None:
     if os.environ.get("MSCOPE_CACHE") == "0":
         return None
     about = [*platform.uname(), torch.__version__, device, dtype, torch.get_num_threads(), os.cpu_count()]

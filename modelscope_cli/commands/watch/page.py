@@ -1,6 +1,6 @@
 """The page of `watch`."""
 
-from modelscope_cli.commands.watch.table import time_words, watch_sheet
+from modelscope_cli.commands.watch.table import PARTS, time_words, watch_sheet
 from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
@@ -67,7 +67,7 @@ def _time(record: WatchRecord) -> Html:
     if time is None or not time.total:
         return NOTHING
     lines: list[tuple[str, str | Html]] = [
-        (part, f"{numbers.percent(time.share(part))}, {time.seconds[part]:.3g} s")
+        (PARTS.get(part, part), f"{numbers.percent(time.share(part))}, {time.seconds[part]:.3g} s")
         for part in sorted(time.seconds, key=time.share, reverse=True)
         if time.share(part) >= 0.001
     ]

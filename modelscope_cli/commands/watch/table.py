@@ -190,7 +190,7 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
-_PARTS = {
+PARTS = {
     "data": "waiting for data",
     "device": "waiting for the device",
     "ranks": "waiting for other ranks",
@@ -202,7 +202,7 @@ _PARTS = {
 def time_words(time: TimeFacts) -> str:
     """Return the shares of the time: `61 % waiting for data, 20 % forward; 38 ms a step`."""
     parts = sorted((part for part in time.seconds if time.share(part) >= 0.005), key=time.share, reverse=True)
-    shares = ", ".join(f"{100 * time.share(part):.0f} % {_PARTS.get(part, part)}" for part in parts)
+    shares = ", ".join(f"{100 * time.share(part):.0f} % {PARTS.get(part, part)}" for part in parts)
     if not time.steps:
         return f"{shares}; {time.total:.3g} s in {counted(time.passes, 'forward')}"
     return f"{shares}; {1000 * time.total / time.steps:.3g} ms a step"
