@@ -11,7 +11,7 @@ from torch.nn.modules import module as hooks
 from modelscope_cli.records.training_facts import PARAMETER, UNSEEN
 from modelscope_cli.records.watch import SPARSE
 from modelscope_cli.watching.recorder import Recorder
-from modelscope_cli.watching.schedule import is_recorded
+from modelscope_cli.watching.schedule import Budget, is_recorded
 from tests.watching.conftest import Heard
 
 
@@ -149,3 +149,44 @@ def test_evaluation_is_counted_all_the_same(monkeypatch):
 
     _, _, known = train_without_time(monkeypatch, evaluate)
     assert known.evaluated == [0, 60]
+
+
+def test_optimizers_share_the_first_steps_and_each_has_four(monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
+    heard, models = Heard(), [nn.Linear(4, 2) for _ in range(3)]
+    first, second, late = (torch.optim.SGD(model.parameters(), lr=0.01) for model in models)
+    with Recorder(heard, None, ()).installed():
+        for turn in range(30):
+            for model, optimizer in zip(models, (first, second, late), strict=True):
+                if optimizer is not late or turn >= 20:
+                    optimizer.zero_grad()
+                    model(torch.randn(3, 4)).square().mean().backward()
+                    optimizer.step()
+    found = {}
+    for report in heard.reports:
+        found.setdefault(report.optimizer, []).extend([report.step] * report.is_recorded)
+    assert found == {"SGD": list(range(11)), "SGD#2": list(range(10)), "SGD#3": list(range(4))}
+
+
+def test_criteria_are_recorded_as_planned_without_time_for_the_layers(monkeypatch):
+    monkeypatch.setattr("modelscope_cli.watching.schedule._ALLOWANCE_S", -math.inf)
+    heard, model = Heard(), nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with Recorder(heard, None, ()).installed():
+        for _ in range(60):
+            optimizer.zero_grad()
+            functional.cross_entropy(model(torch.randn(3, 4)), torch.tensor([0, 1, 1])).backward()
+            optimizer.step()
+    seen = [report.step for report in heard.reports if report.criteria]
+    assert seen == [step for step in SCHEDULE if step < 60]
+
+
+@pytest.mark.parametrize(("took", "charged"), [(1.0, 0.2), (1.3, 0.3), (9.0, 0.4)])
+def test_what_a_step_took_longer_is_charged_up_to_twice_what_was_measured(took, charged):
+    clock = Clock(0.0)
+    budget = Budget(clock)
+    for length, seconds, is_plain in [(1.0, 0.0, True)] * 30 + [(took, 0.2, False)]:
+        clock.now += length
+        budget.n += 1
+        budget.take(seconds, is_plain)
+    assert budget._spent == pytest.approx(charged)
