@@ -282,13 +282,12 @@ def _sorted(rows: Sequence[Any], column: Column, direction: str) -> list[Any]:
     present = [pair for pair in pairs if not is_missing(pair[0])]
     is_text = any(isinstance(value, str) for value, _ in present)
     is_falling = direction == "desc" or (not direction and not is_text)
-    present.sort(key=lambda pair: _key(pair[0], is_text), reverse=is_falling)
+    key: Callable[[Any], Any] = natural_key if is_text else lambda value: value
+    present.sort(key=lambda pair: key(pair[0]), reverse=is_falling)
     return [row for _, row in present] + [row for value, row in pairs if is_missing(value)]
 
 
-def _key(value: Any, is_text: bool) -> Any:
-    """Return a sort key: numbers as they are, texts in natural order, `layer2` before `layer10`."""
-    if not is_text:
-        return value
+def natural_key(value: Any) -> list[tuple[int, str]]:
+    """Return a sort key of texts in natural order, `layer2` before `layer10`."""
     words = re.split(r"(\d+)", str(value).casefold())
     return [(int(word), "") if n % 2 else (0, word) for n, word in enumerate(words)]

@@ -14,7 +14,7 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import ChartMark, line_chart, spark
 from modelscope_cli.report.page.common import KINDS, WARNING, finding
-from modelscope_cli.report.page.html import NOTHING, Html, element, facts, joined
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section, tree
 from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
@@ -43,6 +43,22 @@ class Anchors:
 
     def card(self, one: TrainingFinding) -> str:
         return self._cards[id(one)]
+
+
+def training_sections(training: Trained, sheet: Sheet, steps: str) -> list[Section]:
+    """Return the verdict, the curves, the layers as a table and as a tree, and the parameters.
+
+    Args:
+        sheet: the table of the layers; `steps`: the number of steps as text.
+    """
+    anchors = Anchors(training)
+    return [
+        Section("verdict", "Verdict", verdict(training, anchors, steps)),
+        Section("steps", "Loss over steps", _curves(training, anchors)),
+        Section("layers", "Layers", _layer_rows(training, sheet)),
+        Section("tree", "Tree", _layer_tree(training, sheet)),
+        Section("parameters", "Parameters", _parameter_rows(training)),
+    ]
 
 
 def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
@@ -94,7 +110,7 @@ def _summary(training: Trained, steps: str) -> Html:
     return facts(lines)
 
 
-def curves(training: Trained, anchors: Anchors) -> Html:
+def _curves(training: Trained, anchors: Anchors) -> Html:
     """Return the losses with marked findings, the learning rates and the accuracies, over one axis of steps."""
     last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
     shown = curves_of(training)
@@ -115,7 +131,7 @@ def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
     ]
 
 
-def layer_rows(training: Trained, sheet: Sheet) -> Html:
+def _layer_rows(training: Trained, sheet: Sheet) -> Html:
     """Return the table of the layers, whose rows can be opened."""
     if not training.layers:
         return NOTHING
@@ -138,7 +154,7 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
     )
 
 
-def layer_tree(training: Trained, sheet: Sheet) -> Html:
+def _layer_tree(training: Trained, sheet: Sheet) -> Html:
     """Return the layers as a tree of modules."""
     place = {id(row): n for n, row in enumerate(training.layers)}
     label = labelling(training.layers, training.parameters)
@@ -158,7 +174,7 @@ def layer_tree(training: Trained, sheet: Sheet) -> Html:
     return tree(sheet.rows, label, lambda row: f"layer-{place[id(row)]}", shades, sheet.is_bad)
 
 
-def parameter_rows(training: Trained) -> Html:
+def _parameter_rows(training: Trained) -> Html:
     """Return the parameters; those with a finding and those that no optimizer holds are marked."""
     if not training.parameters:
         return NOTHING
