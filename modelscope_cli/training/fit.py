@@ -291,11 +291,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 @contextmanager
 def forward_of(
-    model: nn.Module,
-    data: DataSource,
-    seed: int,
-    device: torch.device,
-    observers: Sequence[Observer] = (),
+    model: nn.Module, data: DataSource, seed: int, device: torch.device, observers: Sequence[Observer] = ()
 ) -> Iterator[Callable[[Tensor], Any]]:
     """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
 

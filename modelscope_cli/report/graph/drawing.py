@@ -39,10 +39,7 @@ from modelscope_cli.report.shades import SHADES, Range, Shade, range_of
 MARGIN, LARGE = 18, 15
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 PAPER, PANEL, INK, QUIET, RULE, ARC = "#fdfdfc", "#f4f5f4", "#1d2228", "#5a636d", "#dfe3e6", "#2566ae"
-FILLS = (
-    *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
-    "#de8046",
-)
+FILLS = (*(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"), "#de8046")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,7 @@ from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
 from modelscope_cli.report.training_panels import NUMBERS, Trained, by_step, curves_of, last_of
 
-_VERDICTS = {
-    FAULT: "Something is wrong",
-    SOUND: "Nothing wrong was found",
-    UNKNOWN: "Cannot tell yet",
-}
+_VERDICTS = {FAULT: "Something is wrong", SOUND: "Nothing wrong was found", UNKNOWN: "Cannot tell yet"}
 
 
 class Anchors:
