@@ -113,16 +113,12 @@ _WHERE_TO = ("--out", "-o", "--output", "--html", "--plot", "--force", "-q", "--
 
 def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
     if not changed:
-        return element(
-            "p", "Nothing: arguments, settings, model, weights, input, device and versions are the same."
-        )
-    columns = tuple(
-        Column(title, title, itemgetter(n), is_number=False, wraps=n > 0)
-        for n, title in enumerate(("what", "A", "B"))
-    )
-    return sheet_section(
-        Sheet("", columns, tuple(changed)), "differing", "How A and B were made differently."
-    )
+        what = "arguments, settings, model, weights, input, device and versions"
+        return element("p", f"Nothing: {what} are the same.")
+    titles = enumerate(("what", "A", "B"))
+    columns = tuple(Column(one, one, itemgetter(n), is_number=False, wraps=n > 0) for n, one in titles)
+    sheet = Sheet("", columns, tuple(changed))
+    return sheet_section(sheet, "differing", "How A and B were made differently.")
 
 
 def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
@@ -145,7 +141,7 @@ def _name(record: Any) -> str:
 
 
 def _side_by_side(
-    show: Callable[[Any], Html], a: Shown, b: Shown, files: tuple[Path, Path] | None = None
+    show: Callable[[Any], Html], a: Any, b: Any, files: tuple[Path, Path] | None = None
 ) -> Html:
     names: Sequence[str] = "AB"
     if files is not None:
@@ -310,8 +306,5 @@ def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
     seen = [images_section(one, EmbeddedImages(file.parent)) for one, file in zip((a, b), files, strict=True)]
     if not any(seen):
         return []
-    columns = (
-        element("div", element("h3", name), *(section.body for section in sections))
-        for name, sections in zip("AB", seen, strict=True)
-    )
-    return [Section("pictures", "Images", element("div", *columns, class_="columns"))]
+    both = _side_by_side(lambda sections: joined(section.body for section in sections), seen[0], seen[1])
+    return [Section("pictures", "Images", both)]
