@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from modelscope_cli.records.run import Record, to_plain
 from modelscope_cli.records.training_facts import Birth
@@ -84,6 +84,7 @@ class TrainRecord(Record):
         out_dir, files: the report's folder and what is in it.
     """
 
+    document: ClassVar[str] = "train"
     trainings: tuple[Training, ...]
     data: DataInfo
     near_zero: float
@@ -177,6 +178,7 @@ class RangeTest:
 class LrfindRecord(RangeTest, Record):
     """What `lrfind` returns."""
 
+    document: ClassVar[str] = "lrfind"
     optimizer: str
     sweep: str
     data: str

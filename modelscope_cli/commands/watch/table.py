@@ -46,7 +46,8 @@ def watch_sheet(record: WatchRecord) -> Sheet:
 def answer(record: WatchRecord) -> str:
     """Return the verdict: the first cause, or how the loss went."""
     course = f"loss {_course(record.loss[0])}" if record.loss else ""
-    return training_answer(record.findings, record.verdict, record.reason, course)
+    so_far = f"Step {record.steps:,} of a run that goes on: " if record.is_running else ""
+    return so_far + training_answer(record.findings, record.verdict, record.reason, course)
 
 
 def every_column() -> tuple[Column, ...]:
@@ -180,7 +181,13 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
-_PARTS = {"data": "waiting for data", "watching": "watching it", "rest": "the rest"}
+_PARTS = {
+    "data": "waiting for data",
+    "device": "waiting for the device",
+    "ranks": "waiting for other ranks",
+    "watching": "recording",
+    "rest": "the rest",
+}
 
 
 def time_words(time: TimeFacts) -> str:
