@@ -13,7 +13,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.page.charts import DepthCurves, depth_section, line_chart, number_of
-from modelscope_cli.report.page.common import environment, images_section, kind_of, notes
+from modelscope_cli.report.page.common import anchors, environment, images_section, kind_of, notes
 from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -200,7 +200,6 @@ def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
 
 
 def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
-    place = {id(row): n for n, row in enumerate(sheet.rows)}
     opened = _places(a), _places(b)
 
     def series(row: RowPair) -> str | None:
@@ -210,7 +209,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
     caption = "All rows of both. Highlighted: rows that are present, or flagged, in only one result."
     if any(opened):
         caption += " A row opens into the histograms, gradients and updates of both."
-    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)
+    return sheet_section(sheet, "rows", caption, anchor=anchors(sheet), series=series)
 
 
 def _places(record: Any) -> dict[int, int]:
@@ -259,20 +258,13 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
     def of_b(row: RowPair) -> str:
         return in_b.get(id(row.b), "")
 
-    if not column.is_number:
-        both = Column(
-            column.key,
-            column.title,
-            of_a,
-            lambda row: " → ".join(dict.fromkeys(filter(None, (of_a(row), of_b(row))))),
-            is_number=False,
-            wraps=column.wraps,
-        )
-        return [both]
-    return [
-        Column(f"{column.key}_a", f"{column.title} A", of_a, of_a),
-        Column(f"{column.key}_b", f"{column.title} B", of_b, of_b),
-    ]
+    def of_both(row: RowPair) -> str:
+        return " → ".join(dict.fromkeys(filter(None, (of_a(row), of_b(row)))))
+
+    if column.is_number:
+        sides = (("a", of_a), ("b", of_b))
+        return [Column(f"{column.key}_{n}", f"{column.title} {n.upper()}", of, of) for n, of in sides]
+    return [Column(column.key, column.title, of_a, of_both, is_number=False, wraps=column.wraps)]
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
