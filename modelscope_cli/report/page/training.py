@@ -29,7 +29,7 @@ class Anchors:
     def __init__(self, training: Trained, variant: str = "") -> None:
         """Collect the anchors of one training. `variant` distinguishes its cards from others on the same page."""
         self.label = labelling(training.layers, training.parameters)
-        rows = [(row, f"layer-{n}") for n, row in enumerate(training.layers)]
+        rows: list[tuple[Row, str]] = [(row, f"layer-{n}") for n, row in enumerate(training.layers)]
         rows += [(row, f"parameter-{n}") for n, row in enumerate(training.parameters)]
         self._rows = {id(row): anchor for row, anchor in rows}
         self._labels = {self.label(row): anchor for row, anchor in rows}
