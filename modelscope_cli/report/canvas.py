@@ -29,12 +29,7 @@ _LETTER = 0.086  # approximate width in inches of a letter of a title
 SHARES = "YlGnBu"  # colour map of fractions, 0 to 1
 MISSING = "#d9d9d9"  # missing values
 # A legend that covers no data: above the axes, to the right.
-ABOVE: dict[str, Any] = {
-    "loc": "lower right",
-    "bbox_to_anchor": (1.0, 1.0),
-    "frameon": False,
-    "fontsize": 8,
-}
+ABOVE: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "frameon": False, "fontsize": 8}
 
 
 def new_figure(width: float, height: float, title: str = "", *, is_laid_out: bool = True) -> "Figure":
@@ -82,8 +77,7 @@ def check_figure(path: Path, is_forced: bool) -> None:
     """Refuse a format unknown to matplotlib, and a file that cannot or should not be written."""
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}",
-            with_file("--plot", path, ".png"),
+            f"'--plot {path}' does not end in one of {', '.join(SUFFIXES)}", with_file("--plot", path, ".png")
         )
     check_file(path, is_forced)
 

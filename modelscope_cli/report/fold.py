@@ -57,18 +57,14 @@ def _repeats(
         signature = tuple(
             (".".join(parts[depth + 1 :]), type) for parts, type in rows[block.start : block.stop]
         )
-        is_block = len(signature) >= _LEAST
-        if is_block and signature in first_blocks and (not alike or like == first_blocks[signature]):
-            like = first_blocks[signature]
-            alike.append(block)
-            continue
-        if alike:
+        earlier = first_blocks.get(signature)
+        if alike and earlier != like:
             yield _told(alike, like)
             alike = []
-        if is_block and signature in first_blocks:
-            like = first_blocks[signature]
-            alike = [block]
-        elif is_block:
+        if earlier is not None:
+            like = earlier
+            alike.append(block)
+        elif len(signature) >= _LEAST:
             first_blocks[signature] = block.name
             yield from _repeats(rows, block, depth + 1, known)
     if alike:

@@ -18,7 +18,6 @@ from modelscope_cli.report.image_tiles import (
     GAP,
     MARGIN,
     NUMBER_SIZE,
-    Bar,
     empty,
     number_cells,
     page,
@@ -117,19 +116,16 @@ class Exhibit(Protocol):
 
 def save_gallery(exhibits: Sequence[Exhibit], look: MapLook, folder: Path) -> tuple[FeatureMap, ...]:
     """Write a grid for every output that can be drawn, and the contact sheet; return the records with files."""
-    records = []
-    tiles = []
+    records, tiles = [], []
     for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
-        if exhibit.maps is None or not exhibit.record.shown:
-            records.append(exhibit.record)
-            continue
-        maps = exhibit.maps.to("cpu")
-        file = f"{stem}.png"
-        image_tiles.save_png(draw(exhibit, maps, look), folder / file)
-        # A vector has one value per channel, so its colours always span the layer.
-        scale = look.scale if maps.ndim > 1 else "layer"
-        records.append(replace(exhibit.record, file=file, scale=scale))
-        tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
+        record = exhibit.record
+        if exhibit.maps is not None and record.shown:
+            maps, file = exhibit.maps.to("cpu"), f"{stem}.png"
+            image_tiles.save_png(draw(exhibit, maps, look), folder / file)
+            # A vector has one value per channel, so its colours always span the layer.
+            record = replace(record, file=file, scale=look.scale if maps.ndim > 1 else "layer")
+            tiles.append(Tile(stem, numbers.shape(record.shape), partial(_draw_tile, maps, look)))
+        records.append(record)
     image_tiles.save_png(contact_sheet(tiles, look.cmap, look.input_image), folder / CONTACT_SHEET)
     return tuple(records)
 
@@ -138,11 +134,10 @@ def contact_sheet_of(exhibits: Sequence[Exhibit], look: MapLook) -> Callable[[],
     """Return a function that draws the contact sheet as a PNG; it keeps only the channels that are on it."""
     tiles = []
     for exhibit, stem in zip(exhibits, file_stems([exhibit.record for exhibit in exhibits]), strict=True):
-        if exhibit.maps is None or not exhibit.record.shown:
-            continue
-        maps = exhibit.maps.to("cpu")
-        maps = _liveliest(maps) if maps.ndim > 1 else maps
-        tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), partial(_draw_tile, maps, look)))
+        if exhibit.maps is not None and exhibit.record.shown:
+            maps = exhibit.maps.to("cpu")
+            few = partial(_draw_tile, _liveliest(maps) if maps.ndim > 1 else maps, look)
+            tiles.append(Tile(stem, numbers.shape(exhibit.record.shape), few))
     return lambda: image_tiles.to_png(contact_sheet(tiles, look.cmap, look.input_image))
 
 
@@ -150,51 +145,33 @@ def draw(exhibit: Exhibit, maps: Tensor, look: MapLook) -> Image.Image:
     """Draw the grid, strip or overlay of one output under its title line, each channel with its number."""
     record = exhibit.record
     selected = maps[list(record.shown)]
-    input_image, columns = look.input_image, image_tiles.columns_of(len(selected))
-    if selected.ndim == 1:
-        cells = image_tiles.strip(vector_colours(selected))
-        columns, input_image = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS), None
-        body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
-    elif look.under is not None:
+    is_vector = selected.ndim == 1
+    columns = image_tiles.columns_of(len(selected), image_tiles.STRIP_COLUMNS if is_vector else None)
+    if look.under is not None and not is_vector:
         body = image_tiles.overlay(selected, look.under, look.cmap, look.cell, look.scale, BAND)
     else:
-        cells = image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), look.cell)
+        cells = (
+            image_tiles.strip(vector_colours(selected))
+            if is_vector
+            else image_tiles.enlarge(image_tiles.to_colours(selected, look.scale), look.cell)
+        )
         body = image_tiles.to_image(image_tiles.mosaic(cells, columns, BAND), look.cmap)
     rows = -(-len(selected) // columns)
-    cell = (
-        (body.width + image_tiles.GAP) // columns - image_tiles.GAP,
-        (body.height + image_tiles.GAP) // rows - image_tiles.GAP - BAND,
-    )
+    cell = (body.width + GAP) // columns - GAP, (body.height + GAP) // rows - GAP - BAND
     number_cells(body, record.shown, cell, columns, look.cmap)
-    return page(
-        body, _title(exhibit), look.cmap, input_image=input_image, bar=_bar(record, maps.ndim, look.scale)
-    )
-
-
-def _bar(record: FeatureMap, n_dims: int, scale: str) -> Bar:
-    """Return the colour bar: with numbers if all channels share one range."""
-    if scale == "layer" or n_dims == 1:
-        return Bar(numbers.number(record.min) or "none", numbers.number(record.max) or "none")
-    return Bar("its lowest", "its highest")
+    low, high = (numbers.number(end) or "none" for end in (record.min, record.max))
+    parts = [
+        *(label_of(record), record.type, numbers.shape(record.shape), _which(record), record.note),
+        f"values {low} .. {high}",
+    ]
+    bar = (low, high) if look.scale == "layer" or maps.ndim == 1 else ("its lowest", "its highest")
+    input_image = None if is_vector else look.input_image
+    return page(body, "   ".join(filter(None, parts)), look.cmap, input_image=input_image, bar=bar)
 
 
 def vector_colours(vector: Tensor) -> Tensor:
     """Turn `(C,)` floats into palette indices."""
     return image_tiles.to_colours(vector[None, None], "layer")[0, 0]
-
-
-def _title(exhibit: Exhibit) -> str:
-    record = exhibit.record
-    low, high = numbers.number(record.min) or "none", numbers.number(record.max) or "none"
-    parts = [
-        label_of(record),
-        record.type,
-        numbers.shape(record.shape),
-        _which(record),
-        record.note,
-        f"values {low} .. {high}",
-    ]
-    return "   ".join(filter(None, parts))
 
 
 def _which(record: FeatureMap) -> str:
@@ -208,20 +185,13 @@ def _which(record: FeatureMap) -> str:
 
 def _draw_tile(maps: Tensor, look: MapLook, side: int) -> Image.Image:
     """Draw an output for the contact sheet, at most `side` pixels wide."""
-    if look.under is not None and maps.ndim > 1:
-        live = _liveliest(maps)
-        per_row = image_tiles.columns_of(len(live))
-        return image_tiles.overlay(
-            live,
-            look.under,
-            look.cmap,
-            max((side + image_tiles.GAP) // per_row - image_tiles.GAP, 1),
-            look.scale,
-        )
-    colours = tile(maps, look)
-    per_row = image_tiles.columns_of(len(colours))
-    small = image_tiles.resize(colours, max((side + image_tiles.GAP) // per_row - image_tiles.GAP, 1))
-    return image_tiles.to_image(image_tiles.mosaic(small, per_row), look.cmap)
+    is_overlay = look.under is not None and maps.ndim > 1
+    cells = _liveliest(maps) if is_overlay else tile(maps, look)
+    per_row = image_tiles.columns_of(len(cells))
+    each = max((side + GAP) // per_row - GAP, 1)
+    if is_overlay and look.under is not None:
+        return image_tiles.overlay(cells, look.under, look.cmap, each, look.scale)
+    return image_tiles.to_image(image_tiles.mosaic(image_tiles.resize(cells, each), per_row), look.cmap)
 
 
 def tile(maps: Tensor, look: MapLook) -> Tensor:

@@ -3,7 +3,6 @@
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
+from modelscope_cli.report.labels import cut_in_the_middle
 
 # Indices into the palette of 256 colours.
 N_COLOURS = 192
@@ -215,25 +215,21 @@ def number_cells(
     _stamp(image, (0, 0), mask, cmap)
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """The labels of a colour bar."""
-
-    low: str
-    high: str
-
-
 def page(
-    body: Image.Image, title: str, cmap: str, *, input_image: Tensor | None = None, bar: Bar | None = None
+    body: Image.Image,
+    title: str,
+    cmap: str,
+    *,
+    input_image: Tensor | None = None,
+    bar: tuple[str, str] | None = None,
 ) -> Image.Image:
     """Add a title above an image of maps, the input image at its left, and a colour bar at its right.
 
     Args:
-        input_image: `(3, h, w)` uint8.
+        input_image: `(3, h, w)` uint8. `bar`: the labels of the colour bar, low and high.
     """
-    beside = (
-        thumbnail(input_image, min(BESIDE, max(body.height, SMALLEST))) if input_image is not None else None
-    )
+    side = min(BESIDE, max(body.height, SMALLEST))
+    beside = thumbnail(input_image, side) if input_image is not None else None
     left = beside.width + MARGIN if beside else 0
     bar_height = min(max(body.height, 2 * BAND), _BAR_HEIGHT)
     right = MARGIN + _BAR + _BAR_WORDS if bar else 0
@@ -250,13 +246,15 @@ def page(
     return sheet
 
 
-def _draw_bar(sheet: Image.Image, bar: Bar, place: tuple[int, int], height: int, cmap: str) -> None:
+def _draw_bar(
+    sheet: Image.Image, bar: tuple[str, str], place: tuple[int, int], height: int, cmap: str
+) -> None:
     x, y = place
     ramp = bytes((N_COLOURS - 1) * (height - 1 - row) // (height - 1) for row in range(height))
     column = Image.frombytes("P", (1, height), ramp).resize((_BAR, height), Image.Resampling.NEAREST)
     column.putpalette(make_palette(cmap))
     sheet.paste(column if sheet.mode == "P" else column.convert("RGB"), place)
-    for words, top in ((bar.high, y), (bar.low, y + height - BAND)):
+    for words, top in zip(bar, (y + height - BAND, y), strict=True):
         write(sheet, (x + _BAR + 4, top), words, NUMBER_SIZE, _BAR_WORDS - 4, cmap)
 
 
@@ -278,16 +276,7 @@ def write(
 
 def cut(text: str, size: int, width: int) -> str:
     """Shorten text in the middle to a width in pixels: layer names differ at both ends."""
-    text, font = plain(text), _font(size)
-    if font.getlength(text) <= width:
-        return text
-    n_kept = len(text) - 1
-    while n_kept > 0:
-        short = f"{text[: n_kept // 2]}…{text[len(text) - (n_kept - n_kept // 2) :]}"
-        if font.getlength(short) <= width:
-            return short
-        n_kept -= 1
-    return ""
+    return cut_in_the_middle(plain(text), lambda short: _font(size).getlength(short) <= width)
 
 
 def _stamp(image: Image.Image, place: tuple[int, int], mask: Image.Image, cmap: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError, nearest, one_of
 from modelscope_cli.output_files import write_text
 from modelscope_cli.plain_text import plain
-from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure
+from modelscope_cli.report.canvas import SUFFIXES, check_figure, save_figure, to_png
 from modelscope_cli.report.fold import fold
 from modelscope_cli.report.formats import render_csv, render_json, render_markdown, render_tsv
 from modelscope_cli.report.sheet import Column, Sheet, other_columns
@@ -135,7 +135,7 @@ def plot(record: Any, file: str | PathLike[str] | None, picture: str | None) -> 
     except UsageError as error:
         error.speak_python()
         raise
-    figure._repr_png_ = partial(_to_png, figure)  # displays in a notebook without pyplot
+    figure._repr_png_ = partial(to_png, figure, 100)  # displays in a notebook without pyplot
     return figure
 
 
@@ -167,7 +167,7 @@ def figure_below(record: Any) -> str:
         image = embedded.figure(_SHOWN_BELOW[record.command], record.command)
     if image is None:
         try:
-            image = embedded.drawn(_to_png(_draw(record, None)), record.command)
+            image = embedded.drawn(to_png(_draw(record, None), 100), record.command)
         except UsageError:  # it has no rows, or was made without what is drawn
             return ""
     return f'<div class="modelscope below">{image}</div>'
@@ -287,9 +287,3 @@ def save(record: Any, file: str | PathLike[str]) -> None:
     else:
         endings = ", ".join([".html", *texts, *SUFFIXES])
         raise UsageError(f"'{path}' does not end in one of {endings}", 'record.save("result.json")')
-
-
-def _to_png(figure: Any) -> bytes:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=100)
-    return buffer.getvalue()

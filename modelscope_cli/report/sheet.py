@@ -63,33 +63,6 @@ class Column:
         return [text or self.missing * (value is None) for text, value in zip(texts, values, strict=True)]
 
 
-def figure(
-    key: str, title: str, value: Callable[[Any], float | None], *, rank: int = 1, **traits: Any
-) -> Column:
-    """Return a column of numbers in one notation, so that their magnitudes can be compared."""
-    return Column(key, title, value, rank=rank, notation=numbers.notation, **traits)
-
-
-def amount(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of large counts in one unit, such as multiply-adds."""
-    return Column(key, title, value, notation=numbers.amounts, **traits)
-
-
-def size(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of bytes in one unit."""
-    return Column(key, title, value, notation=numbers.sizes, **traits)
-
-
-def percentage(key: str, title: str, value: Callable[[Any], float | None], **traits: Any) -> Column:
-    """Return a column of fractions, written in percent."""
-    return Column(key, title, value, lambda row: numbers.percent(value(row)), **traits)
-
-
-def counter(key: str, title: str, value: Callable[[Any], int | None], **traits: Any) -> Column:
-    """Return a column of counts, such as NaN, that are marked unless 0; never dropped."""
-    return Column(key, title, value, rank=0, is_bad=lambda row: bool(value(row)), **traits)
-
-
 _NOTATIONS: dict[str, Notation] = {
     "figure": numbers.notation,
     "change": partial(numbers.notation, is_change=True),
@@ -101,6 +74,21 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
     "count": numbers.count,
     "signed": numbers.signed,
 }
+
+
+def _column(form: str, key: str, title: str, value: Callable[[Any], Any], **traits: Any) -> Column:
+    """Return a column of one of the forms of `FieldColumn`."""
+    write = _TEXTS.get(form)
+    if form == "counter":
+        traits["is_bad"] = lambda row: bool(value(row))
+    text = (lambda row: write(value(row))) if write else None
+    return Column(key, title, value, text, notation=_NOTATIONS.get(form), **traits)
+
+
+# Numbers in one notation, so that their magnitudes can be compared; large counts, such as multiply-adds, and bytes
+# in one unit; fractions in percent; counts, such as NaN, that are marked unless 0 and never dropped.
+figure, amount, size, percentage = (partial(_column, form) for form in ("figure", "amount", "size", "share"))
+counter = partial(_column, "counter", rank=0)
 
 
 def field_columns(kind: type[Any], keys: str, **traits: Any) -> tuple[Column, ...]:
@@ -150,25 +138,21 @@ def _described(kind: Any) -> dict[str, Column]:
         for extra in getattr(hints[field.name], "__metadata__", ())
         if isinstance(extra, FieldColumn)
     )
-    columns = (_column(name, extra) for name, extra in found)
+    columns = (_of_field(name, extra) for name, extra in found)
     return {column.key: column for column in columns}
 
 
-def _column(name: str, about: FieldColumn) -> Column:
+def _of_field(name: str, about: FieldColumn) -> Column:
     read, key = attrgetter(name), about.key or name
-    write = _TEXTS.get(about.form)
-
-    return Column(
+    return _column(
+        about.form,
         key,
         key if about.title is None else about.title,
         (lambda row: numbers.shape(read(row))) if about.form == "shape" else read,
-        (lambda row: write(read(row))) if write else None,
         is_number=about.form not in ("words", "shape"),
         rank=about.rank,
         is_shown=about.is_shown,
         wraps=about.wraps,
-        notation=_NOTATIONS.get(about.form),
-        is_bad=(lambda row: bool(read(row))) if about.form == "counter" else lambda row: False,
     )
 
 
@@ -298,13 +282,12 @@ def _sorted(rows: Sequence[Any], column: Column, direction: str) -> list[Any]:
     present = [pair for pair in pairs if not is_missing(pair[0])]
     is_text = any(isinstance(value, str) for value, _ in present)
     is_falling = direction == "desc" or (not direction and not is_text)
-    present.sort(key=lambda pair: _key(pair[0], is_text), reverse=is_falling)
+    key: Callable[[Any], Any] = natural_key if is_text else lambda value: value
+    present.sort(key=lambda pair: key(pair[0]), reverse=is_falling)
     return [row for _, row in present] + [row for value, row in pairs if is_missing(value)]
 
 
-def _key(value: Any, is_text: bool) -> Any:
-    """Return a sort key: numbers as they are, texts in natural order, `layer2` before `layer10`."""
-    if not is_text:
-        return value
+def natural_key(value: Any) -> list[tuple[int, str]]:
+    """Return a sort key of texts in natural order, `layer2` before `layer10`."""
     words = re.split(r"(\d+)", str(value).casefold())
     return [(int(word), "") if n % 2 else (0, word) for n, word in enumerate(words)]

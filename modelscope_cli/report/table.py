@@ -111,11 +111,7 @@ def _frame(columns: Sequence[_Written], has_header: bool) -> Table:
         justify: JustifyMethod = "right" if column.is_number else "left"
         overflow: OverflowMethod = "fold" if column.wraps else "ellipsis"
         table.add_column(
-            Text(column.title),
-            justify=justify,
-            no_wrap=not column.wraps,
-            overflow=overflow,
-            width=one.width,
+            Text(column.title), justify=justify, no_wrap=not column.wraps, overflow=overflow, width=one.width
         )
     return table
 

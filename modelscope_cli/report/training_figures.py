@@ -142,7 +142,7 @@ def _add_maps(
     label, findings = labelling(training.layers, training.parameters), by_layer(training.findings)
     labels = [[label(row) for row in one.rows] for one in maps]
     pairs = zip(maps, labels, [[], *labels], strict=False)
-    names = [_names(one, own) if own != before else () for one, own, before in pairs]
+    names = [_names(one, own) if own and own != before else () for one, own, before in pairs]
     rooms = [room_for(figure, some) if some else 0.0 for some in names]
     of_codes = [room_for_codes(own, findings) for own in labels]
     fixed = 2 * _EDGE + sum(rooms) + sum(of_codes) + len(maps) * (_KEY_ROOM + _EDGE)
@@ -161,7 +161,8 @@ def _add_maps(
             figure.colorbar(axes.images[0], cax=bar, extend=one.extend).ax.tick_params(labelsize=POINTS)
         else:
             axes.axis("off")
-            axes.set_title(f"{one.title}: nothing to show", fontsize=9, loc="left", color=INK)
+            words = fitted(f"{one.title}: nothing to show", 1.2 * width)
+            axes.set_title(words, fontsize=9, loc="left", color=INK)
         left += width + code_room + _KEY_ROOM + _EDGE
     if any(one in findings for own in labels for one in own):
         look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}

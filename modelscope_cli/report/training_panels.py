@@ -135,7 +135,7 @@ def smoothed(values: Sequence[float | None]) -> list[float | None]:
     averages: list[float | None] = []
     total = weight = 0.0
     for value in values:
-        if value is None:
+        if value is None or not math.isfinite(value):
             averages.append(None)
             continue
         total, weight = 0.9 * total + 0.1 * value, 0.9 * weight + 0.1

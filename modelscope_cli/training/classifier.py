@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from torch import nn
 
-from modelscope_cli.analysis.subject import load, refuse_onnx
+from modelscope_cli.analysis.subject import header, load, refuse_onnx
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.models.hubs import split_hub
 from modelscope_cli.models.importspec import imported_architecture
@@ -15,7 +15,7 @@ from modelscope_cli.models.request import ModelRequest, is_import, is_onnx, pars
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.keywords import ClassifierKeywords, Keywords
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Notice, Shape
+from modelscope_cli.records.run import Invocation, Notice, Run, Shape
 from modelscope_cli.training.callbacks import ModelPlace
 from modelscope_cli.training.data import DataSource
 from modelscope_cli.training.model import prepare
@@ -41,6 +41,16 @@ class Classifier:
     @property
     def place(self) -> ModelPlace:
         return ModelPlace(self.loaded.device, self.loaded.dtype)
+
+    def run(
+        self, command: str, source: DataSource, seed: int, invoked: Invocation, progress: Progress
+    ) -> Run:
+        """Return the header of the record, and warn of the files that could not be read."""
+        skipped = source.warnings()
+        for warning in skipped:
+            progress.warn(warning.message)
+        input_info = source.input_info(self.shape)
+        return header(command, self.loaded, input_info, seed, (*self.warnings, *skipped), invoked)
 
 
 def open_classifier(

@@ -2,12 +2,12 @@
 
 import math
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 from PIL import Image
@@ -219,52 +219,15 @@ class FolderImages(Dataset[Example]):
         return normalise(transforms.to_tensor(image)), label
 
 
-class DataSource(Protocol):
-    """Labelled batches to train on and to validate on.
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Images to train on and to validate on. `LoaderData` has the same attributes and methods.
 
     Attributes:
-        source: description.
+        source: description. `preprocessing`: of an image.
         classes: their names, in the order of the labels; empty if unknown.
         n_classes: number of scores the model needs; None to keep those it has.
         starts_anew: whether every training sees the same batches.
-    """
-
-    @property
-    def source(self) -> str: ...
-    @property
-    def classes(self) -> tuple[str, ...]: ...
-    @property
-    def n_classes(self) -> int | None: ...
-    @property
-    def starts_anew(self) -> bool: ...
-    @property
-    def has_held_out(self) -> bool: ...
-    def batches(self, batch: int, seed: int) -> Iterable[LabelledBatch]:
-        """Return the training batches, in seeded order."""
-
-    def held_out_batches(self) -> Iterable[LabelledBatch]:
-        """Return the validation batches."""
-
-    def info(self, shape: Shape) -> DataInfo:
-        """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""
-
-    def input_info(self, shape: Shape) -> InputInfo:
-        """Describe one batch for the header of the record."""
-
-    def warnings(self) -> tuple[Notice, ...]:
-        """Warn of the files that could not be read so far."""
-
-    def as_found(self) -> AbstractContextManager[None]:
-        """Restore the data on exit, so that the next training sees the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingData:
-    """Images to train on and to validate on.
-
-    Attributes:
-        preprocessing: description.
-        classes: their names, in the order of the labels.
         unreadable: the files skipped so far, with their errors; grows while the data are read.
     """
 
@@ -283,6 +246,7 @@ class TrainingData:
         return Batches(self.training, min(batch, self.n_training), seed)
 
     def held_out_batches(self) -> "Batches":
+        """Return the validation batches."""
         return Batches(self.held_out, 100, None)
 
     @property
@@ -292,19 +256,16 @@ class TrainingData:
     starts_anew = has_held_out = True
 
     def info(self, shape: Shape) -> DataInfo:
-        return DataInfo(
-            source=self.source,
-            classes=self.classes,
-            training_pictures=self.n_training,
-            held_out_pictures=self.n_held_out,
-            size=self.size,
-            skipped=tuple(sorted(self.unreadable)),
-        )
+        """Describe the data for the record, with the files skipped so far; `shape` is that of one batch."""
+        skipped = tuple(sorted(self.unreadable))
+        return DataInfo(self.source, self.classes, self.n_training, self.n_held_out, self.size, skipped)
 
     def input_info(self, shape: Shape) -> InputInfo:
+        """Describe one batch for the header of the record."""
         return InputInfo("image", (shape,), (), self.preprocessing)
 
     def warnings(self) -> tuple[Notice, ...]:
+        """Warn of the files that could not be read so far."""
         if not self.unreadable:
             return ()
         total = self.n_training + self.n_held_out
@@ -313,7 +274,11 @@ class TrainingData:
         return (Notice("unreadable_pictures", what + (f" and {n - 1} more" if n > 1 else "")),)
 
     def as_found(self) -> AbstractContextManager[None]:
+        """Restore the data on exit, so that the next training sees the same."""
         return nullcontext()
+
+
+DataSource = TrainingData | LoaderData
 
 
 class Batches:

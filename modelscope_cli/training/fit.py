@@ -253,30 +253,18 @@ def training_facts(loss: ScalarSeries, n_classes: int | None, batch: int) -> Tra
     """
     if n_classes is None or n_classes < 2:
         return TrainingFacts()
-    unknown: tuple[None, ...] = (None,) * len(loss.step)
-    series = CriterionSeries(
-        step=loss.step,
-        value=loss.value,
-        rows=(batch,) * len(loss.step),
-        accuracy=unknown,
-        commonest_label=unknown,
-        commonest_prediction=unknown,
-        target_variance=unknown,
-        is_probability=(False,) * len(loss.step),
-        is_positive=(False,) * len(loss.step),
+    n = len(loss.step)
+    unknown: dict[str, Any] = dict.fromkeys(
+        ("accuracy", "commonest_label", "commonest_prediction", "target_variance"), (None,) * n
     )
+    no = dict.fromkeys(("is_probability", "is_positive"), (False,) * n)
+    series = CriterionSeries(loss.step, loss.value, (batch,) * n, **unknown, **no)
+    about = dict.fromkeys(("place", "made_by", "shapes", "commonest_label"))
+    entropy = math.log(n_classes)
     criterion = WatchedCriterion(
-        name="cross_entropy",
-        place=None,
-        is_training=True,
-        classes=n_classes,
-        made_by=None,
-        shapes=None,
-        is_summed=False,
-        label_entropy=math.log(n_classes),
-        commonest_label=None,
-        series=series,
-    )
+        name="cross_entropy", is_training=True, classes=n_classes, is_summed=False, label_entropy=entropy,
+        series=series, **about,
+    )  # fmt: skip
     return TrainingFacts(criteria=(criterion,))
 
 
@@ -303,11 +291,7 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
 
 @contextmanager
 def forward_of(
-    model: nn.Module,
-    data: DataSource,
-    seed: int,
-    device: torch.device,
-    observers: Sequence[Observer] = (),
+    model: nn.Module, data: DataSource, seed: int, device: torch.device, observers: Sequence[Observer] = ()
 ) -> Iterator[Callable[[Tensor], Any]]:
     """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
 

@@ -81,12 +81,10 @@ class LoaderData:
         return UserBatches(self._loaders[1], self.source) if self.has_held_out else ()
 
     def info(self, shape: Shape) -> DataInfo:
-        """Describe the data for the record; `shape` is that of one batch."""
         counts = [_count(loader) for loader in self._loaders]
         return DataInfo(self.source, self.classes, counts[0], sum(counts[1:]), shape[-1])
 
     def input_info(self, shape: Shape) -> InputInfo:
-        """Describe one batch for the header of the record."""
         return InputInfo("tensor", (shape,))
 
     def warnings(self) -> tuple[Notice, ...]:

@@ -220,7 +220,6 @@ def lrfind(
     check_one_source(data, loaders)
     results = Results(out, force)
 
-    from modelscope_cli.analysis.subject import header
     from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
@@ -232,14 +231,8 @@ def lrfind(
     with kept_random_states():
         source = open_data(data, loaders, pictures, size, request.seed)
         classes = {} if num_classes is None else {"num_classes": num_classes}
-        classifier = open_classifier(
-            model,
-            weights,
-            {**keywords, **classes},  # type: ignore[typeddict-item]
-            source,
-            request,
-            progress,
-        )
+        own: ClassifierKeywords = {**keywords, **classes}  # type: ignore[typeddict-item]
+        classifier = open_classifier(model, weights, own, source, request, progress)
         net, place = classifier.loaded.module, classifier.place
         with (
             counting(progress, "steps", steps) as advance,
@@ -254,12 +247,8 @@ def lrfind(
                 [to_place(place), On("after_step", lambda run: advance())],
                 forward,
             )
-        for warning in source.warnings():
-            progress.warn(warning.message)
-        input_info = source.input_info(classifier.shape)
-        warnings = (*classifier.warnings, *source.warnings())
         record = LrfindRecord(
-            run=header("lrfind", classifier.loaded, input_info, request.seed, warnings, invoked),
+            run=classifier.run("lrfind", source, request.seed, invoked, progress),
             **vars(test),
             optimizer=request.optimizer,
             sweep="linear" if linear else "exponential",

@@ -13,7 +13,7 @@ from modelscope_cli.records.display import renderer
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import NEAR_ZERO, counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
-from modelscope_cli.records.run import invocation
+from modelscope_cli.records.run import Notice, invocation
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.training.request import (
     as_tuple,
@@ -108,7 +108,6 @@ def train(
     if folder is not None:
         folder.check()
 
-    from modelscope_cli.analysis.subject import header
     from modelscope_cli.training.callbacks import UserCallback
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
@@ -117,6 +116,7 @@ def train(
     from modelscope_cli.training.save_restore import kept_random_states
 
     trainings: list[Training] = []
+    warnings: tuple[Notice, ...] = ()
     with (
         kept_random_states(),
         _report_saved(folder, save_every, progress),
@@ -127,16 +127,9 @@ def train(
         check_source(source, request, n_trainings=len(variants))
         saving = _checkpoints(folder, save_every, source.classes)
         for variant in variants:
-            classifier = open_classifier(
-                model,
-                weights,
-                keywords,
-                source,
-                variant.request,
-                SILENT if trainings else progress,  # the notes would be repeated
-            )
-            if not trainings:
-                warnings = classifier.warnings
+            told = SILENT if trainings else progress  # the notes would be repeated
+            classifier = open_classifier(model, weights, keywords, source, variant.request, told)
+            warnings = warnings if trainings else classifier.warnings
             training = train_once(
                 classifier.loaded.module,
                 source,
@@ -149,12 +142,8 @@ def train(
             trainings.append(training)
             if any(event.kind == INTERRUPTED for event in training.events):
                 break
-        for warning in source.warnings():
-            progress.warn(warning.message)
-        input_info = source.input_info(classifier.shape)
-        warnings = (*warnings, *source.warnings())
         record = TrainRecord(
-            run=header("train", classifier.loaded, input_info, request.seed, warnings, invoked),
+            run=replace(classifier, warnings=warnings).run("train", source, request.seed, invoked, progress),
             trainings=tuple(trainings),
             data=source.info(classifier.shape),
             near_zero=NEAR_ZERO,
@@ -199,9 +188,7 @@ def _report_saved(folder: OutputFolder | None, save_every: int | None, progress:
     try:
         yield
     except BaseException:
-        n_saved = (
-            len(list(folder.path.glob("step-*.safetensors"))) if folder is not None and save_every else 0
-        )
-        if folder is not None and n_saved:
-            progress.note(f"saved to {folder.path}: the weights of {counted(n_saved, 'step')}")
+        saved = [*folder.path.glob("step-*.safetensors")] if folder is not None and save_every else []
+        if folder is not None and saved:
+            progress.note(f"saved to {folder.path}: the weights of {counted(len(saved), 'step')}")
         raise

@@ -95,7 +95,7 @@ def test_the_image_stands_beside_the_maps_in_its_own_colours():
 
 
 def test_the_colour_bar_runs_from_the_last_colour_down_to_the_first():
-    page = image_tiles.page(grid(9), "conv1", "viridis", bar=image_tiles.Bar("0", "5"))
+    page = image_tiles.page(grid(9), "conv1", "viridis", bar=("0", "5"))
     column = np.asarray(page)[image_tiles.MARGIN + image_tiles.TITLE :, -image_tiles.MARGIN - 68 - 7]
     ramp = column[:240].astype(int)
     assert (ramp[0], ramp[-1]) == (image_tiles.N_COLOURS - 1, 0)

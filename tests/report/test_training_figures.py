@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from rules.trainings import criterion, layer, loss, parameter, training
+from tolerance import close
 
 from modelscope_cli.records.naming import RECTIFIERS
 from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.watch import Magnitudes, TrainingFinding, WatchRecord
 from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
-from modelscope_cli.report.training_figures import codes, mark_rows, mark_steps
-from modelscope_cli.report.training_panels import rectifiers
+from modelscope_cli.report.training_figures import codes, draw_training, mark_rows, mark_steps
+from modelscope_cli.report.training_panels import heat_map, rectifiers, smoothed
 from modelscope_cli.report.views import figures_of
 
 UNEVEN = (0, 3, 6, 15, 22, 49)
@@ -226,3 +227,16 @@ def test_a_strip_is_blank_where_nothing_was_finite():
     (image,) = figure.axes[0].get_images()
     shades = np.ma.masked_invalid(image.get_array())[5]  # a row of pixels through the strip
     assert [bool(shades.mask[at]) for at in (100, 600, 1100)] == [False, True, False]
+
+
+def test_the_smoothed_loss_goes_on_after_a_loss_that_is_not_finite():
+    assert smoothed([1.0, None, math.nan, math.inf, 1.0]) == [close(1.0), None, None, None, close(1.0)]
+
+
+def test_maps_without_rows_say_so_beside_others():
+    record = training(layers=(uneven(),), parameters=())
+    maps = [heat_map([record.layers[0]], "zero_fraction"), heat_map([], "update_ratio")]
+    figure = draw_training(record, "title", maps, "zero")
+    figure.draw_without_rendering()
+    assert "nothing to show" in " ".join(words(figure)).replace("\n", " ")
+    assert "zero, %" in words(figure)

@@ -1,6 +1,7 @@
 """The figure of `lrfind` and its output folder."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,15 @@ def draw_range_test(record: LrfindRecord) -> Any:
     figure = new_figure(8.0, 4.6, _title(record))
     axes = figure.subplots()
     points = [
-        (lr, a, b)
-        for lr, a, b in zip(record.lr, record.loss, record.smoothed, strict=True)
-        if a is not None and b is not None
+        point for point in zip(record.lr, record.loss, record.smoothed, strict=True) if None not in point
     ]
-    rates = [lr for lr, _, _ in points]
-    axes.plot(rates, [value for _, value, _ in points], color=LINE, lw=0.7, alpha=0.4, label="loss")
-    axes.plot(rates, [value for _, _, value in points], color=LINE, lw=1.8, label="smoothed")
+    rates, losses, smoothed = zip(*points, strict=True) if points else ((), (), ())
+    axes.plot(rates, losses, color=LINE, lw=0.7, alpha=0.4, label="loss")
+    axes.plot(rates, smoothed, color=LINE, lw=1.8, label="smoothed")
     _mark_suggestions(axes, record)
     if record.sweep == "exponential":
         axes.set_xscale("log")
-    _cut_rise(axes, [value for _, _, value in points], [value for _, value, _ in points])
+    _cut_rise(axes, smoothed, losses)
     tidy(axes)
     axes.set_xlabel("learning rate" + (" (logarithmic)" if record.sweep == "exponential" else ""))
     axes.set_ylabel("loss")
@@ -44,11 +43,9 @@ def _title(record: LrfindRecord) -> str:
     """Return the recommendation, and why the sweep ended."""
     best = record.suggestion.recommended
     advice = f"try a learning rate of {rate(best)}" if best is not None else "the loss never fell"
-    reasons = {"diverged": "because the loss diverged", "the loss": f"because {record.stopped}"}
-    ended = next(
-        (reason for start, reason in reasons.items() if record.stopped.startswith(start)),
-        f"at {record.stopped}",
-    )
+    ended = f"at {record.stopped}"
+    if record.stopped.startswith(("diverged", "the loss")):
+        ended = f"because {'the loss diverged' if record.stopped.startswith('d') else record.stopped}"
     return f"{record.run.model.short_name} with {record.optimizer}: {advice}; the sweep ended {ended}"
 
 
@@ -68,7 +65,7 @@ def _mark_suggestions(axes: Any, record: LrfindRecord) -> None:
         axes.plot([lr], [math.nan if height is None else height], _MARKERS[name], **look, label=words)
 
 
-def _cut_rise(axes: Any, smoothed: list[float], raw: list[float]) -> None:
+def _cut_rise(axes: Any, smoothed: Sequence[float], raw: Sequence[float]) -> None:
     """Limit the axis to as much above the start as below it, and note what is cut off."""
     if not smoothed:
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 from modelscope_cli.commands.train.table import first_layer, settings_of, train_sheet
 from modelscope_cli.records.naming import label_of
-from modelscope_cli.records.train import Training, TrainRecord
+from modelscope_cli.records.train import TrainRecord
 from modelscope_cli.records.watch import WatchedLayer
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, AMBER, GREEN, LINE, new_figure, tidy
@@ -50,50 +50,27 @@ def draw_comparison(record: TrainRecord) -> Any:
     title = record.run.model.short_name + (f": {_MARK} has findings" if record.findings else "")
     figure = new_figure(11.0, 7.0, title)
     loss, dead, mean, std = figure.subplots(2, 2, sharex=True).flat
-    for number, training in enumerate(record.trainings):
-        look: dict[str, Any] = {
-            "color": _VARIANTS[number % len(_VARIANTS)],
-            "ls": _STYLES[(number + number // len(_VARIANTS)) % len(_STYLES)],
-            "lw": 1.5,
-        }
-        _draw_losses(loss, training, look)
-        shares = _mean_dead(training.layers)
-        if shares:
-            percent = [None if share is None else 100.0 * share for share in shares]
-            plot_series(dead, training.layers[0].series.step, percent, **look)
-        row = first_layer(training)
-        if row:
-            plot_series(mean, row.series.step, row.series.mean, **look)
-            plot_series(std, row.series.step, row.series.std, **look)
-    _name_panels(record, loss, dead, mean, std)
-    cut_off(loss, [value for training in record.trainings for value in training.losses])
     firsts = [row for training in record.trainings if (row := first_layer(training))]
-    cut_off(std, [value for row in firsts for value in row.series.std])
-    figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
-    return figure
-
-
-def _draw_losses(axes: Any, training: Training, look: dict[str, Any]) -> None:
-    """Draw the smoothed loss; a cross marks the last finite value."""
-    name = training.name + (f"  {_MARK}" if training.findings else "")
-    values = training_panels.smoothed(training.losses)
-    (line,) = plot_series(axes, training.loss[0].step, values, label=name, **look)
-    finite = [i for i, value in enumerate(training.losses) if value is not None]
-    if finite and len(finite) < len(training.losses):
-        last = finite[-1]
-        axes.plot(
-            [training.loss[0].step[last]], [training.losses[last]], "x", ms=8, mew=2, color=line.get_color()
-        )
-
-
-def _name_panels(record: TrainRecord, loss: Any, dead: Any, mean: Any, std: Any) -> None:
-    row = first_layer(record.trainings[0])
-    name = label_of(row) if row else "the first layer"
-    broken = any(None in training.losses for training in record.trainings)
-    tidy(loss, "loss, smoothed" + ("; x: not finite from here on" if broken else ""))
+    name = label_of(firsts[0]) if firsts else "the first layer"
+    is_broken = any(None in training.losses for training in record.trainings)
+    tidy(loss, "loss, smoothed" + ("; x: not finite from here on" if is_broken else ""))
     tidy(dead, "dead channels of all ReLUs")
     tidy(mean, f"mean of {name}")
     tidy(std, f"standard deviation of {name}")
+    for number, training in enumerate(record.trainings):
+        style = _STYLES[(number + number // len(_VARIANTS)) % len(_STYLES)]
+        look: dict[str, Any] = {"color": _VARIANTS[number % len(_VARIANTS)], "ls": style, "lw": 1.5}
+        label = training.name + (f"  {_MARK}" if training.findings else "")
+        step, values = training.loss[0].step, training.losses
+        plot_series(loss, step, training_panels.smoothed(values), label=label, **look)
+        known = [i for i, value in enumerate(values) if value is not None]
+        if known and len(known) < len(values):  # a cross at the last finite value
+            loss.plot(step[known[-1]], values[known[-1]], "x", ms=8, mew=2, color=look["color"])
+        if shares := _mean_dead(training.layers):
+            plot_series(dead, training.layers[0].series.step, shares, **look)
+        if row := first_layer(training):
+            plot_series(mean, row.series.step, row.series.mean, **look)
+            plot_series(std, row.series.step, row.series.std, **look)
     for axes, label in ((loss, "loss"), (dead, "percent"), (mean, "mean"), (std, "standard deviation")):
         axes.set_ylabel(label)
         axes.tick_params(labelsize=8)
@@ -101,13 +78,17 @@ def _name_panels(record: TrainRecord, loss: Any, dead: Any, mean: Any, std: Any)
     for axes in (mean, std):
         axes.set_xlabel("step")
     dead.set_ylim(bottom=0)
+    cut_off(loss, [value for training in record.trainings for value in training.losses])
+    cut_off(std, [value for row in firsts for value in row.series.std])
+    figure.legend(loc="outside lower center", ncols=min(len(record.trainings), 3), frameon=False, fontsize=9)
+    return figure
 
 
 def _mean_dead(layers: Sequence[WatchedLayer]) -> list[float | None]:
-    """Average the dead fractions of all ReLUs at every step."""
+    """Return the mean percentage of dead channels of all ReLUs at every step."""
     series = [row.series.dead_fraction or () for row in training_panels.rectifiers(layers)]
-    at_step = ([share for share in shares if share is not None] for shares in zip(*series, strict=False))
-    return [sum(shares) / len(shares) if shares else None for shares in at_step]
+    at_step = (training_panels.finite(shares) for shares in zip(*series, strict=False))
+    return [100.0 * (sum(shares) / len(shares)) if shares else None for shares in at_step]
 
 
 def draw(record: TrainRecord) -> Any:
@@ -120,13 +101,13 @@ FIGURES = {"training": draw}
 
 
 WEIGHTS = "model.safetensors"
-SINGLE_FILES = ("curves.png", "layers.csv", *RESULT_FILES, WEIGHTS)
-STUDY_FILES = ("comparison.png", "variants.csv", *RESULT_FILES)
 
 
 def files_of(record: TrainRecord) -> tuple[str, ...]:
     """Return the files that are always written."""
-    return STUDY_FILES if record.is_study else SINGLE_FILES
+    if record.is_study:
+        return ("comparison.png", "variants.csv", *RESULT_FILES)
+    return ("curves.png", "layers.csv", *RESULT_FILES, WEIGHTS)
 
 
 def save_report(record: TrainRecord, stage: Path) -> None:

@@ -6,35 +6,19 @@ from modelscope_cli.report.page.common import images_section, rules_section
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
-from modelscope_cli.report.page.training import (
-    Anchors,
-    curves,
-    layer_rows,
-    layer_tree,
-    parameter_rows,
-    verdict,
-)
+from modelscope_cli.report.page.training import Anchors, training_sections, verdict
 from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: TrainRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the findings first, then their evidence; of a study the variants compared, then each."""
     images = images_section(record, embedded)
-    evidence = [*images, *_of_study(record)] if record.is_study else [*_of_training(record), *images]
+    if record.is_study:
+        evidence = [*images, *_of_study(record)]
+    else:
+        (training,) = record.trainings
+        evidence = [*training_sections(training, train_sheet(record), settings_of(training)), *images]
     return [section for section in (*evidence, *rules_section(rules_of(record.findings))) if section.body]
-
-
-def _of_training(record: TrainRecord) -> list[Section]:
-    (training,) = record.trainings
-    sheet = train_sheet(record)
-    anchors = Anchors(training)
-    return [
-        Section("verdict", "Verdict", verdict(training, anchors, settings_of(training))),
-        Section("steps", "Loss over steps", curves(training, anchors)),
-        Section("layers", "Layers", layer_rows(training, sheet)),
-        Section("tree", "Tree", layer_tree(training, sheet)),
-        Section("parameters", "Parameters", parameter_rows(training)),
-    ]
 
 
 def _of_study(record: TrainRecord) -> list[Section]:

@@ -51,7 +51,7 @@ _END_ROWS = 4  # of a strip, for what is below the lowest bin and above the high
 _GAP_ROWS = 14  # above a strip, for its name
 # Inches: a strip with its name, a column, and what is left free around them.
 _STRIP, _COLUMN, _BETWEEN = 1.3, 4.0, 0.15
-_HISTOGRAM_LEFT, _RIGHT, _HISTOGRAM_HEAD, _HISTOGRAM_FOOT, _KEY_HEIGHT = 0.65, 0.95, 0.8, 0.5, 4.0
+_LEFT, _RIGHT, _HEAD, _FOOT, _KEY_HEIGHT = 0.65, 0.95, 0.8, 0.5, 4.0
 _POWERS = (1e-4, 1e-2, 1.0, 100.0)
 
 
@@ -70,18 +70,15 @@ def draw_histograms(record: WatchRecord) -> Any:
     n_lines = -(-len(rows) // n_columns)
     edges = rows[0].series.histogram.edges if rows[0].series.histogram else ()
     size = len(edges) - 1 + 2 * _END_ROWS + _GAP_ROWS
-    width = _HISTOGRAM_LEFT + n_columns * _COLUMN + (n_columns - 1) * _BETWEEN + _RIGHT
-    figure = new_figure(
-        width,
-        _HISTOGRAM_HEAD + n_lines * _STRIP + _HISTOGRAM_FOOT,
-        figure_title(record, "distribution of |x| over the steps"),
-        is_laid_out=False,
-    )
+    width = _LEFT + n_columns * _COLUMN + (n_columns - 1) * _BETWEEN + _RIGHT
+    height = _HEAD + n_lines * _STRIP + _FOOT
+    title = figure_title(record, "distribution of |x| over the steps")
+    figure = new_figure(width, height, title, is_laid_out=False)
     image: Any = None
     for column in range(n_columns):
         column_rows = rows[column::n_columns]
-        left = _HISTOGRAM_LEFT + column * (_COLUMN + _BETWEEN)
-        axes = axes_at(figure, left, _HISTOGRAM_HEAD, _COLUMN, len(column_rows) * _STRIP)
+        left = _LEFT + column * (_COLUMN + _BETWEEN)
+        axes = axes_at(figure, left, _HEAD, _COLUMN, len(column_rows) * _STRIP)
         pixels = np.full((len(column_rows) * size, len(steps)), math.nan)
         bottoms = [(len(column_rows) - 1 - line) * size for line in range(len(column_rows))]
         for bottom, row in zip(bottoms, column_rows, strict=True):
@@ -92,13 +89,16 @@ def draw_histograms(record: WatchRecord) -> Any:
         axes.set_facecolor("none")
         axes.tick_params(labelsize=POINTS, length=2)
         axes.spines[:].set_visible(False)
-        _mark_powers(axes, edges, bottoms, is_named=column == 0)
-    key_axes = axes_at(figure, width - 0.75, _HISTOGRAM_HEAD, 0.14, min(_KEY_HEIGHT, n_lines * _STRIP))
+        axes.set_yticks([])
+        if column == 0 and edges:
+            _mark_powers(axes, edges, bottoms)
+    key_axes = axes_at(figure, width - 0.75, _HEAD, 0.14, min(_KEY_HEIGHT, n_lines * _STRIP))
     key = figure.colorbar(image, cax=key_axes)
     key.set_ticks(
         [-5, -4, -3, -2, -1, 0], labels=["none", "0.01 %", "0.1 %", "1 %", "10 %", "all"], fontsize=POINTS
     )
-    _explain(figure, record, len(rows), edges)
+    if edges:
+        _explain(figure, record, len(rows), edges)
     return figure
 
 
@@ -146,32 +146,17 @@ def _shades(row: WatchedLayer, steps: list[int]) -> Any:
     return shade
 
 
-def _counts(row: WatchedLayer) -> Sequence[Sequence[int]]:
-    return row.series.histogram.counts if row.series.histogram else ()
-
-
-def _name(axes: Any, label: str, findings: Sequence[Any], bottom: int, size: int) -> None:
+def _name(axes: Any, label: str, findings: Sequence[TrainingFinding], bottom: int, size: int) -> None:
     """Write the name above a strip; for findings their codes at the right, and a line at the step."""
-    axes.annotate(
-        shortened(label), (0.005, bottom + size), xycoords=("axes fraction", "data"), fontsize=POINTS, va="bottom",
-        color=INK,
-    )  # fmt: skip
-    if not findings:
-        return
-    axes.annotate(
-        codes(findings), (0.995, bottom + size), xycoords=("axes fraction", "data"), fontsize=POINTS,
-        va="bottom", ha="right", color=ACCENT,
-    )  # fmt: skip
-    since = [finding.since_step for finding in findings if finding.since_step is not None]
-    if since:
-        axes.plot([min(since)] * 2, [bottom - 0.5, bottom + size - 0.5], ":", color="white", lw=1.2)
+    look: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "fontsize": POINTS, "va": "bottom"}
+    axes.annotate(shortened(label), (0.005, bottom + size), color=INK, **look)
+    axes.annotate(codes(findings), (0.995, bottom + size), color=ACCENT, ha="right", **look)
+    for since in [*training_panels.by_step(findings)][:1]:
+        axes.plot([since] * 2, [bottom - 0.5, bottom + size - 0.5], ":", color="white", lw=1.2)
 
 
-def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_named: bool) -> None:
+def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int]) -> None:
     """Label powers of ten. The first rows are below the first edge (mostly zeros), the last above the last."""
-    if not is_named or not edges:
-        axes.set_yticks([])
-        return
     places = [
         _END_ROWS + min(range(len(edges)), key=lambda i: abs(math.log(edges[i] / w))) - 0.5 for w in _POWERS
     ]
@@ -181,26 +166,18 @@ def _mark_powers(axes: Any, edges: Sequence[float], bottoms: list[int], *, is_na
 
 
 def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[float]) -> None:
-    if not edges:
-        return
     sentences = [f"y: |x|, log scale (bottom < {edges[0]:.0e}, top > {edges[-1]:g})"]
     if any(finding.layer for finding in record.findings):
         sentences.append("dotted: first step of a finding, code on the right")
-    if any(not sum(counts) for row in record.layers for counts in _counts(row)):
+    histograms = [row.series.histogram for row in record.layers if row.series.histogram]
+    if any(not sum(counts) for one in histograms for counts in one.counts):
         sentences.append("white: no finite value")
-    n = len(record.layers)
+    words, n = "; ".join(sentences), len(record.layers)
     if n_shown < n:
         what = "those with findings, the first, the last, the last of each block, and others evenly chosen"
-        sentences.append(f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all")
+        words += f"\n{n_shown} of {counted(n, 'layer')}: {what}; report.html has all"
     width, height = figure.get_size_inches()
-    figure.text(
-        _HISTOGRAM_LEFT / width,
-        1 - 0.36 / height,
-        "; ".join(sentences).replace("; \n", "\n"),
-        fontsize=8,
-        color=INK,
-        va="top",
-    )
+    figure.text(_LEFT / width, 1 - 0.36 / height, words, fontsize=8, color=INK, va="top")
 
 
 def save_figures(

@@ -8,41 +8,27 @@ from modelscope_cli.report.facts import comparison
 from modelscope_cli.report.page.common import rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
-from modelscope_cli.report.page.training import (
-    Anchors,
-    curves,
-    layer_rows,
-    layer_tree,
-    parameter_rows,
-    verdict,
-)
+from modelscope_cli.report.page.training import training_sections
 from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.rules.registry import rules_of
 
 
 def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the verdict first, then its evidence."""
-    sheet = watch_sheet(record)
-    anchors = Anchors(record)
     steps = f"{record.steps:,}, {record.recorded:,} recorded in full"
+    judged, curves, *rows = training_sections(record, watch_sheet(record), steps)
+    lines = comparison(record.compared)
     found = [
-        Section("verdict", "Verdict", verdict(record, anchors, steps)),
-        *_compared(record),
-        Section("steps", "Loss over steps", curves(record, anchors)),
+        judged,
+        Section("compared", "Compared with a run that was fine", facts(lines) if lines else NOTHING),
+        curves,
         Section("time", "Where the time went", _time(record)),
-        Section("layers", "Layers", layer_rows(record, sheet)),
-        Section("tree", "Tree", layer_tree(record, sheet)),
-        Section("parameters", "Parameters", parameter_rows(record)),
+        *rows,
         Section("input", "Input", _input(record, embedded)),
         Section("optimizer", "Optimizer", _optimizer(record)),
         *rules_section(rules_of(record.findings)),
     ]
     return [section for section in found if section.body]
-
-
-def _compared(record: WatchRecord) -> list[Section]:
-    lines = comparison(record.compared)
-    return [Section("compared", "Compared with a run that was fine", facts(lines))] if lines else []
 
 
 def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:

@@ -65,46 +65,37 @@ def _columns(
     def codes(row: WatchedLayer) -> str:
         return " ".join(f"{f.code}@{f.since_step}" for f in findings.get(label(row), ()))
 
+    def value(make: Any, key: str, title: str, field: str, pick: Any, rank: int = 1) -> Column:
+        """Return a column of one value of a series; fractions of 1 are marked."""
+
+        def read(row: WatchedLayer) -> float | None:
+            picked: float | None = pick(getattr(row.series, field) or ())
+            return picked
+
+        is_rare = field in ("dead_fraction", "saturated_fraction")  # and hidden where it is 0 everywhere
+        traits: dict[str, Any] = {"is_shown": any(map(read, layers))} if is_rare else {}
+        if make is percentage and not is_rare:
+            traits["is_bad"] = lambda row: read(row) == 1
+        column: Column = make(key, title, read, rank=rank, **traits)
+        return column
+
     return (
         Column("name", "layer", label, is_number=False, rank=0),
         Column("type", "type", lambda row: row.type, is_number=False, rank=0),
-        _figure("mean_first", "mean", "mean", first_of, rank=5),
-        _figure("mean_last", "mean end", "mean", last_of, rank=4),
-        _figure("std_first", "std", "std", first_of, rank=2),
-        _figure("std_last", "std end", "std", last_of, rank=1),
-        _portion("zero_first", "zero", "zero_fraction", first_of, rank=2),
-        _portion("zero_last", "zero end", "zero_fraction", last_of, rank=0),
-        _portion("near_zero_last", "near 0", "near_zero_fraction", last_of, rank=6),
-        _end_share("dead_last", "dead", "dead_fraction", layers),
-        _end_share("saturated_last", "saturated", "saturated_fraction", layers),
-        _figure("grad_norm_last", "gradient", "grad_norm", last_of, rank=3),
+        value(figure, "mean_first", "mean", "mean", first_of, rank=5),
+        value(figure, "mean_last", "mean end", "mean", last_of, rank=4),
+        value(figure, "std_first", "std", "std", first_of, rank=2),
+        value(figure, "std_last", "std end", "std", last_of, rank=1),
+        value(percentage, "zero_first", "zero", "zero_fraction", first_of, rank=2),
+        value(percentage, "zero_last", "zero end", "zero_fraction", last_of, rank=0),
+        value(percentage, "near_zero_last", "near 0", "near_zero_fraction", last_of, rank=6),
+        value(percentage, "dead_last", "dead", "dead_fraction", last_of),
+        value(percentage, "saturated_last", "saturated", "saturated_fraction", last_of),
+        value(figure, "grad_norm_last", "gradient", "grad_norm", last_of, rank=3),
         counter("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
         counter("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
         Column("findings", "findings", codes, is_number=False, rank=0, is_bad=lambda row: bool(codes(row))),
     )
-
-
-def _figure(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
-    """Make a column of one value of a series, such as its first."""
-    return figure(key, title, lambda row: pick(getattr(row.series, field)), rank=rank)
-
-
-def _portion(key: str, title: str, field: str, pick: Callable[[Sequence[Any]], Any], rank: int) -> Column:
-    """Make such a column of a fraction, which is marked at 1."""
-
-    def value(row: WatchedLayer) -> float | None:
-        return pick(getattr(row.series, field))
-
-    return percentage(key, title, value, rank=rank, is_bad=lambda row: value(row) == 1)
-
-
-def _end_share(key: str, title: str, field: str, layers: Sequence[WatchedLayer]) -> Column:
-    """Make a column of a fraction at the end, hidden in the terminal if it is zero everywhere."""
-
-    def value(row: WatchedLayer) -> float | None:
-        return last_of(getattr(row.series, field) or ())
-
-    return percentage(key, title, value, rank=1, is_shown=any(map(value, layers)))
 
 
 def _without_repeats(

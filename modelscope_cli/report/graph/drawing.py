@@ -7,6 +7,7 @@ also for the dark scheme.
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report import numbers
@@ -38,10 +39,7 @@ from modelscope_cli.report.shades import SHADES, Range, Shade, range_of
 MARGIN, LARGE = 18, 15
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 PAPER, PANEL, INK, QUIET, RULE, ARC = "#fdfdfc", "#f4f5f4", "#1d2228", "#5a636d", "#dfe3e6", "#2566ae"
-FILLS = (
-    *(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"),
-    "#de8046",
-)
+FILLS = (*(PANEL, "#fdf3e2", "#fbe8c9", "#f8dbae", "#f5cc93", "#f1bb7a", "#eca865", "#e69453"), "#de8046")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,17 +131,9 @@ def head(words: Words, look: GraphLook) -> tuple[Html, float]:
 
 
 def _legend(look: GraphLook, y: float) -> Html:
+    size: dict[str, Any] = {"y": y, "width": _CHIP, "height": 12, "stroke": RULE}
     chips = [
-        element(
-            "rect",
-            class_=f"h{n} edge",
-            fill=FILLS[n],
-            x=MARGIN + _CHIP * n,
-            y=y,
-            width=_CHIP,
-            height=12,
-            stroke=RULE,
-        )
+        element("rect", class_=f"h{n} edge", fill=FILLS[n], x=MARGIN + _CHIP * n, **size)
         for n in range(SHADES + 1)
     ]
     range_texts = [_range_words(shade, span) for shade, span in zip(look.shades, look.ranges, strict=True)]
@@ -237,55 +227,31 @@ def _body(graph: ModelGraph, look: GraphLook) -> Iterator[Html]:
 
 def _frame(item: Item, look: GraphLook) -> Html:
     place = look.layout.places[item]
-    return element(
-        "rect",
-        class_="box",
-        fill=PAPER,
-        stroke=RULE,
-        x=place.left,
-        y=place.top,
-        width=round(place.right - place.left, 1),
-        height=round(place.bottom - place.top, 1),
-        rx=6,
-    )
+    size = {"width": round(place.right - place.left, 1), "height": round(place.bottom - place.top, 1)}
+    return element("rect", class_="box", fill=PAPER, stroke=RULE, x=place.left, y=place.top, **size, rx=6)
 
 
 def _thing(item: Item, look: GraphLook) -> Html:
     """Return a row, or the header of a box. A tooltip shows shortened text in full."""
-    ground = {"layer": _filled, "box": lambda *_: NOTHING}.get(item.kind, _pill)(item, look)
+    levels = look.levels(item)
     title = element("title", _told(item, look.shades))
-    every = ";".join(f"{level},{words}" for level, words in look.levels(item))
-    return element(
-        "g",
-        title,
-        ground,
-        *_written(item, look),
-        data_shades=None if look.is_alone or not item.rows else every,
+    every = (
+        None if look.is_alone or not item.rows else ";".join(f"{level},{words}" for level, words in levels)
     )
+    return element("g", title, _ground(item, look, levels[0][0]), *_written(item, look), data_shades=every)
 
 
-def _filled(item: Item, look: GraphLook) -> Html:
-    level, _ = look.levels(item)[0]
-    return element("rect", class_=f"chip h{level}", fill=FILLS[level], **_rectangle(item, look), rx=4)
-
-
-def _pill(item: Item, look: GraphLook) -> Html:
-    dashes = "4 3" if item.kind == "fold" else None
-    return element(
-        "rect",
-        class_="pill",
-        fill=PAPER,
-        stroke=QUIET,
-        stroke_dasharray=dashes,
-        **_rectangle(item, look),
-        rx=ROW / 2,
-    )
-
-
-def _rectangle(item: Item, look: GraphLook) -> dict[str, float]:
+def _ground(item: Item, look: GraphLook, level: int) -> Html:
+    if item.kind == "box":
+        return NOTHING
     place = look.layout.places[item]
     wide = round(look.layout.core - place.left, 1)
-    return {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
+    shape = {"x": place.left, "y": place.top, "width": wide, "height": place.bottom - place.top}
+    if item.kind == "layer":
+        return element("rect", class_=f"chip h{level}", fill=FILLS[level], **shape, rx=4)
+    dashes = "4 3" if item.kind == "fold" else None
+    look_of_pill = {"fill": PAPER, "stroke": QUIET, "stroke_dasharray": dashes}
+    return element("rect", class_="pill", **look_of_pill, **shape, rx=ROW / 2)
 
 
 def _written(item: Item, look: GraphLook) -> Iterator[Html]:

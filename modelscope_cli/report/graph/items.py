@@ -175,22 +175,18 @@ def items_of(record: SummaryRecord, *, is_whole: bool = False) -> ModelGraph:
     ]
     output = [Item("output", "output", "output")] if record.failed is None else []
     top.inside = [*inputs, *top.inside, *output]
-    _fill(top)
-    if not is_whole:
-        _shorten(top)
+    for item in top.walk():
+        if item is not top:
+            item.inside.sort(key=lambda one: one.key)  # in the order of execution
+    if not is_whole and _length(top) > MOST_ROWS:
+        fold_operations(top)
+        fold(top, with_sizes=True)
+        if _length(top) > MOST_ALIKE:
+            fold(top, with_sizes=False)
     places = {number: item for item in top.walk() for number in item.stands_for}
     edges = _lifted(flow, places)
     _mark(top, flow, places, record.failed)
     return ModelGraph(top, edges)
-
-
-def _shorten(top: Item) -> None:
-    """Fold repetitions if the image would be long."""
-    if _length(top) > MOST_ROWS:
-        fold_operations(top)
-        fold(top, with_sizes=True)
-    if _length(top) > MOST_ALIKE:
-        fold(top, with_sizes=False)
 
 
 def _length(top: Item) -> int:
@@ -237,13 +233,6 @@ def _operation(operation: Operation) -> Item:
     words = " · ".join(operation.names)
     key = operation.after, 1, operation.number
     return Item("operation", words, words, shapes=operation.output_shapes, number=operation.number, key=key)
-
-
-def _fill(top: Item) -> None:
-    """Sort the content of every box in execution order."""
-    for item in top.walk():
-        if item is not top:
-            item.inside.sort(key=lambda one: one.key)
 
 
 def _name(top: Item) -> None:

@@ -4,7 +4,7 @@ Boxes are nested, from top to bottom. A value that goes to the next item is a sh
 one is an arc on the right, in a lane of the innermost box with both its ends. Arcs with a common end share a lane.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from unicodedata import combining, east_asian_width
@@ -156,11 +156,7 @@ def _link(a: Sequence[Item], b: Sequence[Item], layout: GraphLayout) -> GraphLin
 
 def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, int]) -> list[Arc]:
     """Merge arcs with a common source or target, whichever more of them share."""
-    n_out: dict[Item, int] = defaultdict(int)
-    n_in: dict[Item, int] = defaultdict(int)
-    for source, target in pairs:
-        n_out[source] += 1
-        n_in[target] += 1
+    n_out, n_in = Counter(source for source, _ in pairs), Counter(target for _, target in pairs)
     forks: dict[Item, list[Item]] = defaultdict(list)
     meets: dict[Item, list[Item]] = defaultdict(list)
     for source, target in pairs:
@@ -169,17 +165,13 @@ def _bundles(box: Item, pairs: Sequence[tuple[Item, Item]], order: dict[Item, in
         else:
             meets[target].append(source)
     arcs = [Arc((source,), tuple(targets), box) for source, targets in forks.items()]
-    arcs += [
-        Arc(tuple(sorted(sources, key=order.__getitem__)), (target,), box)
-        for target, sources in meets.items()
-    ]
-    return arcs
+    by_order = {target: sorted(sources, key=order.__getitem__) for target, sources in meets.items()}
+    return arcs + [Arc(tuple(sources), (target,), box) for target, sources in by_order.items()]
 
 
 def _span(arc: Arc, layout: GraphLayout) -> tuple[float, float]:
-    heights = [layout.places[one].out for one in arc.sources] + [
-        layout.places[one].into for one in arc.targets
-    ]
+    heights = [layout.places[one].out for one in arc.sources]
+    heights += [layout.places[one].into for one in arc.targets]
     return min(heights), max(heights)
 
 

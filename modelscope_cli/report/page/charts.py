@@ -127,20 +127,22 @@ def line_chart(
     most = 5 if height > 120 else 3
     scale = logarithmic(values, most) if wants_log(values) else linear(values, most)
     across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
-    drawn = joined(
-        [
-            *_grid(scale, across, height),
-            *_flags(marks, across, height),
-            _frame([_path(line, across, scale, height) for line in lines], height),
-            *_tick_words(scale, across, height, unit, labels),
-        ]
-    )
-    words = "; ".join(_in_words(line) for line in lines)
+    drawn = [
+        *_grid(scale, across, height),
+        *_flags(marks, across, height),
+        _frame([_path(line, across, scale, height) for line in lines], height),
+        *_tick_words(scale, across, height, unit, labels),
+    ]
     axis = ", logarithmic axis" if scale.is_log else ""
-    label = f"{title}{axis}. {words}"
-    svg = element(
-        "svg", drawn, class_="chart", role="img", aria_label=label, width="100%", height=height + 22
-    )
+    label = f"{title}{axis}. {'; '.join(map(_in_words, lines))}"
+    look: dict[str, Any] = {
+        "class_": "chart",
+        "role": "img",
+        "aria_label": label,
+        "width": "100%",
+        "height": height + 22,
+    }
+    svg = element("svg", *drawn, **look)
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 
@@ -216,15 +218,10 @@ def _data(
 
 
 def _grid(scale: AxisScale, across: AxisScale, height: int) -> list[Html]:
-    lines = [_rule(0, 100, height * (1 - scale.place(tick))) for tick in scale.ticks]
-    places = [100 * across.place(tick) for tick in across.ticks]
-    return lines + [
-        element("line", class_="grid", x1=_share(x), x2=_share(x), y1=0, y2=height) for x in places
-    ]
-
-
-def _rule(left: float, right: float, y: float) -> Html:
-    return element("line", class_="grid", x1=_share(left), x2=_share(right), y1=f"{y:.1f}", y2=f"{y:.1f}")
+    at = [f"{height * (1 - scale.place(tick)):.1f}" for tick in scale.ticks]
+    lines = [element("line", class_="grid", x1="0%", x2="100%", y1=y, y2=y) for y in at]
+    places = [_share(100 * across.place(tick)) for tick in across.ticks]
+    return lines + [element("line", class_="grid", x1=x, x2=x, y1=0, y2=height) for x in places]
 
 
 def _share(value: float) -> str:
@@ -235,16 +232,9 @@ def _tick_words(
     scale: AxisScale, across: AxisScale, height: int, unit: str, labels: Sequence[str]
 ) -> list[Html]:
     """Return the tick labels: values on their lines, except the lowest, which would overlap the steps."""
-    words = [
-        element(
-            "text",
-            f"{tick:.6g}",
-            class_="halo",
-            x=4,
-            y=f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}",
-        )
-        for tick in scale.ticks
-    ]
+    at = [f"{max(height * (1 - scale.place(tick)) - 4, 11):.1f}" for tick in scale.ticks]
+    values = zip(scale.ticks, at, strict=True)
+    words = [element("text", f"{tick:.6g}", class_="halo", x=4, y=y) for tick, y in values]
     for n, tick in enumerate(across.ticks):
         end = n == len(across.ticks) - 1
         if labels and tick >= len(labels):
@@ -276,11 +266,8 @@ def _flags(marks: Sequence[ChartMark], across: AxisScale, height: int) -> list[H
 
 
 def _legend(lines: Sequence[Line]) -> Html | None:
-    if len(lines) < 2:
-        return None
-    return element(
-        "span", *(element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines), class_="keys"
-    )
+    keys = [element("span", line.name, class_=f"key t{line.tone % 4}") for line in lines]
+    return element("span", *keys, class_="keys") if len(lines) > 1 else None
 
 
 def _in_words(line: Line) -> str:

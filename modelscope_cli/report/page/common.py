@@ -130,11 +130,7 @@ def table_section(
     sheet: Sheet, anchor: Callable[[Any], str], name: str = "rows", title: str = "Table", **how: Any
 ) -> Section:
     """Return a table with its notes and links to its marked rows."""
-    body = [
-        notes(sheet),
-        flagged(sheet, anchor),
-        sheet_section(sheet, name, "", anchor=anchor, **how),
-    ]
+    body = [notes(sheet), flagged(sheet, anchor), sheet_section(sheet, name, "", anchor=anchor, **how)]
     return Section(f"{name}-section" if name != "rows" else "table", title, joined(body))
 
 

@@ -13,7 +13,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT, strict
 from modelscope_cli.report.page.charts import DepthCurves, depth_section, line_chart, number_of
-from modelscope_cli.report.page.common import environment, images_section, kind_of, notes
+from modelscope_cli.report.page.common import anchors, environment, images_section, kind_of, notes
 from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
@@ -113,16 +113,12 @@ _WHERE_TO = ("--out", "-o", "--output", "--html", "--plot", "--force", "-q", "--
 
 def _differences(changed: Sequence[tuple[str, str, str]]) -> Html:
     if not changed:
-        return element(
-            "p", "Nothing: arguments, settings, model, weights, input, device and versions are the same."
-        )
-    columns = tuple(
-        Column(title, title, itemgetter(n), is_number=False, wraps=n > 0)
-        for n, title in enumerate(("what", "A", "B"))
-    )
-    return sheet_section(
-        Sheet("", columns, tuple(changed)), "differing", "How A and B were made differently."
-    )
+        what = "arguments, settings, model, weights, input, device and versions"
+        return element("p", f"Nothing: {what} are the same.")
+    titles = enumerate(("what", "A", "B"))
+    columns = tuple(Column(one, one, itemgetter(n), is_number=False, wraps=n > 0) for n, one in titles)
+    sheet = Sheet("", columns, tuple(changed))
+    return sheet_section(sheet, "differing", "How A and B were made differently.")
 
 
 def _summed_up(changed: Sequence[tuple[str, str, str]], sheet: Sheet) -> str:
@@ -145,7 +141,7 @@ def _name(record: Any) -> str:
 
 
 def _side_by_side(
-    show: Callable[[Any], Html], a: Shown, b: Shown, files: tuple[Path, Path] | None = None
+    show: Callable[[Any], Html], a: Any, b: Any, files: tuple[Path, Path] | None = None
 ) -> Html:
     names: Sequence[str] = "AB"
     if files is not None:
@@ -204,7 +200,6 @@ def _along_depth(sheet: Sheet, sheets: tuple[Sheet, Sheet]) -> list[Section]:
 
 
 def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
-    place = {id(row): n for n, row in enumerate(sheet.rows)}
     opened = _places(a), _places(b)
 
     def series(row: RowPair) -> str | None:
@@ -214,7 +209,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
     caption = "All rows of both. Highlighted: rows that are present, or flagged, in only one result."
     if any(opened):
         caption += " A row opens into the histograms, gradients and updates of both."
-    return sheet_section(sheet, "rows", caption, anchor=lambda row: f"row-{place[id(row)]}", series=series)
+    return sheet_section(sheet, "rows", caption, anchor=anchors(sheet), series=series)
 
 
 def _places(record: Any) -> dict[int, int]:
@@ -263,20 +258,13 @@ def _both(column: Column, in_a: dict[int, str], in_b: dict[int, str]) -> Sequenc
     def of_b(row: RowPair) -> str:
         return in_b.get(id(row.b), "")
 
-    if not column.is_number:
-        both = Column(
-            column.key,
-            column.title,
-            of_a,
-            lambda row: " → ".join(dict.fromkeys(filter(None, (of_a(row), of_b(row))))),
-            is_number=False,
-            wraps=column.wraps,
-        )
-        return [both]
-    return [
-        Column(f"{column.key}_a", f"{column.title} A", of_a, of_a),
-        Column(f"{column.key}_b", f"{column.title} B", of_b, of_b),
-    ]
+    def of_both(row: RowPair) -> str:
+        return " → ".join(dict.fromkeys(filter(None, (of_a(row), of_b(row)))))
+
+    if column.is_number:
+        sides = (("a", of_a), ("b", of_b))
+        return [Column(f"{column.key}_{n}", f"{column.title} {n.upper()}", of, of) for n, of in sides]
+    return [Column(column.key, column.title, of_a, of_both, is_number=False, wraps=column.wraps)]
 
 
 def pair_rows(a: Sheet, b: Sheet) -> list[RowPair]:
@@ -310,8 +298,5 @@ def _pictures(a: Shown, b: Shown, files: tuple[Path, Path]) -> list[Section]:
     seen = [images_section(one, EmbeddedImages(file.parent)) for one, file in zip((a, b), files, strict=True)]
     if not any(seen):
         return []
-    columns = (
-        element("div", element("h3", name), *(section.body for section in sections))
-        for name, sections in zip("AB", seen, strict=True)
-    )
-    return [Section("pictures", "Images", element("div", *columns, class_="columns"))]
+    both = _side_by_side(lambda sections: joined(section.body for section in sections), seen[0], seen[1])
+    return [Section("pictures", "Images", both)]

@@ -35,8 +35,10 @@ class EmbeddedImages:
         Args:
             name: file inside the folder; paths outside of it are ignored.
         """
-        file = self._file(name)
-        return None if file is None else self.drawn(file.read_bytes(), alt, caption, **look)
+        if self._folder is None or not name or Path(name).name != name:
+            return None
+        file = self._folder / name
+        return self.drawn(file.read_bytes(), alt, caption, **look) if file.is_file() else None
 
     def drawn(
         self,
@@ -76,12 +78,6 @@ class EmbeddedImages:
             element("figcaption", caption) if caption else None,
             element("div", image, class_="drawn") if width > _WIDE else image,
         )
-
-    def _file(self, name: str | None) -> Path | None:
-        if self._folder is None or not name or Path(name).name != name:
-            return None
-        file = self._folder / name
-        return file if file.is_file() else None
 
 
 def slider(before: Html, after: Html) -> Html:

@@ -1,7 +1,6 @@
 """The function `report`: pages of results, comparisons of two, and the index of a folder."""
 
 import os
-import re
 from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
@@ -21,6 +20,7 @@ from modelscope_cli.report.page.comparison import compare_page
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined, render_page
 from modelscope_cli.report.page.results import page_of, save_page
 from modelscope_cli.report.reading import PAGE, in_folder, is_page, read, result_file
+from modelscope_cli.report.sheet import natural_key
 
 INDEX = "index.html"
 
@@ -45,16 +45,10 @@ def index_page(folder: Path, target: Path, pages: Sequence[Page], left_out: Sequ
         class_="rows",
         id="results",
     )
-    section = Section(
-        "results-section",
-        "Results",
-        joined(
-            [
-                element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results"),
-                facts([("left out", words) for words in left_out]) if left_out else None,
-            ]
-        ),
-    )
+    parts = [element("div", body, class_="scroll", tabindex=0, role="region", aria_label="Results")]
+    if left_out:
+        parts.append(facts([("left out", words) for words in left_out]))
+    section = Section("results-section", "Results", joined(parts))
     return render_page(str(folder.absolute().name), element("p", "modelscope report"), [section], [])
 
 
@@ -122,33 +116,21 @@ def _pages(
         yield from pages
     else:
         file = result_file(a)
-        target = _checked(Path(html) if html is not None else _beside(file))
+        target = _checked(Path(html) if html is not None else file.with_suffix(".html"))
         yield _one(read(file), file, target, large, progress)
 
 
 def _one(record: Shown, file: Path, target: Path, large: bool, progress: Progress) -> Page:
-    text = page_of(record, _folder(file))
+    """Make the page of a result; its folder is the only source of its images, whatever the file says."""
+    text = page_of(record, file.parent)
     return _written(text, target, large, progress, record.command, _model(record), views.answer_of(record))
-
-
-def _folder(path: Path) -> Path:
-    """Return the folder of a result, the only source of its images, whatever the file says."""
-    return result_file(path).parent
-
-
-def _beside(file: Path) -> Path:
-    """Return the path for the page of a result: in its folder, or next to a JSON file under the same name."""
-    return file.with_suffix(".html")
 
 
 def _results_in(folder: Path) -> list[Path]:
     """Return the subfolders with a result, in natural order: `run9` before `run10`."""
     inner = [path for path in folder.iterdir() if path.is_dir() and not path.name.startswith(".")]
-    return [path for path in sorted(inner, key=_by_number) if in_folder(path) is not None]
-
-
-def _by_number(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    found = [path for path in inner if in_folder(path) is not None]
+    return sorted(found, key=lambda path: natural_key(path.name))
 
 
 def _pages_in(folders: Sequence[Path], large: bool, progress: Progress, left_out: list[str]) -> list[Page]:

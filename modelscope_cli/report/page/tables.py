@@ -35,17 +35,25 @@ def table(
             results both indices, separated by a comma.
     """
     columns, written = _with_content(sheet)
-    head = joined(_heading(column) for column in columns)
-    head = joined([head, *(element("th", title, scope="col") for title, _ in extras)])
-    body = joined(
-        _row(sheet, row, columns, cells, anchor(row), extras, series(row))
-        for row, cells in zip(sheet.rows, written, strict=True)
-    )
+    titles = [(column.title or column.key, "n" if column.is_number else None) for column in columns]
+    titles += [(title, None) for title, _ in extras]
+    head = joined(element("th", title, scope="col", class_=kind) for title, kind in titles)
+    kinds = [None if column.is_number else "w" if column.wraps else "l" for column in columns[1:]]
+    body = []
+    for row, (first, *others) in zip(sheet.rows, written, strict=True):
+        marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
+        cells = [
+            element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
+            *(element("td", cell, class_=kind) for cell, kind in zip(others, kinds, strict=True)),
+            *(element("td", image(row), class_="l") for _, image in extras),
+        ]
+        about = {"id": anchor(row), "class_": " ".join(marks) or None, "data_series": series(row)}
+        body.append(element("tr", *cells, **about))
     grid = element(
         "table",
         element("caption", caption or counted(len(sheet.rows), "row")),
         element("thead", element("tr", head)),
-        element("tbody", body),
+        element("tbody", *body),
         class_="rows",
         id=name,
     )
@@ -55,72 +63,29 @@ def table(
 
 
 def _with_content(sheet: Sheet) -> tuple[list[Column], list[tuple[str, ...]]]:
-    """Return the columns and the cells of every row, without columns that are empty or hidden."""
-    columns = [(column, column.cells(sheet.rows)) for column in _standing_alone(sheet)]
+    """Return the columns and the cells of every row, without columns that are empty or hidden.
+
+    A tree has full names, as rows are sorted, filtered and searched.
+    """
+    first, *others = sheet.shown()
+    shown = (replace(first, text=None) if sheet.is_tree else first, *others)
+    columns = [(column, column.cells(sheet.rows)) for column in shown]
     filled = [(column, cells) for n, (column, cells) in enumerate(columns) if n == 0 or any(cells)]
     return [column for column, _ in filled], list(zip(*(cells for _, cells in filled), strict=True))
 
 
-def _standing_alone(sheet: Sheet) -> tuple[Column, ...]:
-    """Return the columns, with full names in a tree, as rows are sorted, filtered and searched."""
-    first, *others = sheet.shown()
-    return (replace(first, text=None) if sheet.is_tree else first, *others)
-
-
-def _heading(column: Column) -> Html:
-    return element("th", column.title or column.key, scope="col", class_="n" if column.is_number else None)
-
-
-def _row(
-    sheet: Sheet,
-    row: Any,
-    columns: Sequence[Column],
-    written: Sequence[str],
-    anchor: str | None,
-    extras: Sequence[Extra],
-    series: int | str | None,
-) -> Html:
-    first, *others = written
-    marks = [mark for mark, is_so in (("bad", sheet.is_bad(row)), ("dim", sheet.is_dim(row))) if is_so]
-    cells = [
-        element("th", first, scope="row", class_="long" if len(first) > _LONG else None),
-        *(element("td", one, class_=_kind(column)) for one, column in zip(others, columns[1:], strict=True)),
-        *(element("td", image(row), class_="l") for _, image in extras),
-    ]
-    return element("tr", *cells, id=anchor, class_=" ".join(marks) or None, data_series=series)
-
-
-def _kind(column: Column) -> str | None:
-    """Return the class of a column; None for numbers, which are most of the cells."""
-    return None if column.is_number else "w" if column.wraps else "l"
-
-
 def tools(name: str, *, has_marks: bool, hint: str = "") -> Html:
     """Return the controls above a longer table: a filter and the number of matching rows."""
-    box = element(
-        "input",
-        type="search",
-        name="filter",
-        class_="filter",
-        data_for=name,
-        spellcheck="false",
-        autocomplete="off",
-    )
-    only = element(
-        "label",
-        element("input", type="checkbox", name="only", class_="only", data_for=name),
-        " only marked rows",
-    )
-    return element(
-        "form",
+    typed = {"spellcheck": "false", "autocomplete": "off"}
+    box = element("input", type="search", name="filter", class_="filter", data_for=name, **typed)
+    check = element("input", type="checkbox", name="only", class_="only", data_for=name)
+    parts = [
         element("label", "filter ", box),
         element("span", f"a regular expression{hint}", class_="hint"),
-        only if has_marks else NOTHING,
+        element("label", check, " only marked rows") if has_marks else NOTHING,
         element("output", class_="count", data_for=name),
-        class_="tools",
-        hidden=True,
-        role="search",
-    )
+    ]
+    return element("form", *parts, class_="tools", hidden=True, role="search")
 
 
 def sheet_section(sheet: Sheet, name: str, caption: str, **how: Any) -> Html:

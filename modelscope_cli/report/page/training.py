@@ -14,17 +14,13 @@ from modelscope_cli.records.watch import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.page.charts import ChartMark, line_chart, spark
 from modelscope_cli.report.page.common import KINDS, WARNING, finding
-from modelscope_cli.report.page.html import NOTHING, Html, element, facts, joined
+from modelscope_cli.report.page.html import NOTHING, Html, Section, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section, tree
 from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
-from modelscope_cli.report.training_panels import NUMBERS, Trained, by_step, curves_of, last_of
+from modelscope_cli.report.training_panels import NUMBERS, Row, Trained, by_step, curves_of, first_of, last_of
 
-_VERDICTS = {
-    FAULT: "Something is wrong",
-    SOUND: "Nothing wrong was found",
-    UNKNOWN: "Cannot tell yet",
-}
+_VERDICTS = {FAULT: "Something is wrong", SOUND: "Nothing wrong was found", UNKNOWN: "Cannot tell yet"}
 
 
 class Anchors:
@@ -32,17 +28,38 @@ class Anchors:
 
     def __init__(self, training: Trained, variant: str = "") -> None:
         """Collect the anchors of one training. `variant` distinguishes its cards from others on the same page."""
-        label = labelling(training.layers, training.parameters)
-        self._places = {label(row): f"layer-{n}" for n, row in enumerate(training.layers)}
-        self._places |= {label(row): f"parameter-{n}" for n, row in enumerate(training.parameters)}
+        self.label = labelling(training.layers, training.parameters)
+        rows: list[tuple[Row, str]] = [(row, f"layer-{n}") for n, row in enumerate(training.layers)]
+        rows += [(row, f"parameter-{n}") for n, row in enumerate(training.parameters)]
+        self._rows = {id(row): anchor for row, anchor in rows}
+        self._labels = {self.label(row): anchor for row, anchor in rows}
         self._cards = {id(one): f"finding-{variant}{n}" for n, one in enumerate(training.findings)}
         self.is_variant = bool(variant)
 
-    def row(self, label: str | None) -> str | None:
-        return self._places.get(label or "") if not self.is_variant else None
+    def row(self, row: Row) -> str:
+        return self._rows[id(row)]
+
+    def labelled(self, label: str | None) -> str | None:
+        return self._labels.get(label or "") if not self.is_variant else None
 
     def card(self, one: TrainingFinding) -> str:
         return self._cards[id(one)]
+
+
+def training_sections(training: Trained, sheet: Sheet, steps: str) -> list[Section]:
+    """Return the verdict, the curves, the layers as a table and as a tree, and the parameters.
+
+    Args:
+        sheet: the table of the layers; `steps`: the number of steps as text.
+    """
+    anchors = Anchors(training)
+    return [
+        Section("verdict", "Verdict", verdict(training, anchors, steps)),
+        Section("steps", "Loss over steps", _curves(training, anchors)),
+        Section("layers", "Layers", _layer_rows(training, sheet, anchors)),
+        Section("tree", "Tree", _layer_tree(sheet, anchors)),
+        Section("parameters", "Parameters", _parameter_rows(training, anchors)),
+    ]
 
 
 def verdict(training: Trained, anchors: Anchors, steps: str) -> Html:
@@ -74,27 +91,23 @@ def _card(one: TrainingFinding, followed: Sequence[TrainingFinding], anchors: An
         inner = joined([element("p", "Consequences:"), element("ul", *cards, class_="findings")])
     since = f"since step {one.since_step}" if one.since_step is not None else "over the whole run"
     where = [since, one.place or ""]
-    anchor, rule = anchors.row(one.layer), f"rule-{one.code}"
+    anchor, rule = anchors.labelled(one.layer), f"rule-{one.code}"
     return finding(one, name=anchors.card(one), anchor=anchor, rule=rule, where=where, inner=inner)
 
 
 def _summary(training: Trained, steps: str) -> Html:
     lines: list[tuple[str, str | Html]] = [("steps", steps)]
     for series in training.loss:
-        finite = [v for v in series.value if v is not None]
-        if finite:
-            lines.append(
-                (
-                    "loss",
-                    f"{numbers.number(finite[0])} in the first step, {numbers.number(finite[-1])} in the last",
-                )
-            )
+        first, last = first_of(series.value), last_of(series.value)
+        if first is not None:
+            words = f"{numbers.number(first)} in the first step, {numbers.number(last)} in the last"
+            lines.append(("loss", words))
     lines += [(event.kind, event.message) for event in training.events]
     lines += [("not finite", f"step {birth.step}: {birth.words}") for birth in training.births]
     return facts(lines)
 
 
-def curves(training: Trained, anchors: Anchors) -> Html:
+def _curves(training: Trained, anchors: Anchors) -> Html:
     """Return the losses with marked findings, the learning rates and the accuracies, over one axis of steps."""
     last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
     shown = curves_of(training)
@@ -115,15 +128,11 @@ def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
     ]
 
 
-def layer_rows(training: Trained, sheet: Sheet) -> Html:
+def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
     """Return the table of the layers, whose rows can be opened."""
     if not training.layers:
         return NOTHING
     place = {id(row): n for n, row in enumerate(training.layers)}
-
-    def std(row: WatchedLayer) -> Html:
-        return spark(row.series.std, row.series.step)
-
     caption = (
         "Every layer's output: values at the first and at the last recorded step. A row opens into its "
         "histograms, gradients and updates."
@@ -132,16 +141,14 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
         sheet,
         "layer-rows",
         caption,
-        anchor=lambda row: f"layer-{place[id(row)]}",
-        extras=[("std over steps", std)],
+        anchor=anchors.row,
+        extras=[("std over steps", lambda row: spark(row.series.std, row.series.step))],
         series=lambda row: place[id(row)],
     )
 
 
-def layer_tree(training: Trained, sheet: Sheet) -> Html:
+def _layer_tree(sheet: Sheet, anchors: Anchors) -> Html:
     """Return the layers as a tree of modules."""
-    place = {id(row): n for n, row in enumerate(training.layers)}
-    label = labelling(training.layers, training.parameters)
 
     def shade(field: str, words: Callable[[float | None], str]) -> Shade:
         def value(row: WatchedLayer) -> float | None:
@@ -155,42 +162,38 @@ def layer_tree(training: Trained, sheet: Sheet) -> Html:
         shade("grad_norm", numbers.number),
         shade("dead_fraction", numbers.percent),
     ]
-    return tree(sheet.rows, label, lambda row: f"layer-{place[id(row)]}", shades, sheet.is_bad)
+    return tree(sheet.rows, anchors.label, anchors.row, shades, sheet.is_bad)
 
 
-def parameter_rows(training: Trained) -> Html:
+def _parameter_rows(training: Trained, anchors: Anchors) -> Html:
     """Return the parameters; those with a finding and those that no optimizer holds are marked."""
     if not training.parameters:
         return NOTHING
-    label = labelling(training.layers, training.parameters)
     bad_names = {one.layer for one in training.findings}
-    place = {id(row): n for n, row in enumerate(training.parameters)}
 
     def at_the_end(key: str) -> Column:
         return figure(key, NUMBERS[key], lambda row: last_of(getattr(row.series, key)))
 
     columns = (
-        Column("name", "parameter", label, is_number=False),
+        Column("name", "parameter", anchors.label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
         Column("optimizer", "optimizer", lambda row: row.optimizer or "in none", is_number=False),
         at_the_end("grad_norm"),
         at_the_end("weight_norm"),
         at_the_end("update_ratio"),
     )
-    sheet = Sheet(
-        "", columns, training.parameters, is_bad=lambda row: label(row) in bad_names or _is_forgotten(row)
-    )
 
-    def course(row: WatchedParameter) -> Html:
-        return spark(row.series.update_ratio, row.series.step)
+    def is_bad(row: WatchedParameter) -> bool:
+        return anchors.label(row) in bad_names or _is_forgotten(row)
 
+    sheet = Sheet("", columns, training.parameters, is_bad=is_bad)
     caption = "Every parameter at the last recorded step. An update of 0.001 of the weight is usual."
     return sheet_section(
         sheet,
         "parameter-rows",
         caption,
-        anchor=lambda row: f"parameter-{place[id(row)]}",
-        extras=[("updates over steps", course)],
+        anchor=anchors.row,
+        extras=[("updates over steps", lambda row: spark(row.series.update_ratio, row.series.step))],
     )
 
 
