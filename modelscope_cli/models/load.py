@@ -308,11 +308,22 @@ def _placed(
         info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),
         device=device,
         dtype=dtype,
-        family=architecture.family,
+        family=architecture.family if is_zoo else family_of_module(module),
         transforms=transforms,
         categories=configured_labels(module) if has_labels else filled.categories,
         notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
+    )
+
+
+def family_of_module(module: nn.Module) -> str:
+    """Return the family of a torchvision model; `custom` for all others."""
+    *_, family, _ = ("", "", *type(module).__module__.split("."))
+    is_torchvision = type(module).__module__.startswith("torchvision.models.")
+    return (
+        family
+        if is_torchvision and family in ("detection", "video", "optical_flow", "segmentation")
+        else "custom"
     )
 
 
