@@ -82,7 +82,7 @@ def test_what_the_recipes_add_can_be_used(tmp_path):
     ("name", "most"),
     [
         ("column of stats", 2),
-        ("rule of training", 2),
+        ("rule of training", 1),
         ("method of explanation", 2),
         ("output adapter", 2),
         ("command", 4),

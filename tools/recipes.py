@@ -23,21 +23,15 @@ RECIPES: dict[str, Additions] = {
     "rule of training": (
         (
             "rules/training/recipe.py",
-            "RULES = (\n",
-            "def any_rate(case: Case, threshold: float) -> Iterator[TrainingSighting]:\n"
-            '    """Any learning rate."""\n'
+            '@training_rule("MS719"',
+            '@training_rule("MS799", "has-a-rate", WARNING, 0, Link.BOOKKEEPING)\n'
+            "def has_a_rate(case: Case, threshold: float) -> Iterator[TrainingSighting]:\n"
+            '    """There is a learning rate.\n\n'
+            "    Measure: none\n    Source: certain\n    Hint: leave it\n"
+            '    Why: without one nothing is learnt\n    """\n'
             "    for series in case.course.lr:\n"
             '        yield TrainingSighting(None, 0, 1.0, f"{series.optimizer} has a learning rate", None)\n\n\n',
         ),
-        (
-            "rules/training/recipe.py",
-            '    TrainingRule(\n        code="MS758",\n',
-            '    TrainingRule(\n        code="MS799",\n        name="has-a-rate",\n        severity=WARNING,\n'
-            '        sentence="there is a learning rate",\n        threshold=0,\n        measure="none",\n'
-            '        source="certain",\n        hint="leave it",\n        link=Link.BOOKKEEPING,\n'
-            "        judge=any_rate,\n    ),\n",
-        ),
-        ("rules/reasons.py", '    "MS758": ', '    "MS799": "without one nothing is learnt",\n'),
     ),
     "method of explanation": (
         (
@@ -68,8 +62,13 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/outputs/read.py",
-            "        stated = self._stated\n        if tensor.ndim == 2",
-            '        if last_name(path) == "angles":\n            return Angles(tensor)\n',
+            "        stated, name = self._stated, last_name(path)\n        if tensor.ndim == 2",
+            '        if last_name(path) == "angles":\n            return "angles", ""\n',
+        ),
+        (
+            "analysis/outputs/read.py",
+            '        if kind == "classes":\n            return ClassScores',
+            '        if kind == "angles":\n            return Angles(tensor)\n',
         ),
         (
             "analysis/outputs/read.py",

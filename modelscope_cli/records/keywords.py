@@ -3,12 +3,14 @@
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, with_nearest
-from modelscope_cli.records.nesting import room_for_depth
+from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
 from modelscope_cli.records.refusals import refuse
 from modelscope_cli.records.run import invocation
 
@@ -255,3 +257,37 @@ def texts(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
+
+
+_FRAMES, _STACK = (
+    10_000,
+    8 * 2**20,
+)  # far more than any model needs, and less than half of the capacity of such a stack
+
+
+@contextmanager
+def room_for_depth() -> Iterator[None]:
+    """Raise the recursion limit inside the context; hooks need additional frames.
+
+    Only in the main thread: the stack of another one may be so small that the process would crash.
+    """
+    before = sys.getrecursionlimit()
+    if threading.current_thread() is threading.main_thread():
+        sys.setrecursionlimit(max(before, _frames()))
+    try:
+        yield
+    except RecursionError as error:
+        message = f"something nested too deeply, or that calls itself without end: {error}"
+        raise CannotRunError(message, "wrap fewer modules in one another   --debug shows where") from error
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _frames() -> int:
+    """Return the number of frames that fit the stack of this process; 0 if its size is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose stacks are small
+        return 0
+    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return _FRAMES if size == resource.RLIM_INFINITY else min(_FRAMES, _FRAMES * size // _STACK)

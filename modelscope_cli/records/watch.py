@@ -10,6 +10,7 @@ from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
     Comparison,
+    MemoryFacts,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -302,7 +303,8 @@ class TrainingFacts:
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
         backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
-        time: where it went; None in a log that does not say.
+        time: where it went; `memory`: whether it grows; None in a log that does not say.
+        rank_times: of every rank, if there are several.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -314,6 +316,8 @@ class TrainingFacts:
     ranks: RankFacts | None = None
     schedules: tuple[ScheduleFacts, ...] = ()
     time: TimeFacts | None = None
+    memory: MemoryFacts | None = None
+    rank_times: tuple[TimeFacts, ...] = ()
 
 
 def labelling(

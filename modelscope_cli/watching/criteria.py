@@ -251,7 +251,7 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
     The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
     """
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
-    if n < 2 or not target.is_floating_point():
+    if n < 2 or not target.is_floating_point() or (name == "cross_entropy" and target.ndim != 2):
         return None
     with torch.no_grad():
         t = target.detach().float()
@@ -260,19 +260,13 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             total = (torch.xlogy(t, t) - torch.xlogy(t, t.mean(0, keepdim=True))).sum()
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
-            if target.ndim != 2:
-                return None
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
             variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
-            cost = (
-                (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0))
-                / 2
-                * (n - 1)
-                / n
-            )
+            constant = 1 + (math.log(2 * math.pi) if options.get("full") else 0.0)
+            cost = (variance.log() + constant) / 2 * (n - 1) / n
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
             off = (t - t.median()).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
@@ -304,9 +298,7 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
             p = p.sigmoid()
         t = target.detach().float()
         off = t - t.mean(0, keepdim=True)
-        is_one = (
-            t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
-        ).all()  # as for patches: real or generated
+        is_one = (t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))).all()  # patches: real or generated
         return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
 
 
@@ -339,7 +331,7 @@ class CriterionWatch:
     """The sums of every criterion that is called.
 
     Args:
-        is_looking: returns whether the current step is recorded; evaluation always is.
+        is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: called when a criterion is applied without gradients.
     """
 

@@ -1,6 +1,7 @@
 """One page a rule, and the list of them."""
 
 import ast
+import re
 from functools import cache
 
 import modelscope_cli as ms
@@ -165,13 +166,13 @@ def _example(code: str) -> list[str]:
 
 
 def _file(code: str) -> str:
-    """Return the file that defines a rule, relative to the repository."""
-    texts = {
-        path: path.read_text("utf-8") for path in sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
-    }
-    found = [path for path in texts if f'code="{code}"' in texts[path]]
-    budgets = [path for path in texts if path.name == "structure.py" and f'"{code}"' in texts[path]]
-    return str((found + budgets)[0].relative_to(ROOT))
+    """Return the file that defines a rule."""
+    sources = sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
+    return next(
+        str(path.relative_to(ROOT))
+        for path in sources
+        if re.search(rf'(rule\(|code=)\s*"{code}"', path.read_text("utf-8"))
+    )
 
 
 def _threshold(rule: RuleInfo) -> str:

@@ -11,8 +11,7 @@ from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED
-from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
-from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject, seed_of
+from modelscope_cli.analysis.subject import Results, Subject, seed_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.attack import AttackRecord
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out, texts

@@ -245,6 +245,9 @@ def explain(
                 receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
                 has_maps=n < n_kept,
+                counted=_counted(
+                    subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
+                ),
                 announced=partial(_announced, subject, question, kind)
                 if n == 0
                 else lambda passes: nullcontext(),
@@ -325,13 +328,23 @@ def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -
         note = f"{kind} receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
         faster = "none" if kind == QUICK else "quick"
         subject.progress.note(f"{note}; --receipt {faster} is faster")
-    if n_images > 1:
+    with _counted(subject, question, "passes", passes):
+        yield
+
+
+_COSTS = {"occlusion": 100, "integrated-gradients": 31, "smoothgrad": 25}  # passes, about; of the others 1
+
+
+@contextmanager
+def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> Iterator[None]:
+    """Count the passes of the only image."""
+    if subject.inputs.n_images != 1:
         yield
         return
-    counted = question.run
-    with counting(subject.progress, "passes", passes) as counted.tick:
+    run = question.run
+    with counting(subject.progress, what, passes) as run.tick:
         yield
-    counted.tick = lambda: None
+    run.tick = lambda: None
 
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:

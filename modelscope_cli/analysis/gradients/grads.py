@@ -12,7 +12,7 @@ from modelscope_cli.analysis.gradients.request import (
     choose_clip,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
 from modelscope_cli.records.keywords import OutputKeywords, spelled_out

@@ -1,7 +1,7 @@
 """`summary`: the layers of a model, their shapes and their cost."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from modelscope_cli.hooks.selection import TensorUse, storages_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.records.naming import parents_of
+from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 
@@ -56,12 +57,14 @@ class _ShapeObserver(Observer):
 
     Attributes:
         flops_inside: of calls into a part of the module tree from outside, by the name of the part.
+        step: called on exit of each call, for progress.
     """
 
     def __init__(self, counter: "_OperatorCounter") -> None:
         self.visits: dict[str, list[_Visit]] = defaultdict(list)
         self.flops_inside: Counter[str] = Counter()
         self._counter = counter
+        self.step: Callable[[], object] = lambda: None
         self._open: list[str] = []
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -81,9 +84,12 @@ class _ShapeObserver(Observer):
         for part in parents_of(call.name):
             if not any(name == part or name.startswith(f"{part}.") for name in around):
                 self.flops_inside[part] += visit.flops
+        self.step()
 
 
-def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> MeasuredStructure:
+def measure_shapes(
+    model: nn.Module, args: Arguments, *, with_flow: bool = False, progress: Progress = SILENT
+) -> MeasuredStructure:
     """Run the model once, on whichever device it is, and return its structure.
 
     If the forward raises, the rows up to there are returned with the error.
@@ -96,6 +102,7 @@ def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False
         HookSession(model, [observer, *followers], interventions=followers) as session,
         counter,
         followers[0].mode if followers else nullcontext(),
+        counting(progress, "layers", len(list_layers(model))) as observer.step,
     ):
         try:
             session.run(args)

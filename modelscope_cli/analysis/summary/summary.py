@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Unpack, cast
@@ -227,9 +227,14 @@ def summary(
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     training = None
     if train and structure.error is None:
-        steps = _training_steps(model, measured, python_inputs, step_options, progress)
-        with flags_kept(loaded.module), without_dynamo() if loaded.info.source == "zoo" else nullcontext():
+        n_steps = 1 + (_TO_FIT if limit is not None else 0) + (_TO_SAVE if limit is not None or flow else 0)
+        with (
+            counting(progress, "training steps, run for their memory", n_steps) as step,
+            flags_kept(loaded.module),
+            without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
+        ):
             set_trainable(loaded.module, frozen)
+            steps = _training_steps(model, measured, python_inputs, step_options, progress, step)
             training = steps.memory()
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
@@ -264,6 +269,9 @@ def summary(
     return record
 
 
+_TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
+
+
 def with_two_images(given: PythonInputs) -> PythonInputs:
     """Return noise of two images where no number was asked for, as batch norm needs two values in training."""
     request = given.request
@@ -272,7 +280,12 @@ def with_two_images(given: PythonInputs) -> PythonInputs:
 
 
 def _training_steps(
-    model: Any, measured: "_Measured", given: PythonInputs, options: StepOptions, progress: Progress
+    model: Any,
+    measured: "_Measured",
+    given: PythonInputs,
+    options: StepOptions,
+    progress: Progress,
+    step: Callable[[], object],
 ) -> TrainingSteps:
     """Return the steps of a measured model; with values if they need some."""
 
@@ -288,7 +301,7 @@ def _training_steps(
         return loaded.module, arguments(loaded, inputs)
 
     return TrainingSteps(
-        measured.loaded.module, arguments(measured.loaded, measured.inputs), options, with_values
+        measured.loaded.module, arguments(measured.loaded, measured.inputs), options, with_values, step
     )
 
 
@@ -347,7 +360,9 @@ def _measure(
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):
             set_trainable(loaded.module, freeze)
-            return _Measured(loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow))
+            return _Measured(
+                loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow, progress=progress)
+            )
 
 
 def _keep(

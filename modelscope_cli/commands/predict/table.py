@@ -210,19 +210,18 @@ def _calibrated(truth: TruthReport) -> str:
     if abs(gap) <= 2 * error:
         return f"calibration error {numbers.percent(truth.ece)}"
     way = "too low" if gap > 0 else "too high"
-    return f"but the scores are {100 * abs(gap):.0f} percentage points {way} on average"
+    return f"scores {100 * abs(gap):.0f} percentage points {way} on average"
 
 
 def _doctor_answer(record: DoctorRecord) -> str:
     others = record.variations[:-1]
     harmful = [row for row in others if row.changed]
     if not harmful:
-        return (
-            f"None of {len(others)} other preparations changes one of {counted(record.images, 'prediction')}"
-        )
+        predictions = counted(record.images, "prediction")
+        return f"None of {len(others)} other ways of preprocessing changes any of {predictions}"
     worst = harmful[0]
-    words = f"{len(harmful)} of {len(others)} other preparations change a prediction"
-    better = "".join(f"; by {one.kind}, '{one.name}' is the right one" for one in record.evidence[:1])
+    words = f"{len(harmful)} of {len(others)} other ways of preprocessing change a prediction"
+    better = "".join(f"; by {one.kind}, '{one.name}' fits better" for one in record.evidence[:1])
     return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}{better}"
 
 
@@ -252,7 +251,7 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
 
 def _what(row: Variation) -> str:
     if row.kind == "meant":
-        return "see below"
+        return "the preprocessing that the others are compared with"
     return row.what if row.affected else f"{row.what}: no effect on these images"
 
 
@@ -296,8 +295,8 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
     if best is not meant:
         text += f"; the reference {numbers.percent(meant.top_probability)}"
     return (
-        f"{text}. This is no proof: a wrong scale makes large logits, and large logits make any model "
-        "confident. For the accuracy instead, put the images into folders named after their classes"
+        f"{text}. This does not prove that it is right: a wrong scale makes large logits, and large logits make "
+        "any model confident. To compare accuracies instead, put the images into folders named after their classes"
     )
 
 

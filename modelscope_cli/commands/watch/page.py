@@ -67,8 +67,9 @@ def _time(record: WatchRecord) -> Html:
     if time is None or not time.total:
         return NOTHING
     lines: list[tuple[str, str | Html]] = [
-        (part, f"{numbers.percent(time.share(part))}, {numbers.number(time.seconds[part])} s")
+        (part, f"{numbers.percent(time.share(part))}, {time.seconds[part]:.3g} s")
         for part in sorted(time.seconds, key=time.share, reverse=True)
+        if time.share(part) >= 0.001
     ]
     return facts([("in all", time_words(time)), *lines])
 
@@ -94,7 +95,7 @@ def _optimizer(record: WatchRecord) -> Html:
     if held:
         names = some((row.name for row in held), 12)
         layers = {layer_of(row.name) for row in held}
-        lines.append(("held by none", f"{len(held)} parameters of {len(layers)} layers: {names}"))
+        lines.append(("in no optimizer", f"{len(held)} parameters of {len(layers)} layers: {names}"))
     elif lines:
-        lines.append(("held by none", "every parameter has an optimizer"))
+        lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
     return facts(lines) if lines else NOTHING

@@ -190,7 +190,13 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
-_PARTS = {"data": "waiting for data", "watching": "watching it", "rest": "the rest"}
+_PARTS = {
+    "data": "waiting for data",
+    "device": "waiting for the device",
+    "ranks": "waiting for other ranks",
+    "watching": "recording",
+    "rest": "the rest",
+}
 
 
 def time_words(time: TimeFacts) -> str:
