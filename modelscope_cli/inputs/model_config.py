@@ -235,7 +235,7 @@ def clip_of(module: nn.Module | None, family: str) -> tuple[str, int] | None:
         return None
     if shape is not None:
         return ("frames", shape[0]) if len(shape) == 4 else None
-    return "video", 0 if first is not None and first.in_channels == 1 else CLIP_FRAMES  # type: ignore[union-attr]
+    return "video", 0 if first is not None and first.in_channels == 1 else CLIP_FRAMES
 
 
 def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:

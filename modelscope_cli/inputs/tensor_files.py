@@ -91,7 +91,8 @@ def _read_nifti(path: Path) -> list[Tensor]:
     import nibabel
     import numpy as np
 
-    return [torch.from_numpy(np.asarray(nibabel.load(path).dataobj, dtype=np.float32))]
+    volume: Any = nibabel.load(path)
+    return [torch.from_numpy(np.asarray(volume.dataobj, dtype=np.float32))]
 
 
 def _read_safetensors(path: Path) -> list[Tensor]:
