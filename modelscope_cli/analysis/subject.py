@@ -24,7 +24,7 @@ from modelscope_cli.inputs.forward_signature import check_call
 from modelscope_cli.inputs.model_config import configured_labels, configured_preset
 from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_inputs
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
-from modelscope_cli.models.load import LoadedModel, load_model
+from modelscope_cli.models.load import LoadedModel, family_of_module, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
@@ -338,7 +338,7 @@ def describe_module(module: nn.Module) -> LoadedModel:
         info=ModelInfo("object", kind, kind, WeightsInfo("object", "object", "handed over")),
         device=tensor.device if tensor is not None else torch.device("cpu"),
         dtype=tensor.dtype if tensor is not None else torch.float32,
-        family=_family(module),
+        family=family_of_module(module),
         transforms=configured_preset(module),
         categories=configured_labels(module),
         notes=notes,
@@ -374,17 +374,6 @@ def _copied(module: nn.Module) -> nn.Module:
         if is_lazy(buffer):
             memo[id(buffer)] = UninitializedBuffer(device=buffer.device, dtype=buffer.dtype)  # type: ignore[call-arg]
     return copy.deepcopy(module, memo)
-
-
-def _family(module: nn.Module) -> str:
-    """Return the family of a torchvision model; `custom` for all others."""
-    *_, family, _ = ("", "", *type(module).__module__.split("."))
-    is_torchvision = type(module).__module__.startswith("torchvision.models.")
-    return (
-        family
-        if is_torchvision and family in ("detection", "video", "optical_flow", "segmentation")
-        else "custom"
-    )
 
 
 def as_patterns(patterns: str | Sequence[str] | None) -> tuple[str, ...]:

@@ -319,11 +319,11 @@ _MAX_VALUES, _MOST_NESTED = 10_000, 8
 
 def _settings(content: Any) -> dict[str, Any]:
     """Return how the model was made, see `Contents.settings`."""
-    if not isinstance(content, dict):
-        return {}
+    whole = content
+    content = content if isinstance(content, dict) else {}
     found = {key: _plain_value(content[key], [_MAX_VALUES]) for key in _WRITTEN if key in content}
     settings = {key: value for key, value in found.items() if isinstance(value, dict)}
-    for one in (content.get("ema"), content.get("model")):
+    for one in (whole, content.get("ema"), content.get("model")):
         if isinstance(one, Opaque) and one.name.startswith("ultralytics.nn.") and isinstance(one.state, dict):
             made = {key: _plain_value(one.state.get(key), [_MAX_VALUES]) for key in ("yaml", "names", "args")}
             args = made.pop("args")

@@ -6,7 +6,6 @@ import shlex
 import typing
 from collections.abc import Container, Iterable, Mapping
 from inspect import Parameter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import configured_shape
-from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES
+from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, suffix_of
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import Arguments
 
@@ -88,7 +87,7 @@ def suggestion(
     """
     parameters = {name: p for name, p in (_parameters(module) or {}).items() if p.kind not in _VARIADIC}
     names = [name for name in parameters if name in (*_required(parameters), _TEXT, _IMAGE)]
-    file = None if Path(file or "").suffix.lower() in TENSOR_SUFFIXES else file
+    file = None if suffix_of(file or "") in TENSOR_SUFFIXES else file
     shape = _typed_shape(specs or {}) or ",".join(map(str, (1, *(configured_shape(module) or (3, 224, 224)))))
     words = []
     for name in names or [*parameters, "NAME"][:1]:

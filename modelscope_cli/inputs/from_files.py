@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from modelscope_cli.inputs.batch import (
     shapes_of,
 )
 from modelscope_cli.inputs.decoding import (
+    CLIPS,
     BlockDecoder,
     BlockSource,
     Decoded,
@@ -35,13 +36,14 @@ from modelscope_cli.inputs.decoding import (
 from modelscope_cli.inputs.files import FoundImages, find_images
 from modelscope_cli.inputs.forward_signature import arrange_named, suggestion
 from modelscope_cli.inputs.grammar import ShapeSpec, by, shape_in
-from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, is_stored_turned
+from modelscope_cli.inputs.image import OF_SEVERAL, count_frames, decode, frames_of, is_stored_turned
 from modelscope_cli.inputs.listing import FileList, ListedImage
+from modelscope_cli.inputs.model_config import clip_of
 from modelscope_cli.inputs.noise import count_codes, describe, make_noise
 from modelscope_cli.inputs.preprocess import Preprocessing, Preset
 from modelscope_cli.inputs.preprocessing_choice import plan_preprocessing
 from modelscope_cli.inputs.request import InputRequest, refuse
-from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, read_tensors
+from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, read_tensors, suffix_of
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.run import InputInfo
 
@@ -62,8 +64,12 @@ def open_images(
     listed = FoundImages(FileList(images)) if images else find_images(request.files)
     files = listed.files
     plan = plan_preprocessing(request, target.family, transforms, module)
-    groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size)
-    is_one_sample = target.family in {"video", "optical_flow"}
+    n_frames = 0
+    if (clip := clip_of(module, target.family)) is not None:
+        target, n_frames = replace(target, family=clip[0]), clip[1]
+        files = FileList(frames_of(files[0], n_frames)) if len(files) == 1 else files
+    groups, decided = group_images(target.family, files, request.batch, plan.is_fixed_size, n_frames)
+    is_one_sample = target.family in {*CLIPS, "optical_flow"}
     decoder = BlockDecoder(
         groups, len(groups[0]), plan, is_strict=request.is_strict or is_one_sample or len(files) == 1
     )
@@ -95,7 +101,12 @@ def open_images(
     first = build(*source.find_first())
     names = tuple(file.name for file in files[:_MOST_NAMED])
     info = InputInfo("image", shapes_of(first.args), names, plan.words, n_files=len(files))
-    notes = [*listed.notes, *_several(files), *decided, *preparation_notes(plan, transforms)]
+    notes = [
+        *listed.notes,
+        *(_several(files) if clip is None else ()),
+        *decided,
+        *preparation_notes(plan, transforms),
+    ]
     return Inputs(
         info,
         1 if is_one_sample else len(files),
@@ -341,7 +352,7 @@ def _read(name: str, value: Any) -> Any:
 
 def _read_specs(name: str, specs: list[str]) -> Any:
     shapes = [shape for spec in specs if (shape := shape_in(name, spec)) is not None]
-    is_tensor = [Path(spec).suffix.lower() in TENSOR_SUFFIXES for spec in specs]
+    is_tensor = [suffix_of(spec) in TENSOR_SUFFIXES for spec in specs]
     if len(specs) > 1 and (shapes or any(is_tensor)):
         message = f"'{name}' is given {len(specs)} times, but only images can be batched"
         raise UsageError(message, f"--input {shlex.quote(f'{name}={specs[0]}')}")

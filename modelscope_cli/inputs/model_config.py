@@ -158,11 +158,11 @@ def transformers_config(module: nn.Module | None) -> Any:
 
 def _shape_in(config: Any) -> Shape | None:
     for part in (config, *(getattr(config, name, None) for name in _IMAGE_CONFIGS)):
-        size = getattr(part, "image_size", None)
+        size = getattr(part, "image_size", None) or getattr(part, "crop_size", None)
         if size:
             height, width = (size, size) if isinstance(size, int) else (size[0], size[-1])
             image = (getattr(part, "num_channels", 3), height, width)
-            n_frames = getattr(part, "num_frames", None)
+            n_frames = getattr(part, "num_frames", None) or getattr(part, "frames_per_clip", None)
             return (n_frames, *image) if n_frames else image
     return None
 
@@ -221,6 +221,21 @@ def natural_shapes(
     if isinstance(first, nn.Conv3d):
         return ((batch, first.in_channels, CLIP_FRAMES, *_DEFAULT_SIZE["video"]),)
     return ((batch, channels_entering(module, size), *size),)
+
+
+def clip_of(module: nn.Module | None, family: str) -> tuple[str, int] | None:
+    """Return how a model takes a clip and how many frames, 0 for all; None for a model of single images.
+
+    `video` is `(1, C, T, H, W)`, `frames` is `(1, T, C, H, W)`. One channel is a volume, whose slices all count.
+    """
+    if family == "video":
+        return "video", CLIP_FRAMES
+    shape, first = configured_shape(module), first_layer(module)
+    if family != "custom" or (shape is None and not isinstance(first, nn.Conv3d)):
+        return None
+    if shape is not None:
+        return ("frames", shape[0]) if len(shape) == 4 else None
+    return "video", 0 if first is not None and first.in_channels == 1 else CLIP_FRAMES
 
 
 def channels_entering(module: nn.Module | None, size: tuple[int, int]) -> int:

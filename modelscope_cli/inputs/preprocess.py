@@ -307,7 +307,9 @@ def _file_of(where: str) -> str | None:
 
 def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
     tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
-    return (tensor[0] if tensor.ndim > 2 else tensor).float()  # else the patches of all images, one per row
+    while tensor.ndim > 3 and len(tensor) == 1:  # a batch of one clip of one frame
+        tensor = tensor[0]
+    return (tensor[0] if tensor.ndim > 3 else tensor).float()  # else the patches of all images, one per row
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:

@@ -4,7 +4,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.named_noise import IMAGES, natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest, refuse
-from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors
+from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors, suffix_of
 from modelscope_cli.records.keywords import Keywords, texts
 from modelscope_cli.records.naming import some, with_article
 from modelscope_cli.records.run import Arguments, InputInfo
@@ -40,9 +39,9 @@ def _open_request(
             f"'{request.files[0]}' and '--input-shape {request.shapes[0]}' are two different inputs",
             f"leave out --input-shape {request.shapes[0]}",
         )
-    if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
+    if any(suffix_of(file) in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
-        return repeated(open_tensors(request, target), request.repeat)
+        return repeated(open_tensors(request, target, module), request.repeat)
     if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
         return _open_beside_text(named, request, target, transforms, module)
     if request.files:

@@ -1,4 +1,4 @@
-"""Read inputs stored as tensors (.pt, .npy, .safetensors); nothing in such a file is executed."""
+"""Read inputs stored as tensors (.pt, .npy, .npz, .safetensors, NIfTI); nothing in such a file is executed."""
 
 import os
 import pickle
@@ -10,17 +10,23 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, shapes_of
 from modelscope_cli.inputs.grammar import by
+from modelscope_cli.inputs.model_config import first_layer
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.paths import refuse_endless
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo
 
-TENSOR_SUFFIXES = (".pt", ".npy", ".safetensors")
+TENSOR_SUFFIXES = (".pt", ".npy", ".npz", ".safetensors", ".nii", ".nii.gz")
+
+
+def suffix_of(name: str) -> str:
+    """Return the suffix of a file: `.nii.gz` is one."""
+    return ".nii.gz" if name.lower().endswith(".nii.gz") else Path(name).suffix.lower()
 
 
 def read_tensors(typed: str) -> list[Tensor]:
@@ -33,7 +39,9 @@ def read_tensors(typed: str) -> list[Tensor]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about archives before refusing them
-            tensors = _READERS[path.suffix.lower()](path)
+            tensors = _READERS[suffix_of(typed)](path)
+    except ImportError as error:
+        raise UsageError(f"'{typed}' needs the package 'nibabel'", "pip install nibabel") from error
     except pickle.UnpicklingError as error:
         raise CannotRunError(
             f"'{typed}' holds more than tensors and might run code, so it was not loaded",
@@ -71,6 +79,22 @@ def _read_npy(path: Path) -> list[Tensor]:
     return [torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))]
 
 
+def _read_npz(path: Path) -> list[Tensor]:
+    import numpy as np
+
+    with np.load(path, allow_pickle=False) as arrays:
+        return [torch.from_numpy(arrays[name]) for name in arrays.files]
+
+
+def _read_nifti(path: Path) -> list[Tensor]:
+    """Return the scaled values of a volume, `(X, Y, Z)` as stored."""
+    import nibabel
+    import numpy as np
+
+    volume: Any = nibabel.load(path)
+    return [torch.from_numpy(np.asarray(volume.dataobj, dtype=np.float32))]
+
+
 def _read_safetensors(path: Path) -> list[Tensor]:
     named = load_file(path)
     if not named:
@@ -78,15 +102,25 @@ def _read_safetensors(path: Path) -> list[Tensor]:
     return [named[name] for name in sorted(named)]
 
 
-_READERS = {".pt": _read_pt, ".npy": _read_npy, ".safetensors": _read_safetensors}
+_READERS = {
+    ".pt": _read_pt,
+    ".npy": _read_npy,
+    ".npz": _read_npz,
+    ".safetensors": _read_safetensors,
+    ".nii": _read_nifti,
+    ".nii.gz": _read_nifti,
+}
 
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
 
 
-def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
-    """Open a tensor file: one forward, or with `--batch` several along its first dimension."""
+def open_tensors(request: InputRequest, target: ModelSide, module: nn.Module | None = None) -> Inputs:
+    """Open a tensor file: one forward, or with `--batch` several along its first dimension.
+
+    For a model that begins with a 3-d convolution `(C, D, H, W)`, or `(D, H, W)` of one channel, is one volume.
+    """
     if len(request.files) > 1:
         raise UsageError(
             f"a tensor file must be the only input, but {len(request.files)} files were given: "
@@ -94,7 +128,11 @@ def open_tensors(request: InputRequest, target: ModelSide) -> Inputs:
             "store several inputs as the tensors of one .safetensors file",
         )
     (file,) = request.files
-    return open_batch(read_tensors(file), request.batch, target, f"'{file}'", (file,))
+    tensors, first = read_tensors(file), first_layer(module)
+    if isinstance(first, nn.Conv3d) and len(tensors) == 1 and tensors[0].ndim in (3, 4):
+        volume = tensors[0] if tensors[0].ndim == 4 else tensors[0][None]
+        tensors = [volume[None]] if len(volume) == first.in_channels else tensors
+    return open_batch(tensors, request.batch, target, f"'{file}'", (file,))
 
 
 def open_batch(

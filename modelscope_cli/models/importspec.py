@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import inspect
 import re
+import reprlib
 import shlex
 import sys
 import sysconfig
@@ -237,7 +238,7 @@ def imported_architecture(
         return result
 
     takes_num_classes = "num_classes" not in model_args and takes(obj, "num_classes")
-    listed = ", ".join(f"{name}={value!r}" for name, value in used.items())
+    listed = ", ".join(f"{name}={reprlib.repr(value)}" for name, value in used.items())
     return Architecture(
         "import",
         spec,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import read_contents
 from modelscope_cli.checkpoints.tensors import file_sha256
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, is_out_of_memory, with_nearest
@@ -263,8 +264,15 @@ def _fill_from_file(architecture: Architecture, request: ModelRequest, path: Pat
         filled = fill_from_checkpoint(architecture, request, path)
         return replace(filled, notes=(*architecture.notes, *filled.notes))
     except MisfitError as error:
-        error.hint = _arguments_that_fit(architecture, request, error) or error.hint
+        error.hint = _arguments_that_fit(architecture, request, error) or _model_of(error) or error.hint
         raise
+
+
+def _model_of(error: MisfitError) -> str | None:
+    """Return the model that has the tensors of the checkpoint, by their names and shapes; None if unknown."""
+    found = identify({name: tuple(tensor.shape) for name, tensor in error.state.items()})
+    name = found.name or next(iter(found.candidates), None)
+    return None if name is None else f"--model {name}"
 
 
 def _arguments_that_fit(architecture: Architecture, request: ModelRequest, error: MisfitError) -> str | None:
@@ -308,11 +316,22 @@ def _placed(
         info=ModelInfo(architecture.source, name, type(module).__name__, filled.weights),
         device=device,
         dtype=dtype,
-        family=architecture.family,
+        family=architecture.family if is_zoo else family_of_module(module),
         transforms=transforms,
         categories=configured_labels(module) if has_labels else filled.categories,
         notes=(*filled.notes, *inside_notes(filled.module, inner)),
         warnings=filled.warnings,
+    )
+
+
+def family_of_module(module: nn.Module) -> str:
+    """Return the family of a torchvision model; `custom` for all others."""
+    *_, family, _ = ("", "", *type(module).__module__.split("."))
+    is_torchvision = type(module).__module__.startswith("torchvision.models.")
+    return (
+        family
+        if is_torchvision and family in ("detection", "video", "optical_flow", "segmentation")
+        else "custom"
     )
 
 

@@ -185,6 +185,11 @@ def _not_recognised(path: Path, identified: Identified, contents: Contents) -> M
             f"'{path}' fits several models, whose weights look alike: {', '.join(identified.candidates)}"
         )
         return UsageError(message, f"--model {identified.candidates[0]} --checkpoint {file}")
+    if any(name.startswith("fastai.learner.") for name in contents.foreign):
+        message = f"'{path}' is a learner that fastai exported: its tensors are read, and no code"
+        load = f"modelscope_cli.summary(load_learner({str(path)!r}).model)"
+        hint = f"modelscope weights {file}   lists them; only if you trust it, in Python: {load}"
+        return CannotRunError(message, hint)
     if not contents.tensors:
         message = f"'{path}' holds no named tensors"
         return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes a file that does")

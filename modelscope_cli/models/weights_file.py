@@ -13,7 +13,7 @@ from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES, is_packed
 _PARTS = ("weight", "bias", "running_mean", "running_var")
 # Tensors, and unsupported images and videos, which get their own messages.
 _NO_MODELS = (
-    *(*IMAGE_SUFFIXES, ".pt", ".npy", ".safetensors"),
+    *(*IMAGE_SUFFIXES, ".pt", ".npy", ".npz", ".safetensors", ".nii", ".gz"),
     *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".psd", ".tga", ".exr", ".dng", ".eps", ".dcm"),
 )
 _OF_FOLDERS = ("config.json", "saved_model.pb")

@@ -161,6 +161,30 @@ def test_timm_built_for_other_channels_and_sizes_is_recognised(tmp_path: Path) -
         assert loaded.module.num_classes == 3
 
 
+def test_a_checkpoint_of_another_model_names_it(tmp_path: Path) -> None:
+    from torchvision.models import resnet18
+
+    torch.save(resnet18(num_classes=5).state_dict(), tmp_path / "r18.pth")
+    with pytest.raises(CannotRunError, match="does not fit 'resnet34'") as caught:
+        ms.load("resnet34", checkpoint=tmp_path / "r18.pth")
+    assert "resnet18" in (caught.value.hint or "")
+
+
+def test_long_hyper_parameters_are_shortened(tmp_path: Path) -> None:
+    (tmp_path / "lit.py").write_text(
+        "from torch import nn\nclass Net(nn.Module):\n    def __init__(self, names=()):\n"
+        "        super().__init__()\n        self.fc = nn.Linear(4, len(names))\n"
+        "    def forward(self, x): return self.fc(x)\n"
+    )
+    names = [f"class {n}" for n in range(200)]
+    state = nn.Linear(4, 200).state_dict(prefix="fc.")
+    torch.save({"state_dict": state, "hyper_parameters": {"names": names}}, tmp_path / "lit.ckpt")
+    notes = ms.load(f"{tmp_path / 'lit.py'}:Net", checkpoint=tmp_path / "lit.ckpt").notes
+    (note,) = (note for note in notes if "hyper-parameters" in note)
+    assert len(note) < 200
+    assert "class 0" in note
+
+
 class Whole(Small):
     """Saved whole, which names its class."""
 

@@ -76,6 +76,14 @@ def test_the_model_is_the_one_that_was_saved(saved):
     assert ms.summary(str(path)).run.input.shape[0][-2:] == (64, 64)
 
 
+def test_a_model_saved_by_itself(saved, tmp_path):
+    net, _ = saved
+    torch.save(net, tmp_path / "bare.pt")
+    made = ms.load(str(tmp_path / "bare.pt")).module
+    with torch.no_grad():
+        assert torch.equal(made(torch.ones(1, 3, 64, 64))[0], net(torch.ones(1, 3, 64, 64))[0])
+
+
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
