@@ -106,5 +106,5 @@ def test_the_help_names_every_action_and_kind_of_hook_and_every_method_and_loss(
 
 def test_a_docstring_says_to_python_alone_what_follows_in_python():
     doc = signature("predict")["labels"].help
-    assert doc.endswith("JSON {index: label}.")
+    assert doc.endswith("chooses among these texts.")
     assert "In Python also a list of names." in " ".join((ms.predict.__doc__ or "").split())
