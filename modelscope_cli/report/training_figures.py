@@ -172,7 +172,7 @@ def _add_maps(
 
 
 def _names(one: HeatMap, labels: Sequence[str]) -> list[Name]:
-    is_named = isinstance(one.rows[0], WatchedParameter)
+    is_named = bool(one.rows) and isinstance(one.rows[0], WatchedParameter)
     return parameter_names(row.name for row in one.rows) if is_named else layer_names(labels)
 
 

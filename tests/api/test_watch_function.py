@@ -72,7 +72,7 @@ def step(model, optimizer, x=None, factor=1.0):
 
 
 def comparable(document):
-    facts = {key: value for key, value in document["facts"].items() if key != "time"}
+    facts = {key: value for key, value in document["facts"].items() if key not in ("time", "memory")}
     return {key: value for key, value in document.items() if key not in OF_THE_CALL} | {"facts": facts}
 
 

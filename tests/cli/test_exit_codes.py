@@ -174,7 +174,7 @@ TABLE = [
     (ASK, "{bad}/cut.jpg <tiny> -w none", 4, "'{bad}/cut.jpg' cannot be decoded", "file {bad}/cut.jpg"),
     (ASK, "{bad}/five_channels.pt <tiny> -w none", 4, "forward raised in conv (Conv2d), given [1, 5, 64, 64]", ""),
     (ASK, "{dot} <{bad}/broken.py:Unlucky> -w none", 4, "ValueError: no luck today", "modelscope summary"),
-    ("predict", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "modelscope summary"),
+    ("predict", "{dot} <{bad}/broken.py:Maps>", 4, "outputs feature maps of 4x222x222", "--output-kind segmentation"),
     ("predict", "{dot} <{bad}/broken.py:Boxes>", 4, "outputs an embedding of 4 values", "modelscope summary"),
     (ASK, "{dot} {dot} <{bad}/broken.py:Tokens>", 4, "the model's output is 10x4", "--batch 1"),
     (ASK, "{dot} <{bad}/broken.py:Silent>", 4, "the model returns a dict without tensors", "modelscope summary"),
@@ -232,7 +232,7 @@ TABLE = [
     ("attack", "{star} {squeezenet} -t star", 2, "target 'star' is already the", "leave out --target"),
     ("attack", "{dot} <raft_small> -w none", 4, "'raft_small' is a model for optical flow", "modelscope models"),
     ("attack", "{dot} <tiny> -w none --target logit:[0]", 2, "is a number, but an attack needs", "--target CLASS"),
-    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "there is nothing to", "modelscope summary"),
+    ("predict", "{dot} <{bad}/broken.py:NoClasses> -w none", 4, "there is nothing to", "--output-kind segmentation"),
     ("attack", "{dot} <{bad}/broken.py:Detached> -w none", 4, "send no gradient to the", "modelscope stats"),
     ("attack", "{dot} <tiny> -c {bad}/nan.safetensors", 4, "scores of this image are NaN", "modelscope stats"),
     # train, lrfind

@@ -22,6 +22,7 @@ _THEIRS = {
     "--nnodes",
     "--keep",
 }
+_THEIRS |= {"--logdir", "--project"}  # of TensorBoard and trackio
 _THEIRS |= {"--modelscope", "--modelscope-error", "--modelscope-update"}  # of the plug-in of pytest
 _THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
 _THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
