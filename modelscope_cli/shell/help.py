@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from modelscope_cli.records.options import ARGUMENTS, OPTIONS, SHARED
 from modelscope_cli.shell.declared import Declared, declared, help_of
-from modelscope_cli.shell.overview import HELP_ALL
-from modelscope_cli.shell.pages import bold, entry, filled, width
+from modelscope_cli.shell.overview import HELP_ALL, bold, entry, filled, width
 
 _EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")

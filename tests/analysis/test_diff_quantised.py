@@ -1,4 +1,4 @@
-"""`diff` of a model and its quantised or cast twin, held against torchao and brute force."""
+"""`diff` of a model and its quantised, cast, compiled or changed twin, held against torchao and brute force."""
 
 import copy
 
@@ -8,6 +8,8 @@ from torch import nn
 
 import modelscope_cli as ms
 from modelscope_cli.errors import CannotRunError, UsageError
+
+X = torch.randn(1, 3, 16, 16, generator=torch.Generator().manual_seed(3))
 
 
 class Mlp(nn.Module):
@@ -74,3 +76,70 @@ def test_the_ranking_of_layers_is_that_of_brute_force(scheme, wide):
     assert found.sqnr_db == pytest.approx(decibels(low, x.to(kind)), abs=1e-3)
     assert [row.kept_db for row in found.rows] == sorted((row.kept_db for row in found.rows), reverse=True)
     assert found.keep == tuple(row.name for row in found.rows if row.gain_db > 0)
+
+
+def test_a_compiled_model_is_compared_by_its_output():
+    calls = []
+
+    def backend(graph, inputs):
+        calls.append(graph)
+        return graph.forward
+
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU()).eval()
+    record = ms.diff(model, torch.compile(model, backend=backend), torch.randn(2, 4))
+    assert calls, "it ran uncompiled"
+    assert record.is_same
+    assert (record.totals.same, record.totals.not_tested) == (1, 2)
+    assert not any(module._forward_hooks for module in model.modules())
+
+    def wrong(graph, inputs):
+        return lambda *args: tuple(1.01 * value for value in graph.forward(*args))
+
+    assert (
+        ms.diff(model, torch.compile(model, backend=wrong), torch.randn(2, 4)).first_divergence
+        == "Sequential"
+    )
+
+
+def test_the_input_is_not_the_cause_where_layers_before_are_left_out():
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Conv2d(3, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3)).eval()
+    b = copy.deepcopy(a)
+    with torch.no_grad():
+        b[0].weight.mul_(2)
+        b[0].bias.mul_(2)
+    record = ms.diff(a, b, torch.randn(1, 3, 8, 8), layer=("2",))
+    assert record.first_divergence == "2"
+    assert not [one for one in record.causes if "inputs already differ" in one.message]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_type_of_a_cast_is_the_coarsest_that_holds_the_values(dtype):
+    class Cast(nn.Module):
+        def forward(self, x):
+            return x.to(dtype).float()
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
+    other = copy.deepcopy(net)
+    other[0] = Cast()
+    kinds = [
+        (one.kind, str(dtype).removeprefix("torch.") in one.message) for one in ms.diff(net, other, X).causes
+    ]
+    assert kinds == [("cast", True)]
+
+
+def test_rounded_images_are_not_another_range():
+    class Rounded(nn.Module):
+        def forward(self, x):
+            return (x * 512).round() / 512
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Identity(), nn.Conv2d(3, 8, 3)).eval()
+    other = copy.deepcopy(net)
+    other[0] = Rounded()
+    record = ms.diff(net, other, X, tolerance=1e-5)
+    assert record.first_divergence is not None
+    assert not [one for one in record.causes if one.kind in ("input_range", "preprocessing", "cast")]

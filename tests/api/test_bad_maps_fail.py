@@ -10,7 +10,7 @@ from function_and_command import HEALTHY, SAMPLES, TINY, tiny_resnet
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.explaining.map import Map
+from modelscope_cli.analysis.explaining.layer import Map
 from modelscope_cli.analysis.explaining.methods import METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.rankings import edges
 from modelscope_cli.records.explain import NOT_TESTED

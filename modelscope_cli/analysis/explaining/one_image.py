@@ -10,13 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.explaining.layer import no_gradient
-from modelscope_cli.analysis.explaining.map import Map, share_of
+from modelscope_cli.analysis.explaining.layer import Map, no_gradient, share_of
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS, Method
 from modelscope_cli.analysis.explaining.receipt.faithfulness import COVERED, Faithfulness
 from modelscope_cli.analysis.explaining.receipt.folder import EvidencePosition, lies_of, location
-from modelscope_cli.analysis.explaining.receipt.planted import N_PLANTS, Term, planted_evidence
-from modelscope_cli.analysis.explaining.receipt.randomisation import N_DRAWS, N_STAGES, Maps, randomisation
+from modelscope_cli.analysis.explaining.receipt.randomisation import (
+    N_DRAWS,
+    N_PLANTS,
+    N_STAGES,
+    Maps,
+    Term,
+    planted_evidence,
+    randomisation,
+)
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, spearman
 from modelscope_cli.analysis.explaining.receipt.verdict import judged
 from modelscope_cli.analysis.explaining.scored import Counted, Scored, Target, UnfitError, ZeroGradientError

@@ -27,12 +27,15 @@ from modelscope_cli.analysis.gradients.measure import Gradients, measure_gradien
 from modelscope_cli.analysis.gradients.request import AUTO, GradsRequest, LossRequest
 from modelscope_cli.analysis.health.flow import (
     FlowObserver,
+    ForwardSummary,
+    OutputDiversity,
     ScaledZeroInit,
     all_finite,
     batch_norm_states,
+    larger,
+    noise_like,
     tensor_health,
 )
-from modelscope_cli.analysis.health.forward_summary import ForwardSummary, OutputDiversity, larger, noise_like
 from modelscope_cli.analysis.outputs.output_kinds import leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.statistics.moments import Wanted

@@ -4,7 +4,7 @@ from importlib import import_module
 from importlib.resources import files
 
 from modelscope_cli.shell.help import page, page_of_panel
-from modelscope_cli.shell.pages import rows_of
+from modelscope_cli.shell.overview import rows_of
 from modelscope_cli.shell.typer_app import doc_of
 
 _MODEL = {

@@ -16,8 +16,13 @@ from modelscope_cli.analysis.explaining.receipt.folder import (
     lies_of,
     pointing,
 )
-from modelscope_cli.analysis.explaining.receipt.planted import given_back, planted_evidence, planted_term
-from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head, randomisation
+from modelscope_cli.analysis.explaining.receipt.randomisation import (
+    from_the_head,
+    given_back,
+    planted_evidence,
+    planted_term,
+    randomisation,
+)
 from modelscope_cli.analysis.explaining.receipt.rankings import agreement, edges, spearman
 from modelscope_cli.analysis.explaining.receipt.region import Region
 from modelscope_cli.analysis.explaining.receipt.verdict import (

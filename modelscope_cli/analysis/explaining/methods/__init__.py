@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from modelscope_cli.analysis.explaining.map import Map
+    from modelscope_cli.analysis.explaining.layer import Map
     from modelscope_cli.analysis.explaining.scored import Scored
 
     Explain = Callable[[Scored, Tensor], Map]

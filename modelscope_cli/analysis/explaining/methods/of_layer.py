@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.map import Map, at_layer
+from modelscope_cli.analysis.explaining.layer import Map, at_layer
 from modelscope_cli.analysis.explaining.scored import Scored, UnfitError
 from modelscope_cli.analysis.explaining.target import ClassTarget
 

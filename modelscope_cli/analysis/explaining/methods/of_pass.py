@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from modelscope_cli.analysis.explaining.dataflow import Dataflow
-from modelscope_cli.analysis.explaining.map import Map, share_of
+from modelscope_cli.analysis.explaining.layer import Map, share_of
 from modelscope_cli.analysis.explaining.scored import Scored, UnfitError, not_connected
 
 # Piecewise linear functions without an offset: their gradient times their input is their relevance.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.explaining.map import Map, share_of, strongest
+from modelscope_cli.analysis.explaining.layer import Map, share_of, strongest
 from modelscope_cli.analysis.explaining.scored import Scored
 
 _ENOUGH, _FIRST, _MOST = (
