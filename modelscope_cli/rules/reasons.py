@@ -111,8 +111,8 @@ WHY = {
     "MS749": "the weight keeps its initial values, even if the loss falls",
     "MS755": "the model cannot learn from an input that does not affect the output",
     "MS756": "the model has at best learnt the mean of the targets, and nothing about a single sample",
-    "MS757": "the loss is at its lowest when all samples are the same point, and these tell nothing apart",
-    "MS758": "the learning rate never gets where the schedule should take it",
+    "MS757": "the loss is lowest when all samples are mapped to one point, which tells none from another",
+    "MS758": "at the end of the run the schedule has hardly changed the learning rate",
     "MS761": (
         "momentum and Adam's averages have no effect, and Adam's steps only depend on the sign of the "
         "gradient"

@@ -265,10 +265,7 @@ RULES = (
         severity=WARNING,
         sentence="workers of a data loader draw the same random numbers for different samples",
         threshold=4,
-        measure=(
-            "batches in a row, before and after each of which two workers have the same random state, and "
-            "use it"
-        ),
+        measure="batches in a row in which two workers draw random numbers from the same state",
         source="certain: the states of the random generators that they used, with shuffled samples",
         hint="seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from "
         "torch, random or numpy.random, which are seeded per worker",
