@@ -143,8 +143,12 @@ def nested(buffer: Any, *_: Any) -> TensorRef | None:
 
 def jagged(parts: Any) -> TensorRef | None:
     """Describe a jagged nested tensor, made of its values and offsets."""
-    held = [part for part in parts.values() if isinstance(part, TensorRef)]
-    return replace(held[0], special="nested", held=sum(part.nbytes for part in held)) if held else None
+    parts_read = [part for part in parts.values() if isinstance(part, TensorRef)]
+    return (
+        replace(parts_read[0], special="nested", held=sum(part.nbytes for part in parts_read))
+        if parts_read
+        else None
+    )
 
 
 def wrapper(kind: Any, dtype: Any, size: Any, *_: Any, state: Any = None) -> TensorRef:

@@ -189,7 +189,7 @@ def read_archive(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -
 
 def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> Contents:
     tensors: list[TensorEntry] = []
-    beside: dict[str, str] = {}
+    others: dict[str, str] = {}
     foreign: dict[str, None] = {}
     for entry in entries.values():
         name = entry.name.removesuffix(".npy")
@@ -202,7 +202,7 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
         if info.dtype is not None:
             tensors.append(_npy_entry(path, name, entry, info, begin, n_header))
             continue
-        beside[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
+        others[plain(name)] = f"a NumPy array of dtype '{plain(info.kind)}'"
         if info.has_objects:  # these follow as a pickle
             file.seek(begin)
             data = read_entry(file, entry, MAX_BYTES) if entry.is_stored else _inflate(file, entry, MAX_BYTES)
@@ -211,7 +211,7 @@ def _read_npz(path: Path, file: IO[bytes], entries: Mapping[str, ZipEntry]) -> C
                 machine.read()
             foreign |= machine.names
     names = tuple(name for name in foreign if not is_known(name))
-    return Contents(path, "NumPy (.npz)", tuple(tensors), beside, foreign=names, files=(path,))
+    return Contents(path, "NumPy (.npz)", tuple(tensors), others, foreign=names, files=(path,))
 
 
 def _npy_entry(
@@ -245,7 +245,7 @@ def _read_exported(
 
     The format: https://docs.pytorch.org/docs/stable/export/pt2_archive.html
     """
-    tensors, beside = [], {}
+    tensors, others = [], {}
     try:
         for model, config in configs.items():
             folder = config.rpartition("/")[0]
@@ -253,13 +253,13 @@ def _read_exported(
             for key, weight in weights.items():
                 name = key if len(configs) == 1 else f"{model}.{key}"
                 if weight["use_pickle"]:
-                    beside[plain(name)] = "a pickled tensor of a custom class"
+                    others[plain(name)] = "a pickled tensor of a custom class"
                 else:
                     entry = entries[f"{folder}/{weight['path_name']}"]
                     tensors.append(_weight(path, name, entry, weight["tensor_meta"]))
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError("weights without a description") from error
-    return Contents(path, TORCH_EXPORT, tuple(tensors), beside, files=(path,), inside=tuple(beside))
+    return Contents(path, TORCH_EXPORT, tuple(tensors), others, files=(path,), inside=tuple(others))
 
 
 def _weight(path: Path, name: str, entry: ZipEntry, meta: Mapping[str, Any]) -> TensorEntry:

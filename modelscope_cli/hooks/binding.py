@@ -341,8 +341,8 @@ def _meant(
     if not parse_pattern(pattern).is_positional:
         names = names_of(model, [pattern], ())
         return tuple(name for name in order if name in names), None
-    wanted = select(model, [pattern], (), args).wanted or frozenset()
-    calls = tuple(sorted(wanted, key=lambda call: (order.index(call[0]), call[1])))
+    selected = select(model, [pattern], (), args).wanted or frozenset()
+    calls = tuple(sorted(selected, key=lambda call: (order.index(call[0]), call[1])))
     return tuple(dict.fromkeys(name for name, _ in calls)), calls
 
 

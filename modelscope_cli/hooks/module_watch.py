@@ -211,16 +211,16 @@ def _modules(root: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
 
 def _variables(nodes: list[Any]) -> set[int]:
     """Return the ids of the tensors at the ends of a graph."""
-    seen, found = set(nodes), set()
+    visited, ids = set(nodes), set()
     while nodes:
         node = nodes.pop()
         if (variable := getattr(node, "variable", None)) is not None:
-            found.add(id(variable))
+            ids.add(id(variable))
         for other, _ in node.next_functions:
-            if other is not None and other not in seen:
-                seen.add(other)
+            if other is not None and other not in visited:
+                visited.add(other)
                 nodes.append(other)
-    return found
+    return ids
 
 
 def _not_finite(tensors: list[Tensor]) -> str:

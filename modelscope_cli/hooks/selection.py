@@ -68,9 +68,9 @@ class TensorUse:
             for storage in storages_in(tensor):  # kept alive, so that its id is not reused
                 self._owners.setdefault(id(storage), (storage, set()))[1].add(layer_of(name))
 
-    def see(self, given: list[UntypedStorage]) -> None:
+    def see(self, storages: list[UntypedStorage]) -> None:
         """Record the arguments of an operator."""
-        for storage in given:
+        for storage in storages:
             if id(storage) in self._owners:
                 self.layers |= self._owners[id(storage)][1]
 

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.records.naming import counted, label
+from modelscope_cli.records.progress import print_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,10 +55,13 @@ class Shown:
 
     __slots__ = ("drawing",)  # of a result that is looked at, drawn on demand; in no document
 
+    document: ClassVar[str]
+    """The name of its JSON document: that of the command, with `-` and the mode if it has several."""
+
     @property
     def command(self) -> str:
         """The command that returns such a record."""
-        raise NotImplementedError
+        return self.document.partition("-")[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document."""
@@ -128,6 +132,11 @@ class Shown:
             file: where it is saved as well.
         """
         return str(renderer().to_page(self, file))
+
+    def show(self) -> None:
+        """Show the result: in a notebook the table and its figure, elsewhere the table as text on stdout."""
+        if not renderer().display(self):
+            print_text(str(self))
 
     def save(self, file: "str | PathLike[str]") -> None:
         """Save the result: `.html` the page, `.json` the document, which `ms.read` takes back, `.csv`, `.tsv` and

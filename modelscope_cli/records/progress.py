@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 T = TypeVar("T")
 
@@ -26,7 +26,13 @@ class Progress(Protocol):
 
 @runtime_checkable
 class LiveProgress(Progress, Protocol):
-    """A progress for a user's script that writes output of its own."""
+    """A progress for a user's script that writes output of its own.
+
+    Attributes:
+        redraw: given the record from time to time while the script runs; None for nothing.
+    """
+
+    redraw: Callable[[Any], object] | None
 
     def live(self) -> AbstractContextManager[Callable[[str], object] | None]:
         """Yield a function that redraws one line; None without a terminal."""
@@ -56,6 +62,11 @@ class Silent:
 
 
 SILENT = Silent()
+
+
+def print_text(text: str) -> None:
+    """Write what a caller in Python asked to see to stdout."""
+    sys.stdout.write(text)
 
 
 def spell_time(seconds: float) -> str:

@@ -96,12 +96,12 @@ class Cycle:
     def before_step(self, is_recorded: bool = False) -> None:
         self._has_closure = not self._n_backward
         if is_recorded and (gradient := self._gradient_seen()) is not None:
-            found = self._averages()
+            averages = self._averages()
             # A constant gradient leaves momentum unchanged, and so does a NaN.
             before = self._found or [gradient]
             is_new = bool(gradient.isfinite().all()) and not torch.equal(before[0], gradient)
-            is_same = is_new and _are_same(before[1:], found)
-            self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *found]
+            is_same = is_new and _are_same(before[1:], averages)
+            self.stale, self._found = self.stale + 1 if is_same else 0, [gradient, *averages]
         if self._is_looking() and self._n_backward:
             norms = self._norms()
             self.n += 1
@@ -111,7 +111,7 @@ class Cycle:
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
     def after_step(self) -> None:
-        if self._found is not None and not self._averages():
+        if self._found is not None and not self._known_averages():
             self._found = None
         evaluated = self._count_evaluations()
         if self._is_looking() and self._has_closure and self._n_backward:
@@ -123,24 +123,28 @@ class Cycle:
         self._n_backward, self._n_clear, self._has_gradient = 0, 0, False
         if not self._probes:
             self._choose_probes()
-        if self.made is not None and self._n_own == 1 and (held := self.held()):
-            self._first = weakref.ref(held[0]), sample_of(held[0], _SAMPLE).clone(), bool(self._averages())
+        if self.made is not None and self._n_own == 1 and (parameters := self.held()):
+            self._first = (
+                weakref.ref(parameters[0]),
+                sample_of(parameters[0], _SAMPLE).clone(),
+                bool(self._averages()),
+            )
 
     def compare_gradients(self, norms: list[float | None]) -> None:
         """Compare the gradients with those of the previous recorded step if their norms are equal."""
-        found: list[Tensor] = []
+        samples: list[Tensor] = []
         if norms == self._gradients[0] and any(norms):
-            found = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
-        is_same = bool(found) and _are_same(self._gradients[1], found)
-        self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, found)
+            samples = [sample_of(p.grad, _SAMPLE).clone() for p in self.held() if p.grad is not None]
+        is_same = bool(samples) and _are_same(self._gradients[1], samples)
+        self.repeated, self._gradients = self.repeated + 1 if is_same else 0, (norms, samples)
 
     def goes_on_as(self, other: "Cycle") -> bool:
         """Continue with an optimizer created at the same line for the same parameters; return whether it was."""
-        held = other.held()
-        if self._first is None or not held or self._first[0]() is not held[0]:
+        parameters = other.held()
+        if self._first is None or not parameters or self._first[0]() is not parameters[0]:
             return False
         _, sample, has_averages = self._first
-        is_lost = has_averages and self._n_own == 1 and torch.equal(sample, sample_of(held[0], _SAMPLE))
+        is_lost = has_averages and self._n_own == 1 and torch.equal(sample, sample_of(parameters[0], _SAMPLE))
         self.remade, self._n_own, self.optimizer = self.remade + is_lost, 0, other.optimizer
         return True
 
@@ -152,10 +156,16 @@ class Cycle:
         return [] if optimizer is None else [p for group in optimizer.param_groups for p in group["params"]]
 
     def _choose_probes(self) -> None:
-        held = self.held()
-        moved = [p for p in held if p.grad is not None] or [p for p in held if p.requires_grad]
-        places = {round(i * (len(moved) - 1) / (_PROBES - 1)) for i in range(_PROBES)} if moved else set()
-        self._probes = [weakref.ref(moved[place]) for place in sorted(places)]
+        parameters = self.held()
+        with_gradient = [p for p in parameters if p.grad is not None] or [
+            p for p in parameters if p.requires_grad
+        ]
+        indices = (
+            {round(i * (len(with_gradient) - 1) / (_PROBES - 1)) for i in range(_PROBES)}
+            if with_gradient
+            else set()
+        )
+        self._probes = [weakref.ref(with_gradient[index]) for index in sorted(indices)]
 
     def _is_untouched(self, norms: list[float]) -> bool:
         """Tell whether the gradients are those of the backward pass; a fused optimizer unscales them itself."""
@@ -175,11 +185,13 @@ class Cycle:
 
     def _averages(self) -> list[Tensor]:
         """Return a sample of the optimizer state of a parameter, by torch's names."""
+        return [sample_of(torch.as_tensor(one), _SAMPLE).clone() for one in self._known_averages()]
+
+    def _known_averages(self) -> list[Any]:
         state = getattr(self.optimizer(), "state", {})
         parameter = self._probes[-1]() if self._probes else None
-        known = state.get(parameter, {}) if parameter is not None else {}
-        found = [torch.as_tensor(known[name]) for name in _AVERAGES if known.get(name) is not None]
-        return [sample_of(one, _SAMPLE).clone() for one in found]
+        values = state.get(parameter, {}) if parameter is not None else {}
+        return [values[name] for name in _AVERAGES if values.get(name) is not None]
 
     def _count_evaluations(self) -> int:
         """Return the number of closure calls of LBFGS so far."""
@@ -193,11 +205,11 @@ def _length_of(schedule: Any) -> int:
     if parts:
         starts = getattr(schedule, "_milestones", [0])
         return int(starts[-1]) + last if (last := _length_of(parts[-1])) else 0
-    known = [
+    n_training = [
         getattr(one, "keywords", {}).get("num_training_steps") for one in getattr(schedule, "lr_lambdas", ())
     ]
     named = (getattr(schedule, name, None) for name in _LENGTHS)
-    return next((n for n in (*named, *known) if isinstance(n, int)), 0)
+    return next((n for n in (*named, *n_training) if isinstance(n, int)), 0)
 
 
 def _are_same(before: list[Tensor], now: list[Tensor]) -> bool:
@@ -230,16 +242,16 @@ class Bookkeeper:
         original = Optimizer.__init__
 
         @functools.wraps(original)
-        def noted(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
+        def init_optimizer(optimizer: Optimizer, *args: Any, **kwargs: Any) -> None:
             original(optimizer, *args, **kwargs)
             guard(self._made, optimizer)
 
-        left_alone_by_compiler(noted, with_callees=False)
-        scheduled = LRScheduler.__init__
+        left_alone_by_compiler(init_optimizer, with_callees=False)
+        init_schedule = LRScheduler.__init__
 
-        @functools.wraps(scheduled)
-        def noted_schedule(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
-            scheduled(schedule, *args, **kwargs)
+        @functools.wraps(init_schedule)
+        def init_schedule_noted(schedule: LRScheduler, *args: Any, **kwargs: Any) -> None:
+            init_schedule(schedule, *args, **kwargs)
             guard(self._scheduled, schedule)
 
         sequential = SequentialLR.__init__  # which does not call the other
@@ -250,8 +262,8 @@ class Bookkeeper:
             guard(self._scheduled, schedule)
 
         with replaced(
-            (Optimizer, "__init__", noted),
-            (LRScheduler, "__init__", noted_schedule),
+            (Optimizer, "__init__", init_optimizer),
+            (LRScheduler, "__init__", init_schedule_noted),
             (SequentialLR, "__init__", noted_sequence),
         ):
             yield
@@ -265,19 +277,19 @@ class Bookkeeper:
         Args:
             label_of: returns the label of an optimizer and its number of steps; None if it has not stepped.
         """
-        for known, made in self._schedules:
-            schedule = known()
+        for reference, made_at in self._schedules:
+            schedule = reference()
             total = _length_of(schedule)
             optimizer = getattr(schedule, "optimizer", None)
-            labelled = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
-            if schedule is not None and labelled is not None and total > 0:
+            label = label_of(optimizer) if isinstance(optimizer, Optimizer) else None
+            if schedule is not None and label is not None and total > 0:
                 yield {
                     "schedule": type(schedule).__name__,
-                    "optimizer": labelled[0],
-                    "made": made,
+                    "optimizer": label[0],
+                    "made": made_at,
                     "total": total,
                     "used": schedule.last_epoch,
-                    "steps": labelled[1],
+                    "steps": label[1],
                 }
 
     def _made(self, optimizer: Optimizer) -> None:
@@ -303,24 +315,24 @@ class Bookkeeper:
         """Return the parameter groups; of an inferred optimizer, those of one that is not seen to step, if any."""
         if isinstance(optimizer, Optimizer):
             return optimizer.param_groups
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
         return [
             group
             for cycle in self._cycles.values()
             if not cycle.n_steps and (one := cycle.optimizer()) is not None
             for group in one.param_groups
-            if any(id(p) in held for p in group["params"])
+            if any(id(p) in ids for p in group["params"])
         ]
 
     def cycle(self, optimizer: Stepper) -> Cycle:
         """Return the history of one optimizer."""
-        found = self._cycles.get(id(optimizer))
-        if found is None or found.optimizer() is not optimizer:
+        history = self._cycles.get(id(optimizer))
+        if history is None or history.optimizer() is not optimizer:
             self._cycles = {
                 key: cycle for key, cycle in self._cycles.items() if cycle.optimizer() is not None
             }
-            found = self._cycles[id(optimizer)] = Cycle(weakref.ref(optimizer))
-        return found
+            history = self._cycles[id(optimizer)] = Cycle(weakref.ref(optimizer))
+        return history
 
     def before_backward(self) -> None:
         for cycle in self._cycles.values():
@@ -366,7 +378,7 @@ class Bookkeeper:
     def facts(self) -> Iterator[tuple[WatchedModel, str, Tensor, ParameterFacts]]:
         """Yield the facts about every parameter of every model that ran."""
         for model, name, parameter in self._parameters():
-            known = self._look(parameter)
+            state = self._look(parameter)
             owner = name.rpartition(".")[0]
             yield (
                 model,
@@ -374,13 +386,13 @@ class Bookkeeper:
                 parameter,
                 ParameterFacts(
                     requires_grad=parameter.requires_grad,
-                    has_gradient=known.has_gradient,
+                    has_gradient=state.has_gradient,
                     has_run=not model.has_been_trained or _runs_as(model, owner) in model.ran,
                     is_severed=owner in model.severed or not model.has_been_trained,
-                    has_changed=not torch.equal(sample_of(parameter, _SAMPLE), known.sample),
-                    start_rms=known.rms,
-                    was_alike=known.was_alike,
-                    is_alike=_is_alike(parameter) if known.was_alike else known.was_alike,
+                    has_changed=not torch.equal(sample_of(parameter, _SAMPLE), state.sample),
+                    start_rms=state.rms,
+                    was_alike=state.was_alike,
+                    is_alike=_is_alike(parameter) if state.was_alike else state.was_alike,
                 ),
             )
 
@@ -393,21 +405,21 @@ class Bookkeeper:
         for other in self._registry.models if shapes else ():
             is_like = bool(model.n_reached) if other is model else [p.shape for p in _own(other)] == shapes
             model.makes_targets |= is_like and other.runs_alone(sum(model.trained_steps))
-        first = [known[1].sample for p in _own(model) if (known := self._known.get(id(p))) is not None]
+        first = [entry[1].sample for p in _own(model) if (entry := self._known.get(id(p))) is not None]
         for other in self._registry.models if first else ():
-            if other.n_looked and not other.has_been_trained and (own := _own(other)):
+            if other.n_looked and not other.has_been_trained and (parameters := _own(other)):
                 model.copies.pop(other.label, None)
-                if _are_same(first, [sample_of(p, _SAMPLE) for p in own]):
+                if _are_same(first, [sample_of(p, _SAMPLE) for p in parameters]):
                     model.copies[other.label] = other.n_looked, sum(other.evaluated), other.is_average
 
     def unknown_without_gradient(self, groups: list[dict[str, Any]]) -> int:
         """Count the parameters of an optimizer without a gradient that belong to no model that ran."""
         named = {id(parameter) for _, _, parameter in self._parameters()}
-        held = [p for group in groups for p in group["params"]]
-        bare = [p for p in held if id(p) not in named and p.grad is None]
-        if len(bare) < len(held):
-            bare = [p for p in bare if p.requires_grad]
-        return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in bare)
+        parameters = [p for group in groups for p in group["params"]]
+        unnamed = [p for p in parameters if id(p) not in named and p.grad is None]
+        if len(unnamed) < len(parameters):
+            unnamed = [p for p in unnamed if p.requires_grad]
+        return sum(not is_sharded(p) or held_here(p).numel() > 0 for p in unnamed)
 
     def _parameters(self) -> Iterator[tuple[WatchedModel, str, nn.Parameter]]:
         for model in (*self._registry.models, *self._registry.hidden):
@@ -419,17 +431,17 @@ class Bookkeeper:
                         yield model, name, parameter
 
     def _look(self, parameter: Tensor) -> _Known:
-        found = self._known.get(id(parameter))
-        if found is None or found[0]() is not parameter:
+        entry = self._known.get(id(parameter))
+        if entry is None or entry[0]() is not parameter:
             values = held_here(parameter)
             rms = float(norm_of(parameter))
-            known = _Known(
+            state = _Known(
                 sample_of(parameter, _SAMPLE).clone(),
                 rms / max(values.numel(), 1) ** 0.5,
                 _is_alike(parameter),
             )
-            found = self._known[id(parameter)] = weakref.ref(parameter), known
-        return found[1]
+            entry = self._known[id(parameter)] = weakref.ref(parameter), state
+        return entry[1]
 
 
 def _own(model: WatchedModel) -> list[nn.Parameter]:

@@ -7,20 +7,21 @@ from pathlib import Path
 from modelscope_cli.errors import afterwards
 from modelscope_cli.output_files import OutputFolder
 from modelscope_cli.records.display import renderer
-from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.first_images import save_first_images
 from modelscope_cli.watching.log import log_file
+from modelscope_cli.watching.request import WatchRequest
 
 
 def conclude(
-    record: WatchRecord, folder: Path | None, progress: Progress, *, is_afterwards: bool = True
+    record: WatchRecord, folder: Path | None, request: WatchRequest, *, is_afterwards: bool = True
 ) -> WatchRecord:
-    """Write the report next to the log, if there is a folder, and print the warnings.
+    """Write the report next to the log, if there is a folder, and to the tracker; print the warnings.
 
     Args:
         is_afterwards: whether a training has just ended: errors become warnings, and no figures are drawn.
     """
+    progress = request.progress
     attempt = partial(afterwards, progress.warn) if is_afterwards else nullcontext
     if folder is not None:
         with (
@@ -32,6 +33,9 @@ def conclude(
             renderer().figures_of("watch").save_watch_report(
                 record, stage, attempt, has_figures=not is_afterwards
             )
+    if request.tracker is not None and not record.came_to_nothing:
+        with attempt("the run was not logged"):
+            progress.note(f"logged to {request.tracker(record)}")
     for warning in record.run.warnings:
         progress.warn(warning.message)
     if folder is not None:

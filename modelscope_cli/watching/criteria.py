@@ -28,6 +28,9 @@ from modelscope_cli.watching.source_location import place_of_caller
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
+RANKING = (
+    "ranking"  # distances or scores that should differ by a margin: the loss of equal ones is the margin
+)
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -40,8 +43,11 @@ _KINDS = {
     "gaussian_nll_loss": NUMBERS,
     "kl_div": DIVERGENCE,
     "ctc_loss": ALIGNMENT,
+    "triplet_margin_loss": RANKING,
+    "triplet_margin_with_distance_loss": RANKING,
+    "margin_ranking_loss": RANKING,
 }
-_ARGUMENTS = ("input", "log_probs"), ("target", "targets")
+_ARGUMENTS = ("input", "log_probs", "anchor", "input1"), ("target", "targets", "negative")
 _CLASS_DIM = {"cross_entropy": 1, "nll_loss": 1, "ctc_loss": -1}
 _VECTOR = 4  # values of a target: fewer may be a reward, which is nearly random for a long time
 _PASSING = re.compile(
@@ -117,26 +123,26 @@ class CriterionSums:
             shared: covariance of prediction and target; see `_shared`.
         """
         with torch.no_grad():
-            has_no_labels = self.kind == ALIGNMENT or target.requires_grad
+            has_no_labels = self.kind in (ALIGNMENT, RANKING) or target.requires_grad
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
             if self.kind == BINARY:
                 limit = 0.0 if self.is_logits else 0.5
                 right, rows = self._compare((x > limit).long(), (target > 0.5).long(), None)
-                known = rows * ((target == 0) | (target == 1)).all()  # else probabilities, not labels
+                labelled_rows = rows * ((target == 0) | (target == 1)).all()  # else probabilities, not labels
             elif self.n_classes is None or target.is_floating_point():
                 rows = value.new_tensor(float(max(x.shape[0] if x.ndim else 1, 1)))
-                right, known = nothing, nothing
+                right, labelled_rows = nothing, nothing
             else:
                 right, rows = self._compare(x.argmax(1 if x.ndim > 1 else 0), target, ignored)
-                known = rows
+                labelled_rows = rows
             variance = nothing if self.n_classes is not None else target.float().var(correction=0)
             if has_no_labels or target.numel() < 2:
                 variance = nothing + math.nan  # one number has none
             figures = [
                 value * rows,
                 rows,
-                known,
+                labelled_rows,
                 right,
                 variance * rows,
                 (nothing + math.nan if guess is None else guess) * rows,
@@ -160,12 +166,12 @@ class CriterionSums:
 
     def _fetch(self) -> None:
         for one in self._pending:
-            value, rows, known, right, variance, guess, shared, is_probability, lowest = one.tolist()
-            self._is_labelled &= known == rows
+            value, rows, labelled_rows, right, variance, guess, shared, is_probability, lowest = one.tolist()
+            self._is_labelled &= labelled_rows == rows
             self._sums = [
                 self._sums[0] + value,
                 self._sums[1] + rows,
-                self._sums[2] + known,
+                self._sums[2] + labelled_rows,
                 self._sums[3] + right,
                 self._sums[4] + variance,
                 self._sums[5] + (1 - is_probability),
@@ -178,15 +184,15 @@ class CriterionSums:
     def row(self) -> "CriterionFigures":
         """Fetch the sums."""
         self._fetch()
-        value, rows, known, right, variance, n_other, lowest, guess, shared = self._sums
+        value, rows, labelled_rows, right, variance, n_other, lowest, guess, shared = self._sums
         is_labelled = self._is_labelled and self._labels is not None
         labels = self._labels.tolist() if self._labels is not None and is_labelled else None
         guesses = self._predictions.tolist() if self._predictions is not None and is_labelled else None
         return CriterionFigures(
             value=value / rows if rows else math.nan,
             rows=int(rows),
-            accuracy=right / known if known and self._is_labelled else None,
-            labels=None if labels is None else [(place, n) for place, n in enumerate(labels) if n],
+            accuracy=right / labelled_rows if labelled_rows and self._is_labelled else None,
+            labels=None if labels is None else [(index, n) for index, n in enumerate(labels) if n],
             commonest_prediction=None if guesses is None else max(guesses) / max(sum(guesses), 1),
             target_variance=variance / rows if rows and self.n_classes is None else None,
             is_probability=not n_other,
@@ -245,7 +251,7 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
     The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
     """
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
-    if n < 2 or not target.is_floating_point():
+    if n < 2 or not target.is_floating_point() or (name == "cross_entropy" and target.ndim != 2):
         return None
     with torch.no_grad():
         t = target.detach().float()
@@ -254,19 +260,13 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             total = (torch.xlogy(t, t) - torch.xlogy(t, t.mean(0, keepdim=True))).sum()
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
-            if target.ndim != 2:
-                return None
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
             variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
-            cost = (
-                (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0))
-                / 2
-                * (n - 1)
-                / n
-            )
+            constant = 1 + (math.log(2 * math.pi) if options.get("full") else 0.0)
+            cost = (variance.log() + constant) / 2 * (n - 1) / n
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
             off = (t - t.median()).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
@@ -298,9 +298,7 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
             p = p.sigmoid()
         t = target.detach().float()
         off = t - t.mean(0, keepdim=True)
-        is_one = (
-            t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
-        ).all()  # as for patches: real or generated
+        is_one = (t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))).all()  # patches: real or generated
         return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
 
 
@@ -309,31 +307,31 @@ def _misplaced(name: str, x: Tensor) -> str | None:
 
     Certain, as sums within a thousandth of 1 everywhere cannot occur by chance.
     """
-    own = _CLASS_DIM.get(name)
-    if own is None or x.ndim < 2 or x.numel() > _MOST_SUMMED:
+    class_dim = _CLASS_DIM.get(name)
+    if class_dim is None or x.ndim < 2 or x.numel() > _MOST_SUMMED:
         return None
-    own %= x.ndim
+    class_dim %= x.ndim
     with torch.no_grad():
         p = x.detach().float()
         p = p if name == "cross_entropy" else p.exp()
         if bool((p < 0).any()) or not bool(torch.isfinite(p).all()):
             return None
         off = [float((p.sum(dim) - 1).abs().max()) if x.shape[dim] > 1 else math.inf for dim in range(x.ndim)]
-    wrong = next((dim for dim in range(x.ndim) if off[dim] < _SUM), own)
-    return f"softmax over dimension {wrong}" if wrong != own and off[own] > _FAR_FROM else None
+    wrong = next((dim for dim in range(x.ndim) if off[dim] < _SUM), class_dim)
+    return f"softmax over dimension {wrong}" if wrong != class_dim and off[class_dim] > _FAR_FROM else None
 
 
 def _count(labels: Tensor, is_counted: Tensor, n_classes: int) -> Tensor:
-    found = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
-    places = labels.clamp(0, n_classes - 1).reshape(-1)
-    return found.scatter_add_(0, places, is_counted.reshape(-1).to(torch.int64))
+    counts = torch.zeros(n_classes, dtype=torch.int64, device=labels.device)
+    indices = labels.clamp(0, n_classes - 1).reshape(-1)
+    return counts.scatter_add_(0, indices, is_counted.reshape(-1).to(torch.int64))
 
 
 class CriterionWatch:
     """The sums of every criterion that is called.
 
     Args:
-        is_looking: returns whether the current step is recorded; evaluation always is.
+        is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: called when a criterion is applied without gradients.
     """
 
@@ -347,10 +345,10 @@ class CriterionWatch:
     def take(self, is_training: bool) -> dict[CriterionKey, CriterionSums]:
         """Return the sums since the last call, and reset them."""
         if is_training:
-            found, self._training = self._training, {}
+            sums, self._training = self._training, {}
         else:
-            found, self._evaluation = self._evaluation, {}
-        return found
+            sums, self._evaluation = self._evaluation, {}
+        return sums
 
     def is_looking(self, value: Any) -> bool:
         """Tell whether a call of a criterion is recorded."""
@@ -367,21 +365,21 @@ class CriterionWatch:
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
-        if is_training and is_first and _KINDS[name] != ALIGNMENT:
+        if is_training and is_first and _KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
-        held = self._training if is_training else self._evaluation
+        by_key = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
         kind = _KINDS[name]
         n_classes = 2 if kind == BINARY else None
         if kind == CLASSES and not target.is_floating_point():
             n_classes = x.shape[1] if x.ndim > 1 else x.shape[0]
         reduction = options.get("reduction", "mean")
-        sums = held.get(key)
+        sums = by_key.get(key)
         if sums is None:
             shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
-            if kind not in (CLASSES, ALIGNMENT) and x.shape != target.shape:
+            if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
-            sums = held[key] = CriterionSums(
+            sums = by_key[key] = CriterionSums(
                 kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum"
             )
         if sums.n_classes != n_classes:
@@ -392,7 +390,9 @@ class CriterionWatch:
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
         shared = guess = None
-        if not target.requires_grad:  # else a model computes it, such as from another view
+        if kind == RANKING:
+            guess = mean.new_tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
+        elif not target.requires_grad:  # else a model computes it, such as from another view
             shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
             guess = _best_constant(name, target, options)
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
@@ -429,8 +429,8 @@ def watched_criteria(watch: CriterionWatch, guard: Callable[..., None]) -> Itera
         guard: calls a function so that no error of it reaches the script.
     """
 
-    def see(*seen: Any) -> None:
-        guard(watch.see, *seen)
+    def see(*call: Any) -> None:
+        guard(watch.see, *call)
 
     watched = [
         (functional, name, _watched(name, getattr(functional, name), see, watch.is_looking))
@@ -451,9 +451,9 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
     @left_alone_by_compiler
     def look(value: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling() and is_looking(value):
-            given = signature.bind(*args, **kwargs).arguments
-            x, target = (given.get(one, given.get(other)) for one, other in _ARGUMENTS)
-            see(name, x, target, value, given)
+            arguments = signature.bind(*args, **kwargs).arguments
+            x, target = (next((arguments[n] for n in names if n in arguments), None) for names in _ARGUMENTS)
+            see(name, x, target, value, arguments)
 
     def criterion(*args: Any, **kwargs: Any) -> Any:
         value = original(*args, **kwargs)
@@ -461,8 +461,10 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
         return value
 
     left_alone_by_compiler(criterion, with_callees=False)
-    known = types.FunctionType(criterion.__code__, original.__globals__, name, None, criterion.__closure__)
-    return functools.wraps(original)(known)
+    with_globals = types.FunctionType(
+        criterion.__code__, original.__globals__, name, None, criterion.__closure__
+    )
+    return functools.wraps(original)(with_globals)
 
 
 def is_criterion(module: nn.Module, output: Any) -> bool:
@@ -475,24 +477,24 @@ def is_criterion(module: nn.Module, output: Any) -> bool:
         return True  # also without reduction
     if isinstance(output, Tensor) and output.ndim:
         return False
-    made = [tensor for _, tensor in tensors_in(output)]
-    if not made or any(tensor.ndim for tensor in made):
+    tensors = [tensor for _, tensor in tensors_in(output)]
+    if not tensors or any(tensor.ndim for tensor in tensors):
         return False
     is_head = any(parameter.requires_grad for child in module.children() for parameter in child.parameters())
-    return not is_head and any(_is_made_of_others(tensor, module) for tensor in made)
+    return not is_head and any(_is_made_of_others(tensor, module) for tensor in tensors)
 
 
 def _is_made_of_others(loss: Tensor, module: nn.Module) -> bool:
     """Tell whether a loss depends on parameters of other modules."""
-    own = {id(parameter) for parameter in module.parameters()}
+    ids = {id(parameter) for parameter in module.parameters()}
     nodes = deque([loss.grad_fn] if loss.grad_fn is not None else [])
-    seen = set(nodes)
+    visited = set(nodes)
     while nodes:
         node = nodes.popleft()
         leaf = getattr(node, "variable", None)
-        if isinstance(leaf, nn.Parameter) and id(leaf) not in own:
+        if isinstance(leaf, nn.Parameter) and id(leaf) not in ids:
             return True
-        inputs = {other for other, _ in node.next_functions if other is not None} - seen
-        seen |= inputs
+        inputs = {other for other, _ in node.next_functions if other is not None} - visited
+        visited |= inputs
         nodes.extend(inputs)
     return False

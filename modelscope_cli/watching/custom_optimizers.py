@@ -29,44 +29,44 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
 
     This searches all objects of the garbage collector, which takes about as long as a few steps.
     """
-    wanted = {id(parameter) for parameter in parameters}
-    owners = [module for module in _all_of(nn.Module) if _holds(module, wanted)] if wanted else []
+    ids = {id(parameter) for parameter in parameters}
+    owners = [module for module in _all_of(nn.Module) if _holds(module, ids)] if ids else []
     inside = {id(part) for owner in owners for part in owner.modules() if part is not owner}
     return [peel(owner) for owner in owners if id(owner) not in inside]
 
 
-def register_hidden(registry: ModelRegistry, waiting: Iterable[Tensor], n_backward: int) -> bool:
+def register_hidden(registry: ModelRegistry, parameters_of_losses: Iterable[Tensor], n_backward: int) -> bool:
     """Register the models whose passes cannot be observed, as inside a compiled function; return whether any is.
 
     Their parameters have gradients, and no step of their optimizer was observed.
 
     Args:
-        waiting: parameters without an observed step.
+        parameters_of_losses: parameters without an observed step.
     """
     models = registry.models
     if not has_compiled() or any(model.has_run for model in models):
         return False
-    unclaimed = {id(p): p for p in waiting if p.grad is not None}
+    unclaimed = {id(p): p for p in parameters_of_losses if p.grad is not None}
     for model in models:
         parameters = root.parameters() if (root := model.root()) is not None else ()
         model.has_run = bool([p for p in parameters if unclaimed.pop(id(p), None) is not None])
     # At 1, 2, 4 ... backward passes, as the search is slow.
     if unclaimed and n_backward & (n_backward - 1) == 0:
         for owner in find_owners(unclaimed.values()):
-            if (made := registry.register(owner)) is not None:
-                made.has_run = True
+            if (model_of_owner := registry.register(owner)) is not None:
+                model_of_owner.has_run = True
     return any(model.has_run for model in models)
 
 
 def find_optimizers(parameters: Iterable[Tensor]) -> list[Optimizer]:
     """Return the optimizers of this process that hold any of the parameters; as slow as `find_owners`."""
-    wanted = {id(parameter) for parameter in parameters}
-    if not wanted:
+    ids = {id(parameter) for parameter in parameters}
+    if not ids:
         return []  # before a script begins
     return [
         one
         for one in _all_of(Optimizer)
-        if any(id(p) in wanted for group in getattr(one, "param_groups", ()) for p in group["params"])
+        if any(id(p) in ids for group in getattr(one, "param_groups", ()) for p in group["params"])
     ]
 
 
@@ -78,11 +78,11 @@ def _all_of(kind: type[_T]) -> list[_T]:
     return [one for one in everything if type(one) in kinds]
 
 
-def _holds(module: nn.Module, wanted: set[int]) -> bool:
+def _holds(module: nn.Module, ids: set[int]) -> bool:
     if type(module).__name__ == "GraphModule":
         return False  # a compiled graph
     try:
-        return any(id(parameter) in wanted for parameter in module.parameters())
+        return any(id(parameter) in ids for parameter in module.parameters())
     except AttributeError:  # its constructor has not finished
         return False
 
@@ -112,15 +112,15 @@ class Tensors(nn.Module):
 
         `w = (w - lr * w.grad).detach().requires_grad_()` creates a new leaf in each step, and so does new data.
         """
-        held = dict(self.named_parameters())
-        if len(held) != len(leaves) or any(
-            a.shape != b.shape for a, b in zip(held.values(), leaves, strict=True)
+        old_parameters = dict(self.named_parameters())
+        if len(old_parameters) != len(leaves) or any(
+            a.shape != b.shape for a, b in zip(old_parameters.values(), leaves, strict=True)
         ):
             return {}
-        self.replace(dict(zip(held, leaves, strict=True)))
+        self.replace(dict(zip(old_parameters, leaves, strict=True)))
         return {
             id(old): new
-            for old, new in zip(held.values(), leaves, strict=True)
+            for old, new in zip(old_parameters.values(), leaves, strict=True)
             if old is not new
             and 0 < norm_of(sample_of(new) - sample_of(old)) < _ANOTHER * norm_of(sample_of(old))
         }
@@ -128,32 +128,32 @@ class Tensors(nn.Module):
 
 def graph_leaves(loss: Any) -> list[Tensor]:
     """Return the leaves of a loss, in the order of the graph; only some of a huge graph."""
-    waiting = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
-    seen: set[Any] = set()
-    found: dict[int, Tensor] = {}
-    while waiting and len(seen) < _MOST_NODES:
-        node = waiting.pop()
-        if node in seen:
+    nodes = [loss.grad_fn] if isinstance(loss, Tensor) and loss.grad_fn is not None else []
+    visited: set[Any] = set()
+    leaves: dict[int, Tensor] = {}
+    while nodes and len(visited) < _MOST_NODES:
+        node = nodes.pop()
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         if (leaf := getattr(node, "variable", None)) is not None:
-            found[id(leaf)] = leaf
-        waiting += [other for other, _ in node.next_functions if other is not None]
-    return list(found.values())
+            leaves[id(leaf)] = leaf
+        nodes += [other for other, _ in node.next_functions if other is not None]
+    return list(leaves.values())
 
 
 def _names_in(frame: FrameType | None, leaves: Sequence[Tensor]) -> dict[int, str]:
     """Return the names of tensors in a function, by their ids: `w`, or `params[0]` if not each is a variable."""
-    wanted, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
+    ids, named = set(map(id, leaves)), [dict[int, str]() for _ in range(_DEPTH + 1)]
     variables = [*frame.f_locals.items(), *frame.f_globals.items()] if frame is not None else []
     roots = [
         (name, value) for name, value in variables if name[:2] != "__" and not hasattr(value, "__code__")
     ]
     for depth, name, value in walk_named(roots, _DEPTH):
-        if id(value) in wanted:
+        if id(value) in ids:
             named[depth].setdefault(id(value), name)
-    whole = next((found for found in named if len(found) == len(wanted)), None)
-    return whole or {key: name for found in reversed(named) for key, name in found.items()}
+    complete = next((names for names in named if len(names) == len(ids)), None)
+    return complete or {key: name for names in reversed(named) for key, name in names.items()}
 
 
 class inferred:  # noqa: N801  the label of an optimizer is the name of its class
@@ -216,26 +216,26 @@ class InferredSteps:
         self.replaced: dict[int, Tensor] = {}  # leaves since the last backward pass
         self._loose: list[Tensors] = []
 
-    def take_loose(self, loss: Any, registry: ModelRegistry, held: Sequence[Tensor]) -> None:
+    def take_loose(self, loss: Any, registry: ModelRegistry, of_optimizers: Sequence[Tensor]) -> None:
         """Register the leaves of a loss that neither a model nor an optimizer holds.
 
         Only parameters and scalars: other leaves may be inputs. Those of modules in evaluation mode are
         left out, as they may be frozen on purpose.
         """
         roots = [root for one in (*registry.models, *registry.hidden) if (root := one.root()) is not None]
-        known = {id(p) for root in roots for p in root.parameters()} | set(map(id, held))
-        leaves = [leaf for leaf in graph_leaves(loss) if id(leaf) not in known]
+        ids = {id(p) for root in roots for p in root.parameters()} | set(map(id, of_optimizers))
+        leaves = [leaf for leaf in graph_leaves(loss) if id(leaf) not in ids]
         leaves = [
             leaf for leaf in leaves if type(leaf) is nn.Parameter or not (leaf.ndim or is_sharded(leaf))
         ]
         owners = find_owners(leaves)
-        kept = {
+        in_evaluation = {
             id(p) for one in owners for part in one.modules() if not part.training for p in part.parameters()
         }
-        if leaves := [leaf for leaf in leaves if id(leaf) not in kept]:
+        if leaves := [leaf for leaf in leaves if id(leaf) not in in_evaluation]:
             loose = Tensors(leaves, frame_of_caller())
-            own = {id(p): name for owner in owners for name, p in owner.named_parameters()}
-            loose.replace({own.get(id(p), name): p for name, p in loose.named_parameters()})
+            names = {id(p): name for owner in owners for name, p in owner.named_parameters()}
+            loose.replace({names.get(id(p), name): p for name, p in loose.named_parameters()})
             self._loose.append(loose)
             registry.take_in(loose, "Parameters")
 
@@ -246,10 +246,10 @@ class InferredSteps:
         for model in models:
             root = model.root()
             if model.has_run and not model.is_stepped and root is not None:
-                known = self._by_root.get(id(root))
-                if known is None or known.root() is not root:
-                    known = self._by_root[id(root)] = inferred(root)
-                known.open(scale, is_recorded(known))
+                optimizer = self._by_root.get(id(root))
+                if optimizer is None or optimizer.root() is not root:
+                    optimizer = self._by_root[id(root)] = inferred(root)
+                optimizer.open(scale, is_recorded(optimizer))
             model.has_run = False
 
     @property

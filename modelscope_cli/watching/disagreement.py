@@ -46,17 +46,17 @@ class Replicas:
 
     def distance(self, step: int) -> float:
         """Return the approximate relative difference of the weights."""
-        found = [rank.weights[self.key][step] for rank in self.members.values()]
-        sums, norm = [signed for _, signed, _ in found], max(norm for *_, norm in found)
+        checksums = [rank.weights[self.key][step] for rank in self.members.values()]
+        sums, norm = [signed for _, signed, _ in checksums], max(norm for *_, norm in checksums)
         return (max(sums) - min(sums)) / norm if norm else 0.0
 
     def row(self, step: int, column: int) -> list[float | None]:
-        found = [rank.parameters.get(self.key, {}).get(step) for rank in self.members.values()]
-        return [None if row is None else row[column] for row in found]
+        rows = [rank.parameters.get(self.key, {}).get(step) for rank in self.members.values()]
+        return [None if row is None else row[column] for row in rows]
 
     def losses(self, step: int) -> list[float | None]:
-        noted = [rank.steps.get((self.optimizer, step)) for rank in self.members.values()]
-        return [None if one is None else one.loss for one in noted]
+        steps = [rank.steps.get((self.optimizer, step)) for rank in self.members.values()]
+        return [None if one is None else one.loss for one in steps]
 
     def is_meant(self) -> bool:
         """Tell whether the copies should be equal: by DistributedDataParallel, or because they were averaged.
@@ -66,14 +66,16 @@ class Replicas:
         """
         if all(self.origins):
             return True
-        found, steps = 0, self.common()
+        n_averaged, steps = 0, self.common()
         for step in steps:
             norms = self.row(step, 0)
-            found += _differ(self.losses(step)) and any(norms) and _are_same(norms)
+            n_averaged += _differ(self.losses(step)) and any(norms) and _are_same(norms)
         for before, step in pairwise(steps):
             is_changed = self.checksums(before) != self.checksums(step)
-            found += is_changed and _differ(self.losses(step - 1)) and len(set(self.checksums(step))) == 1
-        return found >= _TWICE
+            n_averaged += (
+                is_changed and _differ(self.losses(step - 1)) and len(set(self.checksums(step))) == 1
+            )
+        return n_averaged >= _TWICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,42 +109,52 @@ class Breach:
         return max(map(self.copies.distance, later), default=None)
 
 
-def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str | None]:
+def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, str | None]:
     """Return why the copies differ, a hint, and the line of the script."""
     copies, step = breach.copies, breach.culprit
     members, origins = copies.members, copies.origins
-    made = next((origin.get("made") for origin in origins if origin), None)
+    made_at = next((origin.get("made") for origin in origins if origin), None)
     is_parallel = all(origin and not origin.get("by_hand") for origin in origins)
     if breach.step == 0:
         words = "they differ before the first step"
         if is_parallel:
-            return f"{words}, so they were changed after DistributedDataParallel was made", _MAKE_LAST, made
-        return f"{words}, and only the gradients are averaged", _BROADCAST, made
+            return (
+                f"{words}, so they were changed after DistributedDataParallel was made",
+                _MAKE_LAST,
+                made_at,
+            )
+        return f"{words}, and only the gradients are averaged", _BROADCAST, made_at
     if breach.is_between:
         return f"they change between steps {step} and {step + 1} without an optimizer", _WRITE_ALIKE, None
     if is_parallel:
         passes = {number: _passes(rank, copies.optimizer, step) for number, rank in members.items()}
-        if left := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
-            return f"every backward pass of {_ranks_named(left)} runs inside no_sync()", _NO_SYNC, made
-        if past := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
+        if without_sync := [n for n, (averaged, alone, _) in passes.items() if alone and not averaged]:
+            return (
+                f"every backward pass of {_ranks_named(without_sync)} runs inside no_sync()",
+                _NO_SYNC,
+                made_at,
+            )
+        if bypassing := [n for n, (averaged, alone, _) in passes.items() if not alone and not averaged]:
             called = _any_rank(copies).facts.models.get(copies.key[0])
             where = called.called if called is not None else None
-            what = f"the forward pass of {_ranks_named(past)} bypasses DistributedDataParallel"
-            return what + (f", made at {made}" if made else ""), _CALL_IT, where
-        own = [one for one in meant if one.key[0] == copies.key[0]]
-        left_out = [one.key[1] for one in own if not all(origin.get("averaged") for origin in one.origins)]
-        if any(origin.get("replaced") for one in own for origin in one.origins):
+            cause = f"the forward pass of {_ranks_named(bypassing)} bypasses DistributedDataParallel"
+            return cause + (f", made at {made_at}" if made_at else ""), _CALL_IT, where
+        of_model = [one for one in replicas if one.key[0] == copies.key[0]]
+        left_out = [
+            one.key[1] for one in of_model if not all(origin.get("averaged") for origin in one.origins)
+        ]
+        if any(origin.get("replaced") for one in of_model for origin in one.origins):
             words = "was replaced by another parameter" if len(left_out) == 1 else "were replaced by others"
-            return f"{some(left_out)} {words} once DistributedDataParallel was made", _MAKE_LAST, made
+            return f"{some(left_out)} {words} once DistributedDataParallel was made", _MAKE_LAST, made_at
         if left_out:
             were = "was" if len(left_out) == 1 else "were"
             words = f"{some(left_out)} {were} frozen or missing when DistributedDataParallel was made"
-            return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made
+            return f"{words}, which leaves {'it' if len(left_out) == 1 else 'them'} out", _MAKE_LAST, made_at
         if any(lost for _, _, lost in passes.values()):
             words = (
                 "the model was moved or cast after DistributedDataParallel was made, which loses its hooks"
             )
-            return words, _MAKE_LAST, made
+            return words, _MAKE_LAST, made_at
     ends = {number: rank.end or {} for number, rank in members.items()}
     if len({end.get("steps") for end in ends.values()}) > len({end.get("backward") for end in ends.values()}):
         counts = [
@@ -154,13 +166,13 @@ def _cause_of(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str, str 
     if len(set(rates.values())) > 1:
         words = " and ".join(f"{rate[0]:g} on rank {n}" for n, rate in rates.items() if rate)
         return f"the learning rate is {words}", "use the same schedule and options on every rank", None
-    return (*_gradient_cause(breach, meant), None if is_parallel else made)
+    return (*_gradient_cause(breach, replicas), None if is_parallel else made_at)
 
 
-def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str]:
+def _gradient_cause(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str]:
     """Return the cause according to the norms of gradients and changes at the step of the breach."""
     numbers = list(breach.copies.members)
-    same = [one for one in meant if list(one.members) == numbers]
+    same = [one for one in replicas if list(one.members) == numbers]
     # Averaged gradients are equal even if the weights are not, so a later step can be used, too.
     step = next((step for step in breach.copies.common() if step >= breach.culprit), breach.culprit)
     is_recorded = breach.is_exact and step == breach.culprit
@@ -171,27 +183,25 @@ def _gradient_cause(breach: Breach, meant: Sequence[Replicas]) -> tuple[str, str
         if None in norms:
             without = [n for n, norm in zip(numbers, norms, strict=True) if norm is None]
             return f"{one.key[1]} has no gradient on {_ranks_named(without)}", _USE_ALIKE
-    other = [(one, norms) for one, norms in gradients if not _are_same(norms)]
-    if not other:
+    differing = [(one, norms) for one, norms in gradients if not _are_same(norms)]
+    if not differing:
         if is_recorded and any(not _are_same(one.row(step, 2)) for one in same):
             return (
                 "the gradients agree but the steps differ: check options and state of the optimizer",
                 _STEP_ALIKE,
             )
         return _UNKNOWN
-    shown = other[0][1]
-    ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in other if norms[0]]
+    norms_of_first = differing[0][1]
+    ratios = [[(norm or 0.0) / norms[0] for norm in norms] for _, norms in differing if norms[0]]
     if len(ratios) == len(gradients) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True)):
         n, ratio = max(zip(numbers, ratios[0], strict=True), key=lambda pair: abs(math.log(pair[1] or 1e-30)))
         words = f"every gradient of rank {n} is {ratio:.3g} times that of rank {numbers[0]}"
         return f"{words}, clipped or scaled on one of them only", _CLIP_ALIKE
-    each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, shown, strict=True))
-    if len(other) < len(gradients):
-        words = (
-            f"its gradient is not averaged, unlike that of {counted(len(gradients) - len(other), 'other')}"
-        )
+    each = " and ".join(f"{norm:.3g} on rank {n}" for n, norm in zip(numbers, norms_of_first, strict=True))
+    if len(differing) < len(gradients):
+        words = f"its gradient is not averaged, unlike that of {counted(len(gradients) - len(differing), 'other')}"
         return f"{words}: its norm is {each}", "average the gradient of every parameter"
-    words = f"that of {other[0][0].key[1]} is {each}"
+    words = f"that of {differing[0][0].key[1]} is {each}"
     if all(origin and not origin.get("by_hand") for origin in breach.copies.origins):
         return f"the gradients are changed on one rank after averaging: {words}", _CLIP_ALIKE
     return f"the gradients of the steps differ: {words}", _AVERAGE
@@ -243,8 +253,8 @@ def _ranks_named(numbers: Sequence[int]) -> str:
 
 
 def _differ(values: Sequence[float | None]) -> bool:
-    known = [value for value in values if value is not None]
-    return len(known) == len(values) and not _are_same(known)
+    numbers = [value for value in values if value is not None]
+    return len(numbers) == len(values) and not _are_same(numbers)
 
 
 def _are_same(values: Sequence[float | None]) -> bool:
@@ -284,15 +294,15 @@ def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
     """Yield the ranks that all got the same batches, judged by all input statistics at every step."""
     if len(ranks) < 2:
         return
-    seen = [{one.key: one.rows for one in rank.facts.inputs} for rank in ranks]
-    for key, rows in seen[0].items():
-        others = [held.get(key) for held in seen[1:]]
+    by_rank = [{one.key: one.rows for one in rank.facts.inputs} for rank in ranks]
+    for key, rows in by_rank[0].items():
+        others = [inputs.get(key) for inputs in by_rank[1:]]
         varies = len({tuple(row) for row in rows.values()}) > 1
         is_alike = len(rows) >= _ENOUGH and varies and all(other == rows for other in others)
         # Ranks that share the work on a batch need the same batch.
         if is_alike and _is_replicated(key[0], ranks):
-            what = f"the statistics of {key[1]} of {key[0]} are equal"
-            message = f"all {len(ranks)} ranks receive the same batches: {what}"
+            equal = f"the statistics of {key[1]} of {key[0]} are equal"
+            message = f"all {len(ranks)} ranks receive the same batches: {equal}"
             yield Event(min(rows), SAME_DATA, message)
             return
 
@@ -306,25 +316,25 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     several = [copies for key in keys for copies in _copies(key, ranks) if len(copies.members) > 1]
     certain = [copies for copies in several if copies.is_meant()]
     certain = certain or [one for one in several if _has_scaled_gradients(one, several)]
-    meant = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
-    compared = {copies.key for copies in meant}
+    replicas = [copies for copies in several if copies in certain or _belongs_to(copies, certain)]
+    compared = {copies.key for copies in replicas}
     facts = RankFacts(len(compared), len({copies.key for copies in several} - compared), len(sharded))
-    breaches = [found for copies in meant if (found := _first_breach(copies))]
-    breaches = breaches or list(_late_breaches(meant))
+    breaches = [breach for copies in replicas if (breach := _first_breach(copies))]
+    breaches = breaches or list(_late_breaches(replicas))
     if not breaches:
         return facts
     # A bias before a norm hardly changes, and may be equal again by chance.
     apart = [one for one in breaches if one.farthest is None or one.farthest >= _ROUNDING]
-    again = [step for one in apart if (step := _same_again(one)) is not None]
-    if 2 * len(again) > len(apart) or any(
+    agreements = [step for one in apart if (step := _same_again(one)) is not None]
+    if 2 * len(agreements) > len(apart) or any(
         origin.get("local") for one in apart for origin in one.copies.origins
     ):
-        return replace(facts, averaged_at=min(again, default=None), is_averaged_rarely=True)
+        return replace(facts, averaged_at=min(agreements, default=None), is_averaged_rarely=True)
     if not apart:
         return replace(facts, differs_by=max(one.farthest or 0.0 for one in breaches))
     first = _made_exact(min(apart, key=lambda one: one.step))
     last = max(one.copies.distance(one.copies.common()[-1]) for one in apart)
-    words, cure, place = _cause_of(first, meant)
+    words, cure, place = _cause_of(first, replicas)
     odd = _odd_ones(first)
     disagreement = Disagreement(
         model=first.copies.key[0],
@@ -341,10 +351,10 @@ def compare_weights(ranks: "Sequence[RankLog]") -> RankFacts | None:
     return replace(facts, disagreement=disagreement)
 
 
-def _belongs_to(copies: Replicas, meant: Sequence[Replicas]) -> bool:
+def _belongs_to(copies: Replicas, replicas: Sequence[Replicas]) -> bool:
     """Tell whether copies that began equal are excluded from averaging: by name, or without a gradient."""
     model, name = copies.key
-    owners = {one.key[1].rpartition(".")[0] for one in meant if one.key[0] == model}
+    owners = {one.key[1].rpartition(".")[0] for one in replicas if one.key[0] == model}
     rows = [copies.row(step, 0) for step in copies.common()]
     is_missing = any(None in norms and any(norms) for norms in rows)
     began_alike = bool(rows) and len(set(copies.checksums(copies.common()[0]))) == 1
@@ -353,16 +363,16 @@ def _belongs_to(copies: Replicas, meant: Sequence[Replicas]) -> bool:
 
 def _has_scaled_gradients(copies: Replicas, several: Sequence[Replicas]) -> bool:
     """Tell whether the gradients of ranks differ by one factor for the whole model, though losses differ."""
-    own = [one for one in several if one.key[0] == copies.key[0]]
-    if len(own) < 2 or any(list(one.members) != list(copies.members) for one in own):
+    of_model = [one for one in several if one.key[0] == copies.key[0]]
+    if len(of_model) < 2 or any(list(one.members) != list(copies.members) for one in of_model):
         return False
-    found = 0
+    n_scaled = 0
     for step in copies.common():
-        rows = [[norm or 0.0 for norm in one.row(step, 0)] for one in own]
+        rows = [[norm or 0.0 for norm in one.row(step, 0)] for one in of_model]
         ratios = [[norm / norms[0] for norm in norms] for norms in rows if norms[0]]
         is_one = len(ratios) > 1 and all(_are_same(column) for column in zip(*ratios, strict=True))
-        found += is_one and _differ(copies.losses(step))
-    return found >= _TWICE
+        n_scaled += is_one and _differ(copies.losses(step))
+    return n_scaled >= _TWICE
 
 
 def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
@@ -375,11 +385,12 @@ def _is_replicated(model: str, ranks: "Sequence[RankLog]") -> bool:
 
 def _copies(key: Key, ranks: "Sequence[RankLog]") -> list[Replicas]:
     """Return the ranks that hold a parameter, by the groups that average it; one group of all if unknown."""
-    held = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
-    groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in held.items()}
-    known = dict.fromkeys(group for group in groups.values() if group) or {tuple(held): None}
+    holders = {int(rank.begin.get("rank", n)): rank for n, rank in enumerate(ranks) if key in rank.weights}
+    groups = {number: tuple(rank.origins.get(key, {}).get("group", ())) for number, rank in holders.items()}
+    named_groups = dict.fromkeys(group for group in groups.values() if group) or {tuple(holders): None}
     return [
-        Replicas(key, {number: rank for number, rank in held.items() if number in group}) for group in known
+        Replicas(key, {number: rank for number, rank in holders.items() if number in group})
+        for group in named_groups
     ]
 
 
@@ -393,19 +404,19 @@ def _first_breach(copies: Replicas) -> Breach | None:
     return None
 
 
-def _late_breaches(meant: Sequence[Replicas]) -> Iterator[Breach]:
+def _late_breaches(replicas: Sequence[Replicas]) -> Iterator[Breach]:
     """Yield the breaches after the last recorded step, found by a few values of each parameter."""
-    for copies in meant:
+    for copies in replicas:
         ends = [rank.end or {} for rank in copies.members.values()]
-        held = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
-        place = str(held.index(copies.key))
-        found = [
+        keys = [key for key, (label, _) in _any_rank(copies).trained.items() if label == copies.optimizer]
+        place = str(keys.index(copies.key))
+        checksums = [
             {str(at): value for at, value in end.get("states", {}).get(copies.optimizer, {}).items()}.get(
                 place
             )
             for end in ends
         ]
-        values = [value for value in found if value is not None]
+        values = [value for value in checksums if value is not None]
         n_steps = {end.get("steps") for end in ends}
         if len(values) == len(ends) and len(set(values)) > 1 and len(n_steps) == 1 and copies.common():
             yield Breach(copies, int(ends[0]["steps"]), copies.common()[-1], tuple(values))
@@ -441,17 +452,17 @@ def _made_exact(breach: Breach) -> Breach:
     """Narrow a breach to one step, by the values compared before and after each step."""
     if breach.step == 0 or breach.after == breach.step - 1:
         breach = replace(breach, is_exact=True)
-    known = -1  # the last step after which the copies were equal
+    last_equal = -1  # the last step after which the copies were equal
     for step in _noted(breach.copies):
         if not (breach.after or 0) <= step <= breach.step:
             continue
         before, after = zip(*_states(breach.copies, step), strict=True)
         if len(set(before)) > 1:
-            is_between = known == step - 1 >= 0
+            is_between = last_equal == step - 1 >= 0
             return replace(breach, step=step, is_exact=is_between or breach.is_exact, is_between=is_between)
         if len(set(after)) > 1:
             return replace(breach, step=step + 1, is_exact=True) if step < breach.step else breach
-        known = step
+        last_equal = step
     return breach
 
 

@@ -49,9 +49,12 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
     if has_wrong_sign(loss):
         yield WRONG_SIGN, "the steps increase what should decrease"
     if (shapes := broadcast_in(loss)) is not None:
-        given, made = shapes
-        what = f"a prediction of shape {given} is compared with a target so that the difference has {made}"
-        yield BROADCAST, what
+        prediction, difference = shapes
+        message = (
+            f"a prediction of shape {prediction} is compared with a target "
+            f"so that the difference has {difference}"
+        )
+        yield BROADCAST, message
 
 
 def summed_over(loss: Tensor) -> int:
@@ -75,9 +78,9 @@ def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None
         node = nodes.popleft()
         inputs = [other for other, _ in node.next_functions if other is not None]
         if node.name() in _DIFFERENCES and len(inputs) == 1:  # the target needs no gradient
-            made, given = output_shape_of(node), output_shape_of(inputs[0])
-            if made is not None and given is not None and _is_square(given, made):
-                return given, made
+            difference, prediction = output_shape_of(node), output_shape_of(inputs[0])
+            if difference is not None and prediction is not None and _is_square(prediction, difference):
+                return prediction, difference
         nodes.extend(inputs)
     return None
 
@@ -88,14 +91,14 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
     The rows are those of a linear layer's output. Attention over rows would end in a sum over rows, and the
     components of a mixture are in the columns.
     """
-    waiting: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
+    queue: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
     for _ in range(_MANY):
-        if not waiting:
+        if not queue:
             return None
-        node, is_summed = waiting.popleft()
+        node, is_summed = queue.popleft()
         kind, shape, dim = _kind_of(node), output_shape_of(node) or (), _dim_of(node)
         inputs = [other for other, _ in node.next_functions if other is not None]
-        given = (output_shape_of(inputs[0]) if inputs else None) or ()
+        input_shape = (output_shape_of(inputs[0]) if inputs else None) or ()
         if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
             if _is_of_rows(inputs[0], shape[0]):
                 return (
@@ -103,12 +106,12 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
                     "weights is summed over dimension 1"
                 )
         elif kind in _SUMS:
-            if len(given) != 2 or dim != 1:
+            if len(input_shape) != 2 or dim != 1:
                 continue
             is_summed = True
         elif kind not in _BY_PLACE:
             is_summed = False
-        waiting += [(other, is_summed) for other in inputs]
+        queue += [(other, is_summed) for other in inputs]
     return None
 
 
@@ -134,8 +137,8 @@ def _is_weight(node: Any) -> bool:
 def _dim_of(node: Any) -> int | None:
     """Return the single dimension saved in a node of a matrix; -1 is saved as 2**64 - 1."""
     saved = getattr(node, "_saved_dim", None)
-    found = saved if isinstance(saved, tuple | list) else [saved]
-    return found[0] % 2 if len(found) == 1 and isinstance(found[0], int) else None
+    dims = saved if isinstance(saved, tuple | list) else [saved]
+    return dims[0] % 2 if len(dims) == 1 and isinstance(dims[0], int) else None
 
 
 def _kind_of(node: Any) -> str:
@@ -175,5 +178,9 @@ def _sign_of(node: Any, kind: str) -> int | None:
     return None if factor is None else (-1 if factor < 0 else 1)
 
 
-def _is_square(given: tuple[int, ...], made: tuple[int, ...]) -> bool:
-    return len(given) == len(made) == 2 and given[0] == made[0] == made[1] > 1 and given[1] == 1
+def _is_square(prediction: tuple[int, ...], difference: tuple[int, ...]) -> bool:
+    return (
+        len(prediction) == len(difference) == 2
+        and prediction[0] == difference[0] == difference[1] > 1
+        and prediction[1] == 1
+    )

@@ -1,5 +1,6 @@
 """The models of a process and their layers. A model is registered when it first runs."""
 
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -174,9 +175,9 @@ class WatchedModel:
                 reached.append(1)
                 self.n_reached += 1
 
-        given = [x for _, x in tensors_in(output) if x.requires_grad]
-        self.n_made += bool(given)
-        for x in given:
+        outputs = [x for _, x in tensors_in(output) if x.requires_grad]
+        self.n_made += bool(outputs)
+        for x in outputs:
             x.register_hook(reach)
 
     def runs_alone(self, n_steps: int) -> bool:
@@ -208,15 +209,15 @@ class WatchedModel:
             "is_only_fed": self.is_fed and self.is_only_fed,
             "makes_targets": self.makes_targets,
             "is_sampled": self.is_sampled,
-            "copies": [(label, *seen) for label, seen in self.copies.items()],
+            "copies": [(label, *figures) for label, figures in self.copies.items()],
         }
 
     def _validated_figures(self) -> list[float]:
         """Return the median mean and standard deviation of the validated inputs, else those of the last input."""
-        seen = self.validated or ([self.seen] if self.seen is not None else [])
-        if not seen:
+        moments = self.validated or ([self.seen] if self.seen is not None else [])
+        if not moments:
             return []
-        mean, std = torch.stack([one.cpu() for one in seen]).median(0).values.tolist()
+        mean, std = torch.stack([one.cpu() for one in moments]).median(0).values.tolist()
         return [len(self.validated), mean, std]
 
     def _output_figures(self) -> list[float]:
@@ -235,17 +236,17 @@ class WatchedModel:
     def forget(self, name: str) -> None:
         """Discard the sums of a layer and of those inside it."""
         inside = f"{name}." if name else ""
-        for held in (self.sums, self.eval_sums):
-            for key in [key for key in held if key[0] == name or key[0].startswith(inside)]:
-                del held[key]
+        for by_layer in (self.sums, self.eval_sums):
+            for key in [key for key in by_layer if key[0] == name or key[0].startswith(inside)]:
+                del by_layer[key]
 
 
 def _modal(root: nn.Module | None, is_training: bool) -> tuple[str, ...]:
     """Return the classes of layers in one mode that depend on the mode."""
-    found = (
+    modules = (
         [module for module in root.modules() if module.training == is_training] if root is not None else []
     )
-    return tuple(dict.fromkeys(type(one).__name__ for one in found if _asks_for_mode(one)))
+    return tuple(dict.fromkeys(type(one).__name__ for one in modules if _asks_for_mode(one)))
 
 
 def _asks_for_mode(module: nn.Module) -> bool:
@@ -282,12 +283,18 @@ def is_wrapper(module: nn.Module) -> bool:
 
 def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return the attribute and the module inside a wrapper; None for any other module."""
-    for kind in type(module).__mro__:
-        attribute = _WRAPPERS.get(kind.__name__)
-        inner = getattr(module, attribute, None) if attribute else None
-        if attribute and isinstance(inner, nn.Module):
+    kind: type = type(module)
+    for attribute in _attributes_of(kind):
+        inner = getattr(module, attribute, None)
+        if isinstance(inner, nn.Module):
             return attribute, inner
     return None
+
+
+@functools.lru_cache(maxsize=1024)  # asked several times in every pass
+def _attributes_of(kind: type) -> tuple[str, ...]:
+    """Return the attributes that hold the wrapped module in a class of modules; none for most."""
+    return tuple(_WRAPPERS[base.__name__] for base in kind.__mro__ if base.__name__ in _WRAPPERS)
 
 
 def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:
@@ -349,8 +356,8 @@ class ModelRegistry:
 
     def name_in(self, model: WatchedModel, module: nn.Module) -> str | None:
         """Return the name of a module in a model; None if it is not part of it."""
-        found = self.find(module)
-        return found[1] if found is not None and found[0] is model else None
+        place = self.find(module)
+        return place[1] if place is not None and place[0] is model else None
 
     def find_in(self, model: WatchedModel, module: nn.Module) -> tuple[WatchedModel, str] | None:
         """Return `find` of a module that ran inside a model, which may have been added after its first run."""
@@ -383,10 +390,10 @@ class ModelRegistry:
         """Add a module that runs outside of any other as a model, or update its layers; None without parameters."""
         if next(root.parameters(), None) is None:
             return None
-        known = self.find(root)
-        if self.is_closed and not known:
+        place = self.find(root)
+        if self.is_closed and not place:
             return None
-        model = known[0] if known and not known[1] else self._new(root)
+        model = place[0] if place and not place[1] else self._new(root)
         for layer, module in written_layers(root):
             part = self.find(module)
             if part is not None and part[0] is not model and not part[1] and part[0] in self.models:
@@ -409,14 +416,14 @@ class ModelRegistry:
         return f"{kind}#{n_alike + 1}" if n_alike else kind
 
     def _meant(self, root: nn.Module) -> frozenset[str]:
-        every = [layer for layer, _ in written_layers(root)]
-        meant: set[str] = set()
+        layers = [layer for layer, _ in written_layers(root)]
+        names: set[str] = set()
         for pattern in map(parse_pattern, self._patterns):
             try:
-                meant |= {layer.name for layer in match_layers(pattern, every)}
+                names |= {layer.name for layer in match_layers(pattern, layers)}
             except UsageError:
                 continue  # another model may have it; see `check_patterns`
-        return frozenset(meant)
+        return frozenset(names)
 
     def check_patterns(self) -> list[str]:
         """Refuse `--layer` once there is a model to train and no pattern matches in any; return notes on ambiguous
@@ -433,14 +440,14 @@ class ModelRegistry:
                 match_layers(parse_pattern(self._patterns[0]), [layer for layer, _ in written_layers(root)])
         return []
 
-    def held_by_none(self, held: Iterable[Tensor]) -> list[WatchedModel]:
+    def held_by_none(self, parameters: Iterable[Tensor]) -> list[WatchedModel]:
         """Return the models that ran with gradients and of which no optimizer holds a parameter."""
-        taken = set(map(id, held))
+        ids = set(map(id, parameters))
         return [
             model
             for model in self.models
             if model.has_been_trained and (root := model.root()) is not None
-            if not any(id(p) in taken for p in root.parameters())
+            if not any(id(p) in ids for p in root.parameters())
         ]
 
     def parameter_names(self) -> dict[int, tuple[str, str]]:

@@ -58,12 +58,12 @@ def look_back(model: WatchedModel, registry: ModelRegistry) -> None:
 
 def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
     root = model.root()
-    for own, parameter in root.named_parameters() if root is not None else ():
+    for parameter_name, parameter in root.named_parameters() if root is not None else ():
         if (ends := range_of(parameter, _SAMPLE)) is not None:
-            yield _Mark(PARAMETER, own, 0, ends)
+            yield _Mark(PARAMETER, parameter_name, 0, ends)
     now = ForwardPass()
     for entry in model.flags.trace:
-        what, call = OUTPUT, 0
+        kind, call = OUTPUT, 0
         name: str | None = None
         if entry.what == BEGUN:
             now = ForwardPass()
@@ -74,14 +74,16 @@ def _marks(model: WatchedModel, registry: ModelRegistry) -> Iterator[_Mark]:
         elif entry.what == ENTERED:
             around = now.open[-1] if now.open else None
             if around is None or around.name is None:
-                what, name = INPUT, ""
+                kind, name = INPUT, ""
             else:
-                what, name, call = BETWEEN, around.name, around.index
+                kind, name, call = BETWEEN, around.name, around.index
             now.enter(module, None if is_wrapper(module) else registry.name_in(model, module))
-        elif (left := now.leave(module)) is not None and (left.is_innermost or not is_wrapper(module)):
-            name, call = registry.name_in(model, peel(module)), left.index
+        elif (call_left := now.leave(module)) is not None and (
+            call_left.is_innermost or not is_wrapper(module)
+        ):
+            name, call = registry.name_in(model, peel(module)), call_left.index
         if name is not None:
-            yield from (_Mark(what, name, call, ends) for ends in entry.ranges)
+            yield from (_Mark(kind, name, call, ends) for ends in entry.ranges)
 
 
 def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
@@ -93,28 +95,28 @@ def is_harmless(model: WatchedModel, registry: ModelRegistry) -> bool:
 
 
 def find_birth(
-    own: Sequence[WatchedModel], others: Sequence[WatchedModel], step: int, loss: float | None
+    trained: Sequence[WatchedModel], others: Sequence[WatchedModel], step: int, loss: float | None
 ) -> Birth | None:
     """Return the first non-finite value of a step; None if the loss and all gradients are finite.
 
     Args:
-        own: the models whose weights the step changes; `others`: those that the loss may depend on.
+        trained: the models whose weights the step changes; `others`: those that the loss may depend on.
         loss: of the step; None if unknown.
     """
     is_loss_finite = loss is None or math.isfinite(loss)
-    spoilt = {model.label: names for model in own if (names := _spoilt(model))}
+    spoilt = {model.label: names for model in trained if (names := _spoilt(model))}
     if is_loss_finite and not spoilt:
         return None
-    for model in (*own, *others):
+    for model in (*trained, *others):
         if model.suspects is not None and model.suspects.first is not None:
-            what, name, call = model.suspects.first
-            return Birth(what, max(step - 1, 0) if what == PARAMETER else step, model.label, name, call)
-    if any(not model.is_followed for model in own):
-        return Birth(UNSEEN, step, own[0].label, "", 0)
+            kind, name, call = model.suspects.first
+            return Birth(kind, max(step - 1, 0) if kind == PARAMETER else step, model.label, name, call)
+    if any(not model.is_followed for model in trained):
+        return Birth(UNSEEN, step, trained[0].label, "", 0)
     if not is_loss_finite:
-        seen = [model for model in (*own, *others) if model.flags.trace]
-        return Birth(LOSS, step, seen[0].label, "", 0) if seen else None
-    model = next(one for one in own if one.label in spoilt)
+        traced = [model for model in (*trained, *others) if model.flags.trace]
+        return Birth(LOSS, step, traced[0].label, "", 0) if traced else None
+    model = next(one for one in trained if one.label in spoilt)
     return Birth(GRADIENT, step, model.label, _nearest_to_loss(model, spoilt[model.label]), 0)
 
 
@@ -134,6 +136,6 @@ def _spoilt(model: WatchedModel) -> list[str]:
     names, root = model.flags.spoilt, model.root()
     if not names or root is None:
         return []
-    held = dict(root.named_parameters())
-    is_broken = any(name in held and not bool(torch.isfinite(held[name]).all()) for name in names)
+    parameters = dict(root.named_parameters())
+    is_broken = any(name in parameters and not bool(torch.isfinite(parameters[name]).all()) for name in names)
     return names if is_broken else []

@@ -65,12 +65,12 @@ class StepWatch:
     def _gradient_norms(self, scale: Tensor | None) -> list[Tensor]:
         """Return the norm of each gradient, -1 without one."""
         norms = iter(norms_of(p.grad for p in self._parameters if p.grad is not None))
-        found = [next(norms) if p.grad is not None else torch.tensor(-1.0) for p in self._parameters]
+        gradient_norms = [next(norms) if p.grad is not None else torch.tensor(-1.0) for p in self._parameters]
         if scale is None:
-            return found
+            return gradient_norms
         return [
             norm if p.grad is None else norm / scale.to(norm.device)
-            for norm, p in zip(found, self._parameters, strict=True)
+            for norm, p in zip(gradient_norms, self._parameters, strict=True)
         ]
 
 
@@ -84,14 +84,14 @@ def held_here(x: Tensor) -> Tensor:
 
     Of a sparse tensor they are the stored values; on the meta device there are none.
     """
-    here: Tensor = (x.to_local() if hasattr(x, "to_local") else x).detach()
-    if here.is_meta:
-        return here.new_empty(0, device="cpu")
-    if here.layout is not torch.strided:
-        return here.coalesce().values() if here.is_sparse else here.values()
+    values: Tensor = (x.to_local() if hasattr(x, "to_local") else x).detach()
+    if values.is_meta:
+        return values.new_empty(0, device="cpu")
+    if values.layout is not torch.strided:
+        return values.coalesce().values() if values.is_sparse else values.values()
     # 8-bit floating-point numbers and booleans have no arithmetic.
-    is_narrow = here.dtype.itemsize == 1 and (here.is_floating_point() or here.dtype == torch.bool)
-    return here.float() if is_narrow else here
+    is_narrow = values.dtype.itemsize == 1 and (values.is_floating_point() or values.dtype == torch.bool)
+    return values.float() if is_narrow else values
 
 
 def sample_of(x: Tensor, least: int = _SAMPLE) -> Tensor:
@@ -111,9 +111,9 @@ def norm_of(x: Tensor) -> Tensor:
 
 def norms_of(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Return `norm_of` each tensor; those of float32 are computed in one call."""
-    held = [held_here(x) for x in tensors]
-    plain = iter(norms_at_once([x for x in held if x.dtype == torch.float32]))
-    return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in held]
+    values = [held_here(x) for x in tensors]
+    plain = iter(norms_at_once([x for x in values if x.dtype == torch.float32]))
+    return [next(plain) if x.dtype == torch.float32 else norm_of(x) for x in values]
 
 
 def has_no_gradients(optimizer: Stepper) -> bool:
@@ -123,22 +123,27 @@ def has_no_gradients(optimizer: Stepper) -> bool:
 def has_finite_gradients(optimizer: Stepper) -> bool:
     """Tell whether the norms of all gradients that an optimizer applies are finite."""
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    kinds = {(type(x), x.dtype, x.layout, x.device.type, x.device.index) for x in grads}
+    device = grads[0].device if grads else None
+    if grads and all(
+        type(x) is Tensor
+        and x.dtype is torch.float32
+        and x.layout is torch.strided
+        and x.device == device
+        and not x.requires_grad
+        for x in grads
+    ):
+        return math.isfinite(torch.stack(norms_at_once(grads)).sum().item())  # most steps do only this
     with torch.no_grad():
-        if len(kinds) == 1 and next(iter(kinds))[:3] == (Tensor, torch.float32, torch.strided):
-            return math.isfinite(
-                torch.stack(norms_at_once(grads)).sum().item()
-            )  # at once: most steps do only this
         return all(map(math.isfinite, fetched(norms_of(grads))))
 
 
 def fetched(numbers: list[Tensor]) -> list[float]:
     """Return the values of tensors of one element, with one transfer for each device and dtype."""
-    found = [0.0] * len(numbers)
+    values = [0.0] * len(numbers)
     kinds: dict[tuple[torch.device, torch.dtype], list[int]] = {}
-    for place, x in enumerate(numbers):
-        kinds.setdefault((x.device, x.dtype), []).append(place)
-    for places in kinds.values():
-        for place, value in zip(places, torch.stack([numbers[i] for i in places]).tolist(), strict=True):
-            found[place] = value
-    return found
+    for index, x in enumerate(numbers):
+        kinds.setdefault((x.device, x.dtype), []).append(index)
+    for indices in kinds.values():
+        for index, value in zip(indices, torch.stack([numbers[i] for i in indices]).tolist(), strict=True):
+            values[index] = value
+    return values

@@ -1,5 +1,6 @@
 """The record that `watch` returns, from the logs of a run."""
 
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,6 +11,7 @@ from modelscope_cli.records.run import ModelInfo, Notice, Run, WeightsInfo, vers
 from modelscope_cli.records.watch import (
     JUDGED,
     NEVER_TRAINED,
+    RUNNING,
     SPARSE,
     WatchRecord,
 )
@@ -26,8 +28,12 @@ def read_record(folder: Path, like: Reference = None) -> WatchRecord:
     return record_of(read_series(folder), like)
 
 
-def record_of(series: RunSeries, like: Reference = None) -> WatchRecord:
-    """Return the record of a run with its findings, compared with a reference run if there is one."""
+def record_of(series: RunSeries, like: Reference = None, *, is_running: bool = False) -> WatchRecord:
+    """Return the record of a run with its findings, compared with a reference run if there is one.
+
+    Args:
+        is_running: the log has no end because the run goes on.
+    """
     first = series.ranks[0]
     trained = (row.model for row in series.parameters if row.model != row.optimizer)
     models = ", ".join(dict.fromkeys((*(row.model for row in series.layers), *trained)))
@@ -40,7 +46,7 @@ def record_of(series: RunSeries, like: Reference = None) -> WatchRecord:
         dtype=first.dtype,
         seed=0,
         versions=versions(),
-        warnings=tuple(_notices(series, first)),
+        warnings=tuple(_notices(series, first, is_running)),
         elapsed_ms=(first.end or {}).get("elapsed_ms", 0.0),
     )
     record = WatchRecord(
@@ -82,10 +88,14 @@ def _without_steps(end: Entry) -> str:
     return f"{ran}, but no optimizer of torch.optim was seen to step, and {why}: its steps are unknown"
 
 
-def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
+def _notices(series: RunSeries, first: RankLog, is_running: bool) -> Iterator[Notice]:
     end, script = first.end, str(first.begin.get("script", ""))
     kinds = Counter(event.kind for event in series.events)
-    if end is None:
+    if end is None and is_running:
+        yield Notice(
+            RUNNING, f"the run was still going at {time.strftime('%H:%M:%S')}, at step {first.n_steps}"
+        )
+    elif end is None:
         yield Notice("killed", f"the log ends at step {first.n_steps} without an end: the run was killed")
     elif not first.steps and kinds["skipped"]:
         yield Notice("all-skipped", "no step was taken: the gradients were never finite")
@@ -97,8 +107,8 @@ def _notices(series: RunSeries, first: RankLog) -> Iterator[Notice]:
         )
     elif not first.steps:
         others = "; processes started by the script are not watched, those of torchrun are"
-        what = f"{script} never trained: no optimizer stepped and nothing ran backward"
-        yield Notice(NEVER_TRAINED, what + ("" if first.begin.get("source") == "object" else others))
+        message = f"{script} never trained: no optimizer stepped and nothing ran backward"
+        yield Notice(NEVER_TRAINED, message + ("" if first.begin.get("source") == "object" else others))
     if n := kinds["skipped"]:
         were = "step was" if n == 1 else "steps were"
         yield Notice("skipped", f"{n} {were} skipped by the gradient scaler: gradients were not finite")

@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
+from modelscope_cli.records.training_facts import Birth, MemoryFacts, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -69,9 +69,16 @@ class FactsLog:
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None
+    memory: MemoryFacts | None = None
 
-    def take(self, entry: Entry) -> None:
+    def take(self, kind: str, entry: Entry) -> None:
         """Update the facts; those about deleted models, which later entries lack, remain."""
+        if kind == "time":
+            self.time = TimeFacts(**entry)
+        elif kind == "memory":
+            self.memory = MemoryFacts(**entry | {key: tuple(entry[key]) for key in ("step", "bytes")})
+        if kind != "facts":
+            return
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
         self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
         self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
@@ -98,46 +105,40 @@ class FactsLog:
             backwards=backwards,
             schedules=tuple(self.schedules.values()),
             time=self.time,
+            memory=self.memory,
         )
 
 
-def _input(seen: Described) -> WatchedInput:
-    n, mean, m2, low, high, non_finite, batch, alike = columns_of(seen.rows, 8)
+def _input(described: Described) -> WatchedInput:
+    n, mean, m2, low, high, non_finite, batch, alike = columns_of(described.rows, 8)
     std = tuple(math.sqrt(float(s) / k) if k else None for s, k in zip(m2, n, strict=True))
     series = InputSeries(
-        tuple(seen.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
+        tuple(described.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
     )
-    model, name = seen.key
-    return WatchedInput(
-        model,
-        name,
-        seen.entry["type"],
-        tuple(seen.entry["shape"]),
-        seen.entry["dtype"],
-        bool(seen.entry["computed"]),
-        series,
-    )
+    (model, name), entry = described.key, described.entry
+    shape, is_computed = tuple(entry["shape"]), bool(entry["computed"])
+    return WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
 
 
-def _criterion(seen: Described) -> WatchedCriterion:
-    columns = columns_of(seen.rows, 10)
+def _criterion(described: Described) -> WatchedCriterion:
+    columns = columns_of(described.rows, 10)
     value, rows, right, labels, guess, variance, is_probability, is_positive, guessing, shared = columns
     counts = [dict(map(tuple, row)) if row is not None else {} for row in labels]
-    together = sum(map(Counter, counts), Counter[int]())
-    name, place, is_training = seen.key
-    shapes = seen.entry["shapes"]
+    all_labels = sum(map(Counter, counts), Counter[int]())
+    name, place, is_training = described.key
+    shapes = described.entry["shapes"]
     return WatchedCriterion(
         name=name,
         place=place,
         is_training=is_training,
-        classes=seen.entry["classes"],
-        made_by=seen.entry["made_by"],
+        classes=described.entry["classes"],
+        made_by=described.entry["made_by"],
         shapes=(tuple(shapes[0]), tuple(shapes[1])) if shapes else None,
-        is_summed=seen.entry["is_summed"],
-        label_entropy=_entropy(together),
-        commonest_label=_commonest(together),
+        is_summed=described.entry["is_summed"],
+        label_entropy=_entropy(all_labels),
+        commonest_label=_commonest(all_labels),
         series=CriterionSeries(
-            step=tuple(seen.rows),
+            step=tuple(described.rows),
             value=_numbers(value),
             rows=rows,
             accuracy=_numbers(right),
@@ -259,10 +260,8 @@ class RankLog:
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
-        elif kind == "time":
-            self.facts.time = TimeFacts(**entry)
-        elif kind == "facts":
-            self.facts.take(entry)
+        elif kind in ("time", "memory", "facts"):
+            self.facts.take(kind, entry)
         elif kind == "step":
             self._take_step(entry, entry["step"])
 
@@ -279,11 +278,11 @@ class RankLog:
             key = entry["optimizer"], step
             self.states[key], self.passes[key] = tuple(entry["state"]), tuple(entry["passes"])
             for id_, (checksum, signed, norm) in entry["weights"].items():
-                found = checksum, float(signed), float(norm)
-                self.weights.setdefault(self._by_id[int(id_)], {})[step] = found
+                figures = checksum, float(signed), float(norm)
+                self.weights.setdefault(self._by_id[int(id_)], {})[step] = figures
 
-    def _take_rows(self, found: Entry, step: int) -> None:
-        for id_, values in found.items():
+    def _take_rows(self, rows: Entry, step: int) -> None:
+        for id_, values in rows.items():
             self._by_id[int(id_)].rows[step] = values
 
 
@@ -330,14 +329,16 @@ def read_series(folder: Path, world: int | None = None) -> RunSeries:
 def read_rank(path: Path) -> RankLog:
     """Read the log of one process; see `read_series`."""
     log = RankLog()
-    for place, (kind, entry) in enumerate(read_log(path), 1):
+    for entry_number, (kind, entry) in enumerate(read_log(path), 1):
         if kind == "begin":
             _check_version(entry, path)
         try:
             log.take(kind, entry)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            what = f"entry {place} of '{path}', '{kind}', was not written by watch"
-            raise CannotRunError(what, "modelscope watch --out FOLDER SCRIPT   writes a new one") from error
+            message = f"entry {entry_number} of '{path}', '{kind}', was not written by watch"
+            raise CannotRunError(
+                message, "modelscope watch --out FOLDER SCRIPT   writes a new one"
+            ) from error
     return log
 
 
@@ -346,8 +347,8 @@ def _check_version(begin: Entry, path: Path) -> None:
     if version != VERSION:
         message = f"'{path}' is a log of version {version}, and this modelscope reads version {VERSION}"
         is_older = type(version) is int and version < VERSION
-        again = "modelscope watch --out FOLDER SCRIPT   writes a new one"
-        raise CannotRunError(message, again if is_older else "pip install --upgrade modelscope-cli")
+        hint = "modelscope watch --out FOLDER SCRIPT   writes a new one"
+        raise CannotRunError(message, hint if is_older else "pip install --upgrade modelscope-cli")
 
 
 def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
@@ -367,7 +368,9 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),
         facts=replace(
-            first.facts.to_facts(int((first.end or {}).get("backward", 0))), ranks=compare_weights(ranks)
+            first.facts.to_facts(int((first.end or {}).get("backward", 0))),
+            ranks=compare_weights(ranks),
+            rank_times=tuple(one.facts.time for one in ranks if one.facts.time and len(ranks) > 1),
         ),
     )
 
@@ -402,8 +405,8 @@ def _sums(values: list[Any]) -> Sums:
     return Sums(moments, tuple(counts), number(squares), _pair(*saturated) if saturated else None)
 
 
-def _pair(count: int, of: int) -> tuple[int, int]:
-    return count, of
+def _pair(count: int, total: int) -> tuple[int, int]:
+    return count, total
 
 
 def merge(parts: list[Sums]) -> Sums:
@@ -414,15 +417,17 @@ def merge(parts: list[Sums]) -> Sums:
         moments = moments.merge(part.moments)
     counts = tuple(map(sum, zip(*(part.counts for part in parts), strict=True)))
     squares = [part.grad_squares for part in parts if part.grad_squares is not None]
-    rated = [part.saturated for part in parts if part.saturated is not None]
-    saturated = (sum(count for count, _ in rated), sum(of for _, of in rated)) if rated else None
+    pairs = [part.saturated for part in parts if part.saturated is not None]
+    saturated = (sum(count for count, _ in pairs), sum(total for _, total in pairs)) if pairs else None
     return Sums(moments, counts, sum(squares) / len(parts) ** 2 if squares else None, saturated)
 
 
 def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
-    held = [rank for rank in ranks if key in rank.layers]
-    steps = sorted({step for rank in held for step in rank.layers[key]})
-    merged = [merge([rank.layers[key][step] for rank in held if step in rank.layers[key]]) for step in steps]
+    holders = [rank for rank in ranks if key in rank.layers]
+    steps = sorted({step for rank in holders for step in rank.layers[key]})
+    merged = [
+        merge([rank.layers[key][step] for rank in holders if step in rank.layers[key]]) for step in steps
+    ]
     moments = [sums.moments for sums in merged]
     alive_lately = list(alive_within([m.alive for m in moments]))
     dead = tuple(map(dead_fraction, alive_lately))
@@ -435,16 +440,10 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
         type=next(rank.types[key] for rank in ranks if key in rank.types),
         order=order,
         call=call,
-        series=LayerSeries(
-            step=tuple(steps),
-            mean=tuple(m.mean if m.n else None for m in moments),
-            std=tuple(_nine_digits(m.std) if m.n else None for m in moments),
-            zero_fraction=tuple(_nine_digits((m.n_zero or 0) / m.n) if m.n else None for m in moments),
-            near_zero_fraction=tuple(
-                _nine_digits((m.n_near_zero or 0) / m.n) if m.n else None for m in moments
-            ),
-            nan_count=tuple(m.n_nan for m in moments),
-            inf_count=tuple(m.n_inf for m in moments),
+        series=LayerSeries.of(
+            tuple(steps),
+            moments,
+            _nine_digits,
             grad_norm=tuple(
                 None if sums.grad_squares is None else _nine_digits(math.sqrt(sums.grad_squares))
                 for sums in merged
@@ -479,17 +478,16 @@ def _scalars(
     ranks: Sequence[RankLog], read: Callable[[Scalars], list[float | None]]
 ) -> tuple[ScalarSeries, ...]:
     """Return one series for every optimizer and group, the mean over the ranks."""
-    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    series: dict[tuple[str, int], dict[int, list[float]]] = {}
     for rank in ranks:
-        for (optimizer, step), noted in rank.steps.items():
-            for group, value in enumerate(read(noted)):
+        for (optimizer, step), scalars in rank.steps.items():
+            for group, value in enumerate(read(scalars)):
                 if value is not None:
-                    found.setdefault((optimizer, group), {}).setdefault(step, []).append(value)
+                    series.setdefault((optimizer, group), {}).setdefault(step, []).append(value)
+    means = {
+        key: {step: sum(v) / len(v) for step, v in sorted(found.items())} for key, found in series.items()
+    }
     return tuple(
-        ScalarSeries(optimizer, tuple(sorted(values)), _means(values), group)
-        for (optimizer, group), values in found.items()
+        ScalarSeries(optimizer, tuple(found), tuple(found.values()), group)
+        for (optimizer, group), found in means.items()
     )
-
-
-def _means(values: dict[int, list[float]]) -> tuple[float, ...]:
-    return tuple(sum(values[step]) / len(values[step]) for step in sorted(values))

@@ -69,7 +69,7 @@ class _Parallel:
         return self.module() is None and any(self.passes)
 
     def holds_any(self, parameters: list[Tensor]) -> bool:
-        averaged = {id(found) for one in self.averaged.values() if (found := one()) is not None}
+        averaged = {id(parameter) for one in self.averaged.values() if (parameter := one()) is not None}
         return any(id(p) in averaged for p in parameters)
 
     @property
@@ -193,34 +193,34 @@ class ReplicaWatch:
 
     def after_step(self, optimizer: Optimizer, label: str) -> ReplicaReport | None:
         """Return the checksums of a step; None if none were taken before it."""
-        found, self._open = self._open, None
+        opened, self._open = self._open, None
         self._n_steps += 1
         self._last[label] = weakref.ref(optimizer), None
-        if found is None:
+        if opened is None:
             return None
         parameters = _held(optimizer)
         values = _few_of(parameters)
         self._last[label] = weakref.ref(optimizer), values
-        made = self._parallel_of(label, parameters)
-        averaged, alone = (sum(one.passes[n] for one in made) for n in (0, 1))
-        passes = averaged, alone, bool(found.weights) and any(one.has_lost_hooks for one in made)
-        return ReplicaReport((found.state, _state(values.values())), passes, found.weights)
+        wrappers = self._parallel_of(label, parameters)
+        averaged, alone = (sum(one.passes[n] for one in wrappers) for n in (0, 1))
+        passes = averaged, alone, bool(opened.weights) and any(one.has_lost_hooks for one in wrappers)
+        return ReplicaReport((opened.state, _state(values.values())), passes, opened.weights)
 
     def _parallel_of(self, label: str, parameters: list[Tensor]) -> list[_Parallel]:
         """Return the wrappers that average parameters of an optimizer; all if none holds a known one."""
         if (label, len(self._parallel)) not in self._by_optimizer:
-            made = list(self._parallel.values())
-            own = [one for one in made if one.holds_any(parameters)]
-            self._by_optimizer[label, len(made)] = own or made
+            wrappers = list(self._parallel.values())
+            of_parameters = [one for one in wrappers if one.holds_any(parameters)]
+            self._by_optimizer[label, len(wrappers)] = of_parameters or wrappers
         return self._by_optimizer[label, len(self._parallel)]
 
     def last_states(self) -> dict[str, dict[int, int]]:
         """Return checksums of a few values after the last step, by optimizer and index of the parameter."""
         states = {}
-        for label, (held, values) in self._last.items():
-            optimizer = held()
-            found = _few_of(_held(optimizer)) if values is None and optimizer is not None else values
-            states[label] = {place: _state([one]) for place, one in (found or {}).items()}
+        for label, (reference, values) in self._last.items():
+            optimizer = reference()
+            few = _few_of(_held(optimizer)) if values is None and optimizer is not None else values
+            states[label] = {index: _state([one]) for index, one in (few or {}).items()}
         return states
 
     def origin(self, parameter: Tensor) -> dict[str, Any]:
@@ -229,20 +229,20 @@ class ReplicaWatch:
             name = next((name for name, p in module.named_parameters() if p is parameter), None)
             if name is None or name in one.ignored or one.is_over:
                 continue
-            held = one.averaged.get(name)
+            averaged = one.averaged.get(name)
             hooks = [
                 getattr(hook, "__qualname__", "") for hook, _ in getattr(one.module(), "_comm_hooks", ())
             ]
             return {
-                "averaged": held is not None and held() is parameter,
-                "replaced": held is not None and held() is not parameter,
+                "averaged": averaged is not None and averaged() is parameter,
+                "replaced": averaged is not None and averaged() is not parameter,
                 "group": one.group,
                 "made": one.made,
                 "local": any("localSGD" in hook for hook in hooks),
             }
-        found, made, group = self._reduced.get(id(parameter), (None, None, []))
-        if found is not None and found() is parameter:
-            return {"averaged": True, "group": group, "made": made, "by_hand": True}
+        reduced, made_at, group = self._reduced.get(id(parameter), (None, None, []))
+        if reduced is not None and reduced() is parameter:
+            return {"averaged": True, "group": group, "made": made_at, "by_hand": True}
         return {}
 
 
@@ -264,19 +264,19 @@ def _values(parameter: Tensor) -> Tensor:
 def _few_of(parameters: list[Tensor]) -> dict[int, Tensor]:
     """Return a few values of some of the parameters by index, on the CPU."""
     with torch.no_grad():
-        whole = [(place, p) for place, p in enumerate(parameters) if not is_sharded(p)]
-        chosen = dict(whole[:: len(whole) // _MOST + 1])
+        unsharded = [(index, p) for index, p in enumerate(parameters) if not is_sharded(p)]
+        chosen = dict(unsharded[:: len(unsharded) // _MOST + 1])
         parts = [values[:: values.numel() // _FEW + 1] for values in map(_values, chosen.values())]
         if len({(part.device, part.dtype) for part in parts}) == 1:  # one transfer
             parts = list(torch.cat(parts).cpu().split([part.numel() for part in parts]))
-        return {place: part.cpu().clone() for place, part in zip(chosen, parts, strict=True)}
+        return {index: part.cpu().clone() for index, part in zip(chosen, parts, strict=True)}
 
 
 def _state(values: Iterable[Tensor]) -> int:
-    found = 0
+    checksum = 0
     for one in values:
-        found = zlib.crc32(_bytes(one), found)
-    return found
+        checksum = zlib.crc32(_bytes(one), checksum)
+    return checksum
 
 
 def _bytes(x: Tensor) -> bytes:

@@ -1,5 +1,6 @@
 """The request for `watch`, for scripts and loops. Standard library only."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,7 @@ class WatchRequest:
         folder: for the log, the report and the figures; None to write nothing.
         force: the folder need not be empty.
         like: a reference run, as typed and as read; None without one.
+        tracker: writes the record to a tracker, and returns where; None for none.
     """
 
     every: int | None = None
@@ -29,3 +31,4 @@ class WatchRequest:
     force: bool = False
     progress: Progress = SILENT
     like: tuple[str, WatchRecord] | None = None
+    tracker: Callable[[WatchRecord], str] | None = None

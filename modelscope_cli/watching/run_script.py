@@ -21,7 +21,7 @@ from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_rank
 from modelscope_cli.watching.recorder import alone
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.runner import Script, gentle_sigterm
-from modelscope_cli.watching.watcher import StopScript, Watcher
+from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher
 
 
 def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> WatchRecord:
@@ -41,15 +41,21 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
         log = Log(path, memory.take if is_remembered else None)
         argv = [*invoked.argv]
         log.write("begin", version=VERSION, script=script.name, argv=argv, rank=ranks.rank, world=ranks.world)
-        beside = progress if isinstance(progress, LiveProgress) else None
-        live = beside.live() if ranks.is_first and beside is not None else nullcontext()
+        live_progress = progress if isinstance(progress, LiveProgress) else None
+        live = live_progress.live() if ranks.is_first and live_progress is not None else nullcontext()
         with live as show, without_compile_warning():
             watcher = Watcher(
-                log, request, memory, script=script.typed, n_ranks=find_ranks().world, show=show
+                log,
+                request,
+                memory,
+                script=script.typed,
+                n_ranks=find_ranks().world,
+                show=show,
+                redraw=Redraw.every(5, live_progress.redraw if live_progress and ranks.is_first else None),
             )
             try:
                 with watcher.recorder.installed():
-                    code = script.run((beside or SILENT).relay)
+                    code = script.run((live_progress or SILENT).relay)
             except StopScript as stop:
                 code, refusal = stop.exit_code, stop.refusal
                 if stop.reason and ranks.is_first:
@@ -75,15 +81,17 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
             if path is None or folder is None:
                 record = record_of(merge_ranks([memory]), request.like)
             else:
-                own = None if ranks.is_first else merge_ranks([read_rank(path)])
-                record = read_record(folder, request.like) if own is None else record_of(own, request.like)
+                own_log = None if ranks.is_first else merge_ranks([read_rank(path)])
+                record = (
+                    read_record(folder, request.like) if own_log is None else record_of(own_log, request.like)
+                )
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:
-            return record if path is not None else conclude(record, None, progress)
+            return record if path is not None else conclude(record, None, request)
         is_kept = not (record.came_to_nothing and is_new and ranks.world == 1)
         if not is_kept:
             path.unlink(missing_ok=True)
-        return conclude(record, folder if is_kept else None, progress)
+        return conclude(record, folder if is_kept else None, request)
 
 
 def _wait(folder: Path | None, ranks: Ranks, progress: Progress) -> None:

@@ -108,9 +108,9 @@ def _compile(file: str, target: str) -> types.CodeType:
             return compile(source.read(), file, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         line = f" (line {error.lineno})" if isinstance(error, SyntaxError) and error.lineno else ""
-        what = error.msg if isinstance(error, SyntaxError) else str(error)
+        reason = error.msg if isinstance(error, SyntaxError) else str(error)
         raise CannotRunError(
-            f"'{target}' is not Python: {what}{line}", f"python {shlex.quote(target)}"
+            f"'{target}' is not Python: {reason}{line}", f"python {shlex.quote(target)}"
         ) from error
     except OSError as error:
         raise CannotRunError(
@@ -176,13 +176,13 @@ def gentle_sigterm() -> Iterator[Callable[[], None]]:
                 signal.signal(number, before[number])
 
 
-def _code_of(left: SystemExit, report: Callable[[str], object]) -> int:
+def _code_of(exit_: SystemExit, report: Callable[[str], object]) -> int:
     """Return the exit code of a `SystemExit` as Python would, and report its message."""
-    if left.code is None:
+    if exit_.code is None:
         return 0
-    if isinstance(left.code, int):
-        return left.code & 0xFF
-    report(f"{left.code}\n")
+    if isinstance(exit_.code, int):
+        return exit_.code & 0xFF
+    report(f"{exit_.code}\n")
     return 1
 
 
@@ -195,21 +195,21 @@ def _show(error: BaseException, report: Callable[[str], object]) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
 
 
-def _strip(error: BaseException, seen: set[int]) -> None:
+def _strip(error: BaseException, visited: set[int]) -> None:
     """Remove frames of this package, also from the causes of the error."""
-    if id(error) in seen:
+    if id(error) in visited:
         return
-    seen.add(id(error))
-    kept, frames = None, []
+    visited.add(id(error))
+    traceback, frames = None, []
     frame = error.__traceback__
     while frame is not None:
         frames.append(frame)
         frame = frame.tb_next
     for frame in reversed(frames):
         if not frame.tb_frame.f_code.co_filename.startswith(_OURS):
-            kept = types.TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    error.__traceback__ = kept
+            traceback = types.TracebackType(traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    error.__traceback__ = traceback
     parts = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     for other in (error.__cause__, error.__context__, *parts):
         if other is not None:
-            _strip(other, seen)
+            _strip(other, visited)

@@ -47,22 +47,22 @@ def walk_named(roots: Iterable[tuple[str, Any]], depth: int) -> Iterator[tuple[i
 
     Of a function, these are the variables that it uses of its module and of the enclosing function.
     """
-    waiting, seen = [(0, *root) for root in roots], set[int]()
-    while waiting and len(seen) < _MOST_OBJECTS:
-        level, name, value = waiting.pop(0)
+    queue, visited = [(0, *root) for root in roots], set[int]()
+    while queue and len(visited) < _MOST_OBJECTS:
+        level, name, value = queue.pop(0)
         yield level, name, value
         if (
             level < depth
-            and id(value) not in seen
+            and id(value) not in visited
             and not isinstance(value, (torch.Tensor, ModuleType, type))
         ):
-            seen.add(id(value))
-            waiting += [(level + 1, *part) for part in _parts_of(name, value)]
+            visited.add(id(value))
+            queue += [(level + 1, *part) for part in _parts_of(name, value)]
 
 
 def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, (list, tuple)):
-        return [(f"{name}[{place}]", part) for place, part in enumerate(value[:_MOST_PARTS])]
+        return [(f"{name}[{index}]", part) for index, part in enumerate(value[:_MOST_PARTS])]
     if isinstance(value, dict):
         return [
             (f"{name}[{key!r}]", part)
@@ -70,13 +70,13 @@ def _parts_of(name: str, value: Any) -> list[tuple[str, Any]]:
             if type(key) in (int, str)
         ]
     if (code := getattr(value, "__code__", None)) is not None:
-        known = getattr(value, "__globals__", {})
+        global_values = getattr(value, "__globals__", {})
         cells = zip(code.co_freevars, getattr(value, "__closure__", None) or (), strict=False)
         filled = [(part, cell.cell_contents) for part, cell in cells if cell != CellType()]
-        return [*((part, known[part]) for part in code.co_names if part in known), *filled]
-    held = list(getattr(value, "__dict__", {}).items())[:_MOST_PARTS]
+        return [*((part, global_values[part]) for part in code.co_names if part in global_values), *filled]
+    attributes = list(getattr(value, "__dict__", {}).items())[:_MOST_PARTS]
     calls = ((call, getattr(type(value), call, None)) for call in ("__getitem__", "__call__", "forward"))
     return [
-        *((f"{name}.{key}", part) for key, part in held),
+        *((f"{name}.{key}", part) for key, part in attributes),
         *((call, part) for call, part in calls if part is not None),
     ]

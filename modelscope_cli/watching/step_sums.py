@@ -38,12 +38,12 @@ def count_magnitudes(x: Tensor) -> Tensor:
     bits = values.to(torch.float32).contiguous().view(torch.int32)
     if x.device.type == "cpu":
         codes = (bits.numpy() & 0x7FFFFFFF) >> 22
-        found = torch.from_numpy(np.bincount(codes, minlength=_N_CODES))
+        counts = torch.from_numpy(np.bincount(codes, minlength=_N_CODES))
     else:
         code = (bits & 0x7FFFFFFF) >> 22
-        found = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
-        found.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
-    below, inside, above = found[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))
+        counts = torch.zeros(_N_CODES, dtype=torch.int64, device=x.device)
+        counts.scatter_add_(0, code.to(torch.int64), torch.ones_like(code, dtype=torch.int64))
+    below, inside, above = counts[:_NON_FINITE].split((_FIRST, N_BINS, _NON_FINITE - _FIRST - N_BINS))
     return torch.cat((below.sum(0, keepdim=True), inside, above.sum(0, keepdim=True))) * step
 
 
@@ -131,10 +131,10 @@ class StepSums:
         square = norm * norm
         self.grad_squares = square if self.grad_squares is None else self.grad_squares + square
 
-    def add_saturated(self, count: Tensor, of: int) -> None:
+    def add_saturated(self, count: Tensor, total: int) -> None:
         """Add the number of saturated values, or rows, of an output."""
         self.saturated = count if self.saturated is None else self.saturated + count
-        self.n_rated += of
+        self.n_rated += total
 
     def row(self) -> "Sums":
         """Fetch the numbers after the step."""

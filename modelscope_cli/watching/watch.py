@@ -13,6 +13,7 @@ from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.watching.request import WatchRequest
+from modelscope_cli.watching.trackers import find_tracker
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,6 +36,7 @@ def watch(
     steps: int | None = None,
     abort_on: str | None = None,
     like: "str | PathLike[str] | WatchRecord | None" = None,
+    log_to: str | None = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -52,6 +54,7 @@ def watch(
     steps: int | None = None,
     abort_on: str | None = None,
     like: "str | PathLike[str] | WatchRecord | None" = None,
+    log_to: str | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
     force: bool = False,
@@ -70,6 +73,7 @@ def watch(
     steps: int | None = None,
     abort_on: str | None = None,
     like: "str | PathLike[str] | WatchRecord | None" = None,
+    log_to: str | None = None,
     report: str | PathLike[str] | None = None,
     layer: str | Sequence[str] = (),
     out: str | PathLike[str] | None = None,
@@ -97,6 +101,8 @@ def watch(
         abort_on: stop the script with exit code 1 at the first NaN or finding.
         like: compare with the folder or page of a good run, causes first. In Python also its record: `compared` of
             the record lists the differences.
+        log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
+            sets the project. wandb stays offline unless WANDB_MODE is set.
         report: build the report from the log of a killed run, without running anything. Other logs work too, and
             their figures are drawn.
         layer: layer patterns without positions.
@@ -109,8 +115,9 @@ def watch(
     invoked = invocation()
     patterns = (layer,) if isinstance(layer, str) else tuple(layer)
     folder = Path(out) if out is not None else None
+    tracker = find_tracker(log_to) if log_to is not None else None
     request = WatchRequest(
-        every, steps, abort_on, patterns, folder, force, progress or SILENT, _good_run(like)
+        every, steps, abort_on, patterns, folder, force, progress or SILENT, _good_run(like), tracker
     )
     _check(request)
     if report is not None:
@@ -123,7 +130,7 @@ def watch(
         from modelscope_cli.watching.read_record import read_record
 
         record = read_record(Path(report), request.like)
-        return conclude(record, folder, request.progress, is_afterwards=False)
+        return conclude(record, folder, request, is_afterwards=False)
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):

@@ -5,8 +5,9 @@ import contextlib
 import itertools
 import json
 import math
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import UsageError, afterwards
 from modelscope_cli.records.naming import dtype_name, some
 from modelscope_cli.records.training_facts import Birth
+from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.rules.training import judge_training
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.log import Log, log_file
 from modelscope_cli.watching.parameters import is_sharded
-from modelscope_cli.watching.read_series import RankLog, merge_ranks
+from modelscope_cli.watching.read_record import record_of
+from modelscope_cli.watching.read_series import RankLog, merge_ranks, read_series
 from modelscope_cli.watching.recorder import Recorder
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.schedule import is_noted
@@ -91,6 +94,34 @@ class StopScript(SystemExit):
         self.refusal = refusal
 
 
+@dataclass(slots=True)
+class Redraw:
+    """Shows the record of a run that goes on, in a twentieth of its time at most.
+
+    Attributes:
+        draw: is given the record; after an error it is not called again.
+        every_s: seconds between two at least; `due`: when the next one is.
+    """
+
+    draw: Callable[[WatchRecord], object]
+    every_s: float
+    due: float
+
+    @classmethod
+    def every(cls, seconds: float, draw: Callable[[WatchRecord], object] | None) -> "Redraw | None":
+        return None if draw is None else cls(draw, seconds, time.monotonic() + seconds)
+
+    def is_due(self) -> bool:
+        return time.monotonic() >= self.due
+
+    def __call__(self, record: Callable[[], WatchRecord], warn: Callable[[str], object]) -> None:
+        begun, self.due = time.monotonic(), math.inf
+        with afterwards(warn, "what the run has done so far is no longer shown"):
+            self.draw(record())
+            took = time.monotonic() - begun
+            self.due = begun + took + max(self.every_s, 19 * took)
+
+
 class Watcher:
     """The listener of one process.
 
@@ -100,6 +131,7 @@ class Watcher:
         script: as typed after `watch`; None for a loop, which each process watches itself.
         n_ranks: number of watched processes of the script.
         show: called with `(step, loss, worst layer)` in words for the live line.
+        redraw: shows the record so far; None for nothing.
     """
 
     def __init__(
@@ -113,16 +145,18 @@ class Watcher:
         script: str | None = None,
         n_ranks: int = 1,
         show: Callable[[str], object] | None = None,
+        redraw: Redraw | None = None,
     ) -> None:
         self.recorder = Recorder(
             self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
         )
-        self._log = log
+        self._log, self._memory = log, memory
+        self._folder, self._like = request.folder, request.like
         self._steps = request.steps
         self._script, self._n_ranks = script, n_ranks
         self._is_stopped_by_nan = request.abort_on == "nan"
         self._judge = Judge(memory, request.folder, n_ranks) if request.abort_on == "findings" else None
-        self._show = show
+        self._show, self.redraw = show, redraw
         self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
@@ -182,13 +216,22 @@ class Watcher:
         if self._show is not None:
             loss = "" if report.loss is None else f"  loss {report.loss:.4g}"
             self._show(f"step {report.step + 1}{loss}  {self._worst}".rstrip())
+        if self.redraw is not None and self.redraw.is_due():
+            begun = time.process_time()
+            self.redraw(self._so_far, self._warn)
+            if self.recorder.guard.is_timed:  # it does not reduce what recording may cost
+                self.recorder.guard.spent -= time.process_time() - begun
         if self._is_stopped_by_nan and not (is_finite and self._birth is None and all_finite(report)):
             cause = self._cause("a value is not finite")
             raise StopScript(1, f"stopped at step {report.step}: {cause}")
-        if self._judge is not None and report.is_recorded and (found := self._judge.ask()):
-            raise StopScript(1, f"stopped at step {report.step}: {found}")
+        if self._judge is not None and report.is_recorded and (finding := self._judge.ask()):
+            raise StopScript(1, f"stopped at step {report.step}: {finding}")
         if self._steps is not None and self.recorder.n_steps >= self._steps:
             raise StopScript(0, f"stopped after {self._steps} steps, as requested")
+
+    def _so_far(self) -> WatchRecord:
+        series = merge_ranks([self._memory]) if self._folder is None else read_series(self._folder)
+        return record_of(series, self._like, is_running=True)
 
     def _cause(self, otherwise: str) -> str:
         return otherwise if self._birth is None else self._birth.words
@@ -252,16 +295,16 @@ class Watcher:
 
     def _write_images(self, report: StepReport) -> None:
         """Write the first images of the first model, once."""
-        found = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
-        if found is not None and not self._has_images:
+        images = next((sums.images for _, _, sums in report.entering if sums.images is not None), None)
+        if images is not None and not self._has_images:
             self._has_images = True
-            self._log.write("images", png=base64.b64encode(found.png()).decode())
+            self._log.write("images", png=base64.b64encode(images.png()).decode())
 
-    def _write_evaluation(self, step: int, found: dict[CriterionKey, CriterionSums]) -> None:
-        if found:
-            self._log.write("evaluation", step=step, criteria=self._criteria(found))
+    def _write_evaluation(self, step: int, sums: dict[CriterionKey, CriterionSums]) -> None:
+        if sums:
+            self._log.write("evaluation", step=step, criteria=self._criteria(sums))
 
-    def _criteria(self, found: dict[CriterionKey, CriterionSums]) -> dict[int, list[Any]]:
+    def _criteria(self, sums_by_key: dict[CriterionKey, CriterionSums]) -> dict[int, list[Any]]:
         return {
             self._number(
                 "criterion",
@@ -273,7 +316,7 @@ class Watcher:
                 shapes=sums.shapes,
                 is_summed=sums.is_summed,
             ): sums.row().to_list()
-            for key, sums in found.items()
+            for key, sums in sums_by_key.items()
         }
 
     def _write_due_facts(self, report: StepReport) -> None:
@@ -287,6 +330,7 @@ class Watcher:
         """Write the facts, repeatedly, as models may be deleted before a run ends."""
         recorder = self.recorder
         self._log.write("time", **recorder.step_time.to_dict())
+        self._log.write("memory", **recorder.step_time.memory.to_dict())
         for model in recorder.registry.models:
             if model.has_been_trained:
                 recorder.bookkeeper.note_copies(model)
@@ -307,14 +351,14 @@ class Watcher:
         )
 
     def _parameter_number(self, model: str, name: str, optimizer: str, x: Tensor) -> int:
-        what: dict[str, Any] = {}
+        about: dict[str, Any] = {}
         if ("parameter", model, name) not in self._numbers:
-            what = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
+            about = {"shape": list(x.shape), "device": str(x.device), "dtype": dtype_name(x.dtype)}
             if is_sharded(x):
-                what["sharded"] = True
+                about["sharded"] = True
             elif self.recorder.replicas is not None:
-                what["origin"] = self.recorder.replicas.origin(x)
-        return self._number("parameter", model, name, optimizer=optimizer, **what)
+                about["origin"] = self.recorder.replicas.origin(x)
+        return self._number("parameter", model, name, optimizer=optimizer, **about)
 
     def _number(self, kind: str, *key: Any, **more: Any) -> int:
         number = self._numbers.get((kind, *key))
@@ -354,10 +398,10 @@ def unwatched_ranks(script: str, n_watched: int) -> str | None:
     """
     if not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return None
-    own, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    this_rank, n = torch.distributed.get_rank(), torch.distributed.get_world_size()
     if n <= n_watched:
         return None
-    others = [str(rank) for rank in range(n) if rank != own]
+    others = [str(rank) for rank in range(n) if rank != this_rank]
     if n_watched > 1:
         which = f"{n - n_watched} of {n} ranks are not watched, because the script started them"
     elif len(others) == 1:

@@ -35,16 +35,18 @@ _CHANGED = 1e-3  # share of the standard deviation of an output
 
 def see_output(model: WatchedModel, args: Any, output: Any) -> None:
     """Record how much the rows of an output differ if those of the input do."""
-    given = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
-    made = [x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim > 1 and x.numel()]
-    made = [x for x in made if len(x) == len(made[0]) > 1 and not x.is_meta and not is_sharded(x)]
-    given = [x for x in given if made and len(x) == len(made[0])]
-    if not made or not given:
+    inputs = [x for _, x in tensors_in(args) if x.ndim and not x.is_meta and not is_sharded(x)]
+    outputs = [
+        x.detach() for _, x in tensors_in(output) if x.is_floating_point() and x.ndim > 1 and x.numel()
+    ]
+    outputs = [x for x in outputs if len(x) == len(outputs[0]) > 1 and not x.is_meta and not is_sharded(x)]
+    inputs = [x for x in inputs if outputs and len(x) == len(outputs[0])]
+    if not outputs or not inputs:
         return
     with torch.no_grad():
-        differs = torch.stack([(x != x[:1]).any() for x in given]).any()
-        alike = torch.stack([(x == x[:1]).all() for x in made]).all() & differs
-        flat = made[0].float().flatten(1)
+        differs = torch.stack([(x != x[:1]).any() for x in inputs]).any()
+        alike = torch.stack([(x == x[:1]).all() for x in outputs]).all() & differs
+        flat = outputs[0].float().flatten(1)
         spread = flat.std(0, correction=0).mean()
         directions = functional.normalize(flat[:, :_MOST_WIDE], dim=1)
         turn = (
@@ -54,18 +56,18 @@ def see_output(model: WatchedModel, args: Any, output: Any) -> None:
         )
         model.outputs.append(torch.stack([alike.float(), spread, turn]))
     if model.probe is None and not model.step:
-        model.probe = _first_batch(args, made)
+        model.probe = _first_batch(args, outputs)
 
 
-def _first_batch(args: Any, made: list[Tensor]) -> tuple[Any, ...] | None:
+def _first_batch(args: Any, outputs: list[Tensor]) -> tuple[Any, ...] | None:
     """Return a few rows of the tensors passed to a model; None if there are other arguments or too many values."""
-    given = [x for x in args if isinstance(x, Tensor)]
+    inputs = [x for x in args if isinstance(x, Tensor)]
     others = [x for x in args if not isinstance(x, Tensor | bool | int | float | None)]
-    is_one = len(made) == 1 or all(x.ndim == 2 for x in made)
-    if not is_one or not given or others or any(x.ndim < 2 or is_sharded(x) for x in given):
+    is_one = len(outputs) == 1 or all(x.ndim == 2 for x in outputs)
+    if not is_one or not inputs or others or any(x.ndim < 2 or is_sharded(x) for x in inputs):
         return None
-    is_small = len(given[0]) > 2 and sum(x[:_ROWS].numel() for x in given) <= _MOST_VALUES
-    if not is_small or len({len(x) for x in given}) > 1:
+    is_small = len(inputs[0]) > 2 and sum(x[:_ROWS].numel() for x in inputs) <= _MOST_VALUES
+    if not is_small or len({len(x) for x in inputs}) > 1:
         return None
     return tuple(x.detach()[:_ROWS].clone() if isinstance(x, Tensor) else x for x in args)
 
@@ -80,16 +82,16 @@ def find_leak(model: WatchedModel, targets: Tensor | None) -> tuple[str, str] | 
         model: its `probe` is consumed.
         targets: flat targets of a criterion for the batch that begins with the probe's rows.
     """
-    root, given, model.probe = model.root(), model.probe, None
-    if root is None or given is None:
+    root, inputs, model.probe = model.root(), model.probe, None
+    if root is None or inputs is None:
         return None
     parameters = list(root.parameters())
     has_hooks = any(module._forward_hooks or module._forward_pre_hooks for module in root.modules())
     if has_hooks or sum(p.numel() for p in parameters) > _MOST or any(map(is_sharded, parameters)):
         return None
     try:
-        with _untouched(next(x.device for x in given if isinstance(x, Tensor))):
-            leak = _leak_of(copy.deepcopy(root).eval(), given, targets)
+        with _untouched(next(x.device for x in inputs if isinstance(x, Tensor))):
+            leak = _leak_of(copy.deepcopy(root).eval(), inputs, targets)
     except Exception:
         return None
     place = f" ({model.called})" if model.called else ""
@@ -115,40 +117,43 @@ def _untouched(device: torch.device) -> Iterator[None]:
             numpy.set_state(numpys)
 
 
-def _leak_of(twin: nn.Module, given: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
-    def run(given: tuple[Any, ...]) -> Tensor:
-        made = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in given)))
-        outs = [out for _, out in made if out.is_floating_point() and out.ndim > 1]
-        return outs[0] if len(outs) == 1 else torch.cat([out / out.std() for out in outs], 1)
+def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -> tuple[str, str] | None:
+    def run(inputs: tuple[Any, ...]) -> Tensor:
+        outputs = tensors_in(twin(*(x.clone() if isinstance(x, Tensor) else x for x in inputs)))
+        floats = [out for _, out in outputs if out.is_floating_point() and out.ndim > 1]
+        return floats[0] if len(floats) == 1 else torch.cat([out / out.std() for out in floats], 1)
 
-    batch = [(place, x) for place, x in enumerate(given) if isinstance(x, Tensor)]
-    plain, rows = run(given), len(batch[0][1])
-    if not torch.equal(plain, run(given)) or len(plain) != rows:  # it is random, or has state
+    batch = [(index, x) for index, x in enumerate(inputs) if isinstance(x, Tensor)]
+    plain, rows = run(inputs), len(batch[0][1])
+    if not torch.equal(plain, run(inputs)) or len(plain) != rows:  # it is random, or has state
         ran: set[Any] = set()
         with operators_shown_to(lambda operator, *_: ran.add(operator)):
-            run(given)
+            run(inputs)
         words = "dropout is active in evaluation mode too, so that what is validated is random"
         return (ACTIVE, words) if ran & set(_DROPOUT) else None
     limit = _CHANGED * float(plain.std())
-    told = [(place, x, *found) for place, x in batch if (found := _foretold(x, plain, targets)) is not None]
-    if any(behind for *_, behind in told):
-        told = [one for one in told if one[-1]]
-    told = [one for one in told if one[-1] or one[0]]  # the first argument may be the sequence to copy
-    for place, x, time, behind in told:
+    predicting = [
+        (index, x, *offsets) for index, x in batch if (offsets := _foretold(x, plain, targets)) is not None
+    ]
+    if any(offset for *_, offset in predicting):
+        predicting = [one for one in predicting if one[-1]]
+    # The first argument may be the sequence to copy.
+    predicting = [one for one in predicting if one[-1] or one[0]]
+    for index, x, time, offset in predicting:
         later = x.transpose(0, time).clone()
         later[-1] = _replaced(later[-1], x)
-        changed = run((*given[:place], later.transpose(0, time), *given[place + 1 :]))
-        seen = (changed - plain).transpose(0, time)
-        if float(seen[: len(seen) - behind].abs().max()) > limit:
-            what = "what comes after it, which is" if behind else "the target that it receives, which is"
-            return LEAKS, f"its output at one place depends on {what} what it is to predict"
-    is_in_rows = any(time == 1 for *_, time, _ in told)
-    if is_in_rows or (not told and plain.ndim == 2 and _runs_over_rows(twin, given, rows)):
-        for kept, like in ((slice(2), 1), (slice(-2, None), -2)):
-            others = [x[like].expand_as(x).clone() if isinstance(x, Tensor) else x for x in given]
-            for place, x in batch:
-                others[place][kept] = x[kept]
-            if float((run(tuple(others)) - plain)[kept].abs().max()) > limit:
+        changed = run((*inputs[:index], later.transpose(0, time), *inputs[index + 1 :]))
+        change = (changed - plain).transpose(0, time)
+        if float(change[: len(change) - offset].abs().max()) > limit:
+            source = "what comes after it, which is" if offset else "the target that it receives, which is"
+            return LEAKS, f"its output at one place depends on {source} what it is to predict"
+    is_in_rows = any(time == 1 for *_, time, _ in predicting)
+    if is_in_rows or (not predicting and plain.ndim == 2 and _runs_over_rows(twin, inputs, rows)):
+        for rows_kept, filler in ((slice(2), 1), (slice(-2, None), -2)):
+            others = [x[filler].expand_as(x).clone() if isinstance(x, Tensor) else x for x in inputs]
+            for index, x in batch:
+                others[index][rows_kept] = x[rows_kept]
+            if float((run(tuple(others)) - plain)[rows_kept].abs().max()) > limit:
                 words = "its output for one sample depends on the other samples of the batch"
                 return LEAKS, f"{words}, in evaluation mode too"
     return None
@@ -167,26 +172,26 @@ def _runs_over_rows(twin: nn.Module, batch: tuple[Any, ...], rows: int) -> bool:
 
     Rows may depend on each other on purpose: as points of a cloud, nodes of a graph or frames of a video.
     """
-    found: list[bool] = []
+    over_rows: list[bool] = []
 
-    def see(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def note(operator: Any, args: Any, kwargs: Any, result: Any) -> None:
         if getattr(operator, "overloadpacket", None) in _SOFTMAX:
-            given, dim = args[:2]
-            is_of_rows = given.ndim > 1 and len(given) % rows == 0 and given[0].numel() > 1
-            found.append(is_of_rows and dim in (0, -given.ndim))
+            x, dim = args[:2]
+            is_of_rows = x.ndim > 1 and len(x) % rows == 0 and x[0].numel() > 1
+            over_rows.append(is_of_rows and dim in (0, -x.ndim))
 
-    def enter(module: Any, args: Any) -> None:  # rows may be the positions of several sequences
-        given, own = next(iter(args), None), getattr(module, "self_attn", module)
-        if isinstance(given, Tensor) and given.ndim == 3 and not own.batch_first:
-            found.append(len(given) == rows and given.shape[1] > 1)
+    def note_order(module: Any, args: Any) -> None:  # rows may be the positions of several sequences
+        x, attention = next(iter(args), None), getattr(module, "self_attn", module)
+        if isinstance(x, Tensor) and x.ndim == 3 and not attention.batch_first:
+            over_rows.append(len(x) == rows and x.shape[1] > 1)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(operators_shown_to(see))
+        stack.enter_context(operators_shown_to(note))
         for module in twin.modules():
             if isinstance(module, _PLACES_FIRST):
-                stack.callback(module.register_forward_pre_hook(enter).remove)
+                stack.callback(module.register_forward_pre_hook(note_order).remove)
         twin(*(x.clone() if isinstance(x, Tensor) else x for x in batch))
-    return any(found)
+    return any(over_rows)
 
 
 def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, int] | None:
@@ -196,17 +201,17 @@ def _foretold(x: Tensor, plain: Tensor, targets: Tensor | None) -> tuple[int, in
     """
     if targets is None or plain.ndim < 2 or x.shape[:2] != plain.shape[:2] or min(x.shape[:2]) < 2:
         return None
-    told = x
+    sequence = x
     if x.ndim == 3 and not targets.is_floating_point():
         is_one = x.is_floating_point() and bool(((x == 0) | (x == 1)).all() & (x.sum(-1) == 1).all())
         if not is_one:
             return None
-        told = x.argmax(-1)
-    if told.is_floating_point() != targets.is_floating_point() or len(targets) < told.numel():
+        sequence = x.argmax(-1)
+    if sequence.is_floating_point() != targets.is_floating_point() or len(targets) < sequence.numel():
         return None
-    wanted = targets[: told.numel()].reshape(told.shape)
+    target = targets[: sequence.numel()].reshape(sequence.shape)
     for time in (1, 0):
-        behind, before = told.transpose(0, time)[1:], wanted.transpose(0, time)[:-1]
-        if torch.equal(before, behind) and not torch.equal(behind, told.transpose(0, time)[:-1]):
+        shifted, aligned = sequence.transpose(0, time)[1:], target.transpose(0, time)[:-1]
+        if torch.equal(aligned, shifted) and not torch.equal(shifted, sequence.transpose(0, time)[:-1]):
             return time, 1
-    return (1, 0) if x.ndim == 2 and not x.is_floating_point() and torch.equal(told, wanted) else None
+    return (1, 0) if x.ndim == 2 and not x.is_floating_point() and torch.equal(sequence, target) else None

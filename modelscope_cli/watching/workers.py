@@ -55,10 +55,10 @@ class WorkerWatch:
         @functools.wraps(original)  # pickled by name, so that a spawned worker gets the original
         def watched(*args: Any, **kwargs: Any) -> Any:
             with contextlib.suppress(Exception):
-                given = inspect.signature(original).bind(*args, **kwargs).arguments
+                arguments = inspect.signature(original).bind(*args, **kwargs).arguments
                 if not is_ours():  # a forked process
                     is_training = torch.is_grad_enabled() and not is_validating()
-                    _report_batches((given["base_seed"], given["worker_id"]), write, is_training)
+                    _report_batches((arguments["base_seed"], arguments["worker_id"]), write, is_training)
             return original(*args, **kwargs)
 
         try:
@@ -73,10 +73,10 @@ class WorkerWatch:
         """Read the reports; describe what repeats, None if nothing does."""
         while self._pipe is not None:
             try:
-                found = os.read(self._pipe[0], 1 << 16)
+                chunk = os.read(self._pipe[0], 1 << 16)
             except BlockingIOError:
                 break
-            self._text += found
+            self._text += chunk
         *lines, self._text = self._text.split(b"\n")
         for line in lines:
             seed, number, is_training, is_ordered, states = json.loads(line)
@@ -90,17 +90,19 @@ class WorkerWatch:
         return next((words for name in self._states if (words := self._repeats(name)) is not None), None)
 
     def _repeats(self, name: str) -> str | None:
-        known: dict[tuple[int | None, ...], tuple[int, int]] = {}
+        first_worker: dict[tuple[int | None, ...], tuple[int, int]] = {}
         for worker, states in self._states[name].items():
             drawn = states[: _BATCHES + 1]
             is_used = len(drawn) > _BATCHES and all(before != after for before, after in pairwise(drawn))
             if (
                 is_used
                 and None not in states
-                and (other := known.setdefault(tuple(states), worker)) != worker
+                and (other := first_worker.setdefault(tuple(states), worker)) != worker
             ):
-                who = "workers of a DataLoader" if other[0] == worker[0] else "the workers of several epochs"
-                return f"{who} draw the same random numbers for different samples, from copies of {name}"
+                workers = (
+                    "workers of a DataLoader" if other[0] == worker[0] else "the workers of several epochs"
+                )
+                return f"{workers} draw the same random numbers for different samples, from copies of {name}"
         return None
 
 
@@ -147,8 +149,8 @@ def _find_generators(dataset: Any) -> Iterator[tuple[str, Any]]:
     if (numpy := sys.modules.get("numpy")) is not None:
         yield "numpy.random", numpy.random.get_state.__self__
         kinds += (numpy.random.Generator, numpy.random.RandomState)
-    found = {id(value): (name, value) for _, name, value in walk_named([("dataset", dataset)], _DEPTH)}
-    yield from [pair for pair in found.values() if isinstance(pair[1], kinds)][:_MOST_GENERATORS]
+    contents = {id(value): (name, value) for _, name, value in walk_named([("dataset", dataset)], _DEPTH)}
+    yield from [pair for pair in contents.values() if isinstance(pair[1], kinds)][:_MOST_GENERATORS]
 
 
 def _state_of(generator: Any) -> int:

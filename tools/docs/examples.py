@@ -4,11 +4,7 @@
 """
 # ruff: noqa: E501   the lines of a script stay whole
 
-import ast
 import difflib
-from functools import cache
-
-from tools.docs import ROOT
 
 TRAINING = """\
 import torch
@@ -49,76 +45,6 @@ _ATTEND = (
     "\nclass Attend(nn.Module):\n    def forward(self, x):\n        return x + x.softmax({})\n\n\n"
     + _MODEL.replace("nn.Linear", "Attend(), nn.Linear")
 )
-_PHOTOS = """
-{}def photo(i):
-    time.sleep(0.05)  # such as decoding a large file
-    return images[i], labels[i]
-
-
-class Photos(torch.utils.data.Dataset):
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, i):
-        return photo(i)
-
-
-loader = torch.utils.data.DataLoader(Photos(), 8, shuffle=True)
-"""
-_INDEX = """
-class Indexed(torch.utils.data.Dataset):
-    def __init__(self):
-        self.index = {}
-
-    def __len__(self):
-        return 64
-
-    def __getitem__(self, i):
-        self.index = self.index or list_files()
-        return images[self.index[i]], labels[self.index[i]]
-
-
-def list_files():
-    time.sleep(8)  # such as reading the names of a million files
-    return list(range(64))
-
-
-loader = torch.utils.data.DataLoader(Indexed(), 8, shuffle=True)
-"""
-_HELD_OUT = """
-class HeldOut(torch.utils.data.Dataset):
-    def __len__(self):
-        return 16
-
-    def __getitem__(self, i):
-        time.sleep(0.02)  # such as decoding a large file
-        return images[i]
-
-
-held_out = torch.utils.data.DataLoader(HeldOut(), 8)
-"""
-_CHECK = (
-    "\n    if step % {} == 0:\n        model.eval()\n        with torch.no_grad():\n"
-    "            for unseen in held_out:\n                model(unseen)\n        model.train()"
-)
-_IMPORT = ("import torch\n", "import time\n\nimport torch\n")
-_CACHED = ("import torch\n", "import functools\nimport time\n\nimport torch\n")
-_AUTOENCODER = """
-class Autoencoder(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.encoder, self.decoder = nn.Linear(192, 8), nn.Linear(4, 192)
-
-    def forward(self, x):
-        mean, log_std = self.encoder(x.flatten(1)).chunk(2, 1)
-        drawn = self.decoder(mean + log_std.exp() * torch.randn_like(mean))
-        return drawn, (mean**2 + (2 * log_std).exp() - 2 * log_std - 1).mean() / 2
-
-
-model = Autoencoder()"""
-_COLOURS = ("images = torch.randn(64, 3, 8, 8)", "images = torch.randn(64, 3, 1, 1).expand(64, 3, 8, 8)")
-_ADAM = (_OPTIMIZER, "optimizer = torch.optim.Adam(model.parameters(), lr=0.01)")
-_KL = "    drawn, kl = model(images[batch])\n    loss = F.mse_loss(drawn, images[batch].flatten(1)) + {} * kl"
 _VALIDATE = (
     "\n    if step % 5 == 4:\n        model.eval()\n        with torch.no_grad():\n"
     "            validation_loss = F.cross_entropy(model(images), labels)\n        model.train()"
@@ -140,14 +66,6 @@ loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
 """
 _LONGER = ("range(60)", "range(200)")
 _PAIRS = "    noisy = images[batch] + torch.randn(32, 3, 8, 8)\n"
-_RANKS = (
-    ("import torch\nfrom torch import nn", "import torch\nfrom torch import distributed, nn"),
-    ("torch.manual_seed(0)", 'distributed.init_process_group("gloo")\ntorch.manual_seed(0)'),
-    (_STEP, _STEP + "\n\ndistributed.barrier()\ndistributed.destroy_process_group()"),
-)
-_BACKWARD, _CLIP = "    loss.backward()\n", "    nn.utils.clip_grad_norm_(model.parameters(), 0.1)\n"
-_REPLICAS = (_OPTIMIZER, "model = nn.parallel.DistributedDataParallel(model)\n" + _OPTIMIZER)
-_OWN_BATCHES = ("for step in range(60):", "torch.manual_seed(distributed.get_rank())\nfor step in range(60):")
 _FROM_LOADER = (
     (
         "for step in range(60):\n" + _BATCH,
@@ -477,6 +395,10 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_END, _END + "\n    averaged.update_parameters(model)" + _VALIDATE.replace("model", "averaged")),
         ),
     ),
+    "MS775": (
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss")),
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss.item()")),
+    ),
     "MS708": (
         (
             (
@@ -542,103 +464,15 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
         ((_MODEL, _NOISY.format(", generator=self.generator") + _MODEL), *_FROM_LOADER),
         ((_MODEL, _NOISY.format("") + _MODEL), *_FROM_LOADER),
     ),
-    "MS756": (
-        (_LONGER, _COLOURS, (_MODEL, _AUTOENCODER), _ADAM, (_LOSS, _KL.format(10))),
-        (_LONGER, _COLOURS, (_MODEL, _AUTOENCODER), _ADAM, (_LOSS, _KL.format(0.001))),
-    ),
     "MS759": (((_MODEL, _ATTEND.format(0)),), ((_MODEL, _ATTEND.format(1)),)),
-    "MS771": (
-        (_IMPORT, (_MODEL, _PHOTOS.format("") + _MODEL), *_FROM_LOADER),
-        (_CACHED, (_MODEL, _PHOTOS.format("@functools.cache\n") + _MODEL), *_FROM_LOADER),
-    ),
-    "MS772": (
-        (_IMPORT, (_MODEL, _HELD_OUT + _MODEL), (_END, _END + _CHECK.format(2))),
-        (_IMPORT, (_MODEL, _HELD_OUT + _MODEL), (_END, _END + _CHECK.format(20))),
-    ),
-    "MS773": (
-        (_IMPORT, (_MODEL, _INDEX.format("[]") + _MODEL), *_FROM_LOADER),
-        (_IMPORT, (_MODEL, _INDEX.format("list_files()") + _MODEL), *_FROM_LOADER),
-    ),
-}
-# The same of two processes.
-RANKS: dict[str, tuple[Edits, Edits]] = {
-    "MS734": ((*_RANKS, _REPLICAS), (*_RANKS, _REPLICAS, _OWN_BATCHES)),
-    "MS746": (
-        (
-            *(*_RANKS, _REPLICAS, _OWN_BATCHES),
-            (_BACKWARD, _BACKWARD + "    if distributed.get_rank() == 0:\n    " + _CLIP),
-        ),
-        (*_RANKS, _REPLICAS, _OWN_BATCHES, (_BACKWARD, _BACKWARD + _CLIP)),
-    ),
 }
 
 
-# By code: what makes the data set `photos`, two classes of eight images each, break the rule.
-IMAGES = """\
-from pathlib import Path
-from PIL import Image
-
-
-def noise(seed, size=(96, 96)):
-    image = Image.effect_noise((12, 12), 90 + seed).resize(size)
-    return Image.merge("RGB", [image.rotate(90 * n) for n in range(3)])
-
-
-for n in range(16):
-    file = Path("photos") / ("cat" if n < 8 else "dog") / f"{n}.png"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    noise(n).save(file)
-"""
-DATA_SETS = {
-    "MS801": 'Path("photos/cat/broken.png").write_bytes(b"not an image")',
-    "MS802": 'Path("photos/cat/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS803": 'noise(0).save("photos/cat/copy.jpg", quality=60)\nImage.open("photos/cat/1.png").save("photos/cat/1.jpg")',
-    "MS804": 'Path("val/cat").mkdir(parents=True)\n'
-    'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
-    "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
-    "MS808": 'noise(50).point(lambda value: value // 32).save("photos/cat/dark.png")',
-    "MS809": 'Image.new("RGB", (96, 96), "white").save("photos/cat/white.png")',
-    "MS810": """\
-from PIL import ImageFilter
-
-image = Image.new("RGB", (96, 96), "black")
-image.paste("white", (0, 0, 48, 96))
-image.filter(ImageFilter.GaussianBlur(12)).save("photos/cat/blurred.png")""",
-    "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
-}
-
-
-def change(code: str) -> str:
+def change(wrong_and_right: tuple[Edits, Edits]) -> str:
     """Return the lines to change in the training, as a diff."""
-    wrong, right = (written(edits).splitlines() for edits in (TRAININGS | RANKS)[code])
+    wrong, right = (written(edits).splitlines() for edits in wrong_and_right)
     lines = list(difflib.unified_diff(wrong, right, lineterm="", n=1))[2:]
     return "\n".join("" if line.startswith("@@") else line for line in lines).strip("\n")
-
-
-@cache
-def injuries() -> dict[str, str]:
-    """Return by code the function of `tests/rules/sick.py` that breaks the rule, with those that it calls."""
-    source = (ROOT / "tests" / "rules" / "sick.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    parts = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    texts = {}
-    variants = next(node.value for node in tree.body if isinstance(node, ast.Assign))
-    assert isinstance(variants, ast.List)
-    for row in variants.elts:
-        assert isinstance(row, ast.Tuple)
-        code, name = ast.literal_eval(row.elts[0]), ast.unparse(row.elts[1])
-        if code not in texts and name != "itself":
-            texts[code] = "\n\n\n".join(_with_helpers(source, parts, name))
-    return texts
-
-
-def _with_helpers(source: str, parts: dict[str, ast.stmt], name: str) -> list[str]:
-    text = ast.get_source_segment(source, parts[name]) or ""
-    names = [node.id for node in ast.walk(parts[name]) if isinstance(node, ast.Name)]
-    helpers = [one for one in dict.fromkeys(names) if one in parts and one != name]
-    return [*(ast.get_source_segment(source, parts[one]) or "" for one in helpers), text]
 
 
 def written(edits: Edits) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, S
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.programs import Matching, Program, match
+from modelscope_cli.analysis.comparison.programs import LayerNames, Matching, Program, match
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -191,11 +191,12 @@ def diff_activations(
     labels, matching = Labels(), None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
-        run_a = _open(a, None if is_whole else wanted, {*hooked, *(wanted or ())}, stack)
+        blocks = {*hooked, *(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
+        run_a = _open(a, None if is_whole else wanted, blocks, stack)
         run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
         for batch in track(batches):
             if b.program is not None and matching is None:
-                matching = _matched(run_a, b, batch.args)
+                matching = _matched(run_a, a.loaded.module, b, batch.args)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
             with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
@@ -217,10 +218,21 @@ def diff_activations(
     return Activations(shown, examined, kept, labels, matching)
 
 
-def _matched(run_a: Callable[[Arguments], Generator[StreamedOutput]], b: Side, args: Arguments) -> Matching:
+def _norms_with_layers(side: Side) -> set[str]:
+    """Return the norms that hold other layers, such as timm's with their activation; a program has their value."""
+    return {
+        name
+        for name, module in side.loaded.module.named_modules()
+        if "Norm" in type(module).__name__ and [*module.parameters(recurse=False)] and [*module.children()]
+    }
+
+
+def _matched(
+    run_a: Callable[[Arguments], Generator[StreamedOutput]], a: nn.Module, b: Side, args: Arguments
+) -> Matching:
     assert b.program is not None
     with closing(run_a(args)) as ours:
-        return match(ours, b.program, b.place(args))
+        return match(ours, b.program, b.place(args), LayerNames(a))
 
 
 def _pass(
@@ -271,9 +283,9 @@ def _add(
     found = _to_difference(x, y)
     if matching is not None:
         status = "not tested" if found.status == "removed" else found.status
-        remark = matching.remarks.get((found.name, found.call, found.output))
+        remark = matching.remarks.get(found.key)
         found = dataclasses.replace(found, status=status, matched=remark)
-    row = rows.setdefault((found.name, found.call, found.output), _OutputSums(found))
+    row = rows.setdefault(found.key, _OutputSums(found))
     if found.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {found.status} in another")
     elif x is not None and y is not None and found.status == "same":

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
+from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401   the docstring names it
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
@@ -46,7 +47,7 @@ from modelscope_cli.records.explain import (
     Explanation,
     Receipt,
 )
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
@@ -171,7 +172,7 @@ def explain(
     force: bool = False,
     keep: bool = True,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
@@ -181,9 +182,7 @@ def explain(
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
-        method: the methods: auto (a few that complement each other), all (all that apply), or hirescam, gradcam,
-            gradcam++, layercam, finercam, saliency, input-x-gradient, integrated-gradients, smoothgrad, occlusion,
-            rollout, lrp.
+        method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         against: the class that finercam compares the target with.

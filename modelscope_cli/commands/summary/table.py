@@ -75,7 +75,10 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        *field_columns(LayerShape, "macs memory saved peak order depth trainable flops time zero gradient"),
+        *field_columns(
+            LayerShape,
+            "macs memory saved peak order depth trainable flops time backward bytes intensity bound zero gradient",
+        ),
     )
 
 
@@ -150,6 +153,13 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
+    if record.slowest:
+        n, calls = len(record.slowest), counted(totals.calls, "call")
+        facts.append(("slowest", f"80 % of the time is in {n} of {calls}: {some(record.slowest, 4)}"))
+    if (roof := record.roofline) is not None:
+        ridge = f"compute-bound from {roof.macs / roof.bytes:.3g} MACs a byte"
+        most = f"{numbers.short(roof.macs)} MACs and {numbers.short(roof.bytes)} bytes a second"
+        facts.append(("roofline", f"{ridge}: {most} ({roof.dtype}, {counted(roof.threads, 'thread')})"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]

@@ -1,7 +1,9 @@
 """`modelscope watch`."""
 
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import modelscope_cli as ms
 from modelscope_cli.errors import afterwards
@@ -20,6 +22,18 @@ class _WatchProgress:
     track, note = staticmethod(console.PROGRESS.track), staticmethod(console.note)
     warn, say, live = staticmethod(console.warn), staticmethod(console.say), staticmethod(console.live_line)
     relay = staticmethod(console.write_error)
+
+    def __init__(self, page: Path | None) -> None:
+        self.redraw = None if page is None else partial(_renew, page)
+
+
+def _renew(page: Path, record: Any) -> None:
+    from modelscope_cli.report.page.results import save_running
+
+    save_running(record, page)
+
+
+PLACE = 21  # in `modelscope --help`
 
 
 @command
@@ -54,7 +68,7 @@ def watch(call: CommandCall) -> int:
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
     given = report or call["out"]
     with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
-        keywords = {**call.keywords(), "out": out, "progress": _WatchProgress()}
+        keywords = {**call.keywords(), "out": out, "progress": _WatchProgress(where.html)}
         record = ms.watch(script, arguments=arguments, **keywords)
     exit_code = 0 if report else record.exit_code or 0
     is_first = ranks.is_first or report is not None

@@ -20,6 +20,7 @@ from modelscope_cli.report.sheet import Sheet
 NOTED, REFUSED = 5_000_000, 25_000_000
 """Bytes: a page above the first is slow to open, one above the second many browsers do not open at all."""
 
+_AGAIN_S = 5  # before the browser loads the page of a run that goes on again
 _MOST_ROWS = 25_000  # of an automatic page; more would take longer than the command itself
 
 
@@ -81,6 +82,12 @@ def save_report(record: Shown, folder: Path, figures: Mapping[str, Any], tables:
     for name, figure in figures.items():
         save_figure(figure, folder / name)
     save_result(record, folder)
+
+
+def save_running(record: Shown, file: Path) -> None:
+    """Write the page of a run that goes on; the browser loads it again every few seconds, until it is over."""
+    again = element("meta", http_equiv="refresh", content=_AGAIN_S)
+    write_text(file, page_of(record).replace("<head>", f"<head>{again}", 1))
 
 
 def save_page(page: str, file: Path, *, large: bool = False) -> str | None:

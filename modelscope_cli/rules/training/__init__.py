@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
+from modelscope_cli.rules.rule import rules_in
 from modelscope_cli.rules.training import (
     bookkeeping,
     data,
@@ -27,22 +28,7 @@ from modelscope_cli.rules.training.progress import (
 from modelscope_cli.rules.training.rule_types import Case, Course, TrainingRule
 
 NOT_FALLEN = "MS735"
-RULES: tuple[TrainingRule, ...] = tuple(
-    sorted(
-        (
-            *data.RULES,
-            *bookkeeping.RULES,
-            *modes.RULES,
-            *wiring.RULES,
-            *layers.RULES,
-            *recipe.RULES,
-            *updates.RULES,
-            *loss.RULES,
-            *time.RULES,
-        ),
-        key=lambda rule: rule.code,
-    )
-)
+RULES = rules_in(TrainingRule, data, bookkeeping, modes, wiring, layers, recipe, updates, loss, time)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,28 +44,28 @@ def judge_training(course: Course, facts: TrainingFacts | None = None) -> Judgem
     """Return the verdict, and the findings with each cause before its symptoms."""
     facts = facts or TrainingFacts()
     case = Case(course, facts, follow(course.loss, course.lr, facts))
-    found = [(rule, seen) for rule in RULES for seen in rule.judge(case, rule.threshold)]
-    if _may_have_begun(case) and {rule.code for rule, _ in found} == {NOT_FALLEN}:
-        found = []  # one that learns may be there too after so few labels
+    findings_by_rule = [(rule, sighting) for rule in RULES for sighting in rule.judge(case, rule.threshold)]
+    if _may_have_begun(case) and {rule.code for rule, _ in findings_by_rule} == {NOT_FALLEN}:
+        findings_by_rule = []  # one that learns may be there too after so few labels
     label = case.naming()
-    told = tell(case, found)
-    worst = {code for (rule, seen), code in told if (seen.severity or rule.severity) == ERROR}
+    explained = tell(case, findings_by_rule)
+    worst = {code for (rule, sighting), code in explained if (sighting.severity or rule.severity) == ERROR}
     findings = tuple(
         TrainingFinding(
             code=rule.code,
             rule=rule.name,
             # A cause is at least as severe as its symptoms.
-            severity=ERROR if not follows and rule.code in worst else seen.severity or rule.severity,
-            layer=label(seen.row) if seen.row else None,
-            since_step=seen.step,
-            value=seen.value,
+            severity=ERROR if not follows and rule.code in worst else sighting.severity or rule.severity,
+            layer=label(sighting.row) if sighting.row else None,
+            since_step=sighting.step,
+            value=sighting.value,
             threshold=rule.threshold,
-            message=seen.message,
-            hint=seen.hint or rule.hint,
-            place=seen.place,
+            message=sighting.message,
+            hint=sighting.hint or rule.hint,
+            place=sighting.place,
             follows=follows,
         )
-        for (rule, seen), follows in told
+        for (rule, sighting), follows in explained
     )
     if findings:
         return Judgement(findings, FAULT, None)
@@ -125,20 +111,18 @@ def _why_unknown(case: Case) -> str | None:
         return "no layer could be seen"
     if case.progress.is_adversarial:
         return "each of several optimizers has its own loss, and one may rise as another falls"
-    what = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
+    reason = f"the mean loss is {main.start:.3g} over the first steps and {main.end:.3g} over the last"
     if case.progress.learns:
         unmeasured = "and there is nothing to compare it with: neither the chance-level loss nor an accuracy"
-        return None if case.progress.is_measured else f"{what}, {unmeasured}"
+        return None if case.progress.is_measured else f"{reason}, {unmeasured}"
     if has_moving_targets(case.facts) and main.n:
-        return (
-            f"{what}, and need not fall: the targets seem to come from the model itself, or from a copy of it"
-        )
+        return f"{reason}, and need not fall: the targets seem to come from the model itself, or from a copy of it"
     chance = case.progress.chance
     if chance is not None and main.n:
-        what += f"; the chance-level loss is {chance:.3g}"
+        reason += f"; the chance-level loss is {chance:.3g}"
     if _may_have_begun(case):
         labels = labels_seen(case.facts, main.n)
-        return f"{what}, after at most about {labels:,.0f} labels: it may only have begun to learn"
+        return f"{reason}, after at most about {labels:,.0f} labels: it may only have begun to learn"
     if main.is_falling:
-        return f"{what}, and still falls"
-    return f"{what}, a difference within the noise" if main.n else what
+        return f"{reason}, and still falls"
+    return f"{reason}, a difference within the noise" if main.n else reason

@@ -8,7 +8,7 @@ from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, T
 Found = tuple[TrainingRule, TrainingSighting]
 
 # Faults that explain no other finding.
-_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", "MS771", "MS772", "MS773"}
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", *(f"MS{n}" for n in range(771, 777))}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
 
@@ -21,7 +21,7 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
     """
     places = {id(row): at for at, row in enumerate((*case.course.layers, *case.course.parameters))}
     ordered = sorted(found, key=lambda one: _key(one, places))
-    broken = min((seen.step or 0 for rule, seen in ordered if rule.code in _NOT_FINITE), default=None)
+    broken = min((sighting.step or 0 for rule, sighting in ordered if rule.code in _NOT_FINITE), default=None)
     causes: list[Found] = []
     follows: list[tuple[Found, str]] = []
     for one in _spoilt_last(ordered, broken):
@@ -30,20 +30,20 @@ def tell(case: Case, found: Sequence[Found]) -> list[tuple[Found, str | None]]:
             causes.append(one)
         else:
             follows.append((one, cause[0].code))
-    told: list[tuple[Found, str | None]] = []
+    explained: list[tuple[Found, str | None]] = []
     for cause in causes:
-        told.append((cause, None))
-        told += [(one, code) for one, code in follows if code == cause[0].code]
-    return told
+        explained.append((cause, None))
+        explained += [(one, code) for one, code in follows if code == cause[0].code]
+    return explained
 
 
 def _key(one: Found, places: dict[int, int]) -> tuple[int, bool, int, int]:
-    rule, seen = one
+    rule, sighting = one
     link = _link(one)
     is_certain = link <= Link.WIRING
-    severity = seen.severity or rule.severity
+    severity = sighting.severity or rule.severity
     # Certain findings are sorted by severity, symptoms by their first step.
-    return link, is_certain and severity != ERROR, seen.step or 0, places.get(id(seen.row), -1)
+    return link, is_certain and severity != ERROR, sighting.step or 0, places.get(id(sighting.row), -1)
 
 
 def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
@@ -52,19 +52,21 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
         return list(ordered)
 
     def is_spoilt(one: Found) -> bool:
-        rule, seen = one
-        return _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and (seen.step or 0) >= broken
+        rule, sighting = one
+        return (
+            _link(one) >= Link.STEP_SIZE and rule.code not in _NOT_FINITE and (sighting.step or 0) >= broken
+        )
 
     return sorted(ordered, key=is_spoilt)
 
 
 def _explains(cause: Found, one: Found) -> bool:
-    (rule, seen), (other, after) = cause, one
+    (rule, sighting), (other, after) = cause, one
     if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two faults in a script are independent
     if rule.code in _NOT_FINITE:
-        return (after.step or 0) >= (seen.step or 0) or other.code in _NOT_FINITE
-    if after.step is not None and after.step < (seen.step or 0) > _FIRST_SEEN:
+        return (after.step or 0) >= (sighting.step or 0) or other.code in _NOT_FINITE
+    if after.step is not None and after.step < (sighting.step or 0) > _FIRST_SEEN:
         return False  # it began earlier
     if _link(cause) < _link(one):
         return True
@@ -72,5 +74,5 @@ def _explains(cause: Found, one: Found) -> bool:
 
 
 def _link(one: Found) -> Link:
-    rule, seen = one
-    return seen.link or rule.link
+    rule, sighting = one
+    return sighting.link or rule.link

@@ -181,7 +181,9 @@ def _learns(
     if course.n < MIN_STEPS:
         return None
     if chance is None and course.has_been_negative:
-        return True if course.has_fallen else None  # it has no relative change: a reward, a likelihood
+        # It has no relative change: a reward, a likelihood. Labels predicted worse than by guessing contradict it.
+        is_worse = accuracy is not None and guessed is not None and accuracy < guessed
+        return True if course.has_fallen and not is_worse else None
     if course.has_risen and (chance is None or course.end > chance):
         return False
     if accuracy is not None and guessed is not None and rows:
@@ -262,12 +264,14 @@ def _noise(values: Sequence[float]) -> float:
 
 def _warm_up(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> int:
     """Return the first step whose learning rate is near the highest, at most a third of the run."""
-    own = [one for one in rates if one.optimizer == series.optimizer and one.group == 0]
-    known = [(step, rate) for one in own for step, rate in zip(one.step, one.value, strict=True) if rate]
-    if not known:
+    of_optimizer = [one for one in rates if one.optimizer == series.optimizer and one.group == 0]
+    rate_at = [
+        (step, rate) for one in of_optimizer for step, rate in zip(one.step, one.value, strict=True) if rate
+    ]
+    if not rate_at:
         return 0
-    peak = max(rate for _, rate in known)
-    first = next(step for step, rate in known if rate >= _WARM * peak)
+    peak = max(rate for _, rate in rate_at)
+    first = next(step for step, rate in rate_at if rate >= _WARM * peak)
     return first if first < series.step[-1] / 3 else 0
 
 
@@ -310,11 +314,11 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
     It is the number of rows for a sum over the batch, unless the script divides by it, and 4 for four accumulated
     passes; it varies if the loss has another term.
     """
-    known = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
+    loss_at = {step: loss for one in losses for step, loss in zip(one.step, one.value, strict=True)}
     ratios = sorted(
         loss / value
         for step, value in zip(criterion.series.step, criterion.series.value, strict=True)
-        if value and (loss := known.get(step)) is not None and math.isfinite(loss) and math.isfinite(value)
+        if value and (loss := loss_at.get(step)) is not None and math.isfinite(loss) and math.isfinite(value)
     )
     if len(ratios) < _FEW:
         return None
@@ -325,10 +329,10 @@ def scale_of(criterion: WatchedCriterion, losses: Sequence[ScalarSeries]) -> flo
 
 def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]) -> float | None:
     """Return the cost of guessing in the unit of the loss, for a single criterion with a best constant."""
-    used = [one for one in criteria if one.is_training]
-    if len({(one.name, one.classes) for one in used}) != 1:
+    trained = [one for one in criteria if one.is_training]
+    if len({(one.name, one.classes) for one in trained}) != 1:
         return None
-    one = max(used, key=lambda each: len(each.series.step))
+    one = max(trained, key=lambda each: len(each.series.step))
     scale = scale_of(one, losses)
     if scale is None or scale <= 0:
         return None
@@ -336,6 +340,6 @@ def _chance(criteria: Iterable[WatchedCriterion], losses: Sequence[ScalarSeries]
         return scale * math.log(one.classes or 1)
     if one.classes and one.label_entropy is not None:
         return scale * one.label_entropy
-    known = [value for value in one.series.guessing if value is not None]
-    cost = scale * statistics.fmean(known) if known and len(known) == len(one.series.step) else 0.0
+    guesses = [value for value in one.series.guessing if value is not None]
+    cost = scale * statistics.fmean(guesses) if guesses and len(guesses) == len(one.series.step) else 0.0
     return cost if cost > 0 else None  # a likelihood has no zero, and equal targets need no guess

@@ -83,9 +83,9 @@ def _place_of(one: Deviation) -> tuple[int, float, int]:
 def _shortened(found: Sequence[Deviation]) -> Iterator[Deviation]:
     """Yield the first few of each link, and one that counts the others."""
     for link in dict.fromkeys(one.kind for one in found):
-        own = [one for one in found if one.kind == link]
-        rest = own[_MOST:] if len(own) > _MOST + 1 else []
-        yield from own[: len(own) - len(rest)]
+        of_link = [one for one in found if one.kind == link]
+        rest = of_link[_MOST:] if len(of_link) > _MOST + 1 else []
+        yield from of_link[: len(of_link) - len(rest)]
         if rest:
             yield Deviation(link, some(one.where for one in rest), rest[0].step, "differ too", "")
 
@@ -131,9 +131,9 @@ def _unequal(ours: Sequence[str], theirs: Sequence[str]) -> list[tuple[Sequence[
 
 def _own_arguments(record: WatchRecord) -> list[str]:
     """Return the script's own arguments."""
-    typed = [word for word in record.run.argv if word]
-    names = [PurePath(word).name for word in typed]
-    return typed[names.index(record.run.model.name) + 1 :] if record.run.model.name in names else []
+    words = [word for word in record.run.argv if word]
+    names = [PurePath(word).name for word in words]
+    return words[names.index(record.run.model.name) + 1 :] if record.run.model.name in names else []
 
 
 def _calls(record: WatchRecord) -> list[str]:
@@ -203,51 +203,53 @@ def _begins_like(one: Any, other: Any, *fields: str) -> bool:
 
 def _stated(record: WatchRecord) -> dict[Key, str]:
     facts, versions = record.facts, record.run.versions
-    found: dict[Key, str] = {
+    stated: dict[Key, str] = {
         **{("arguments", f"version of {name}"): versions.get(name, "") for name in ("torch", "python")},
         ("arguments", "device"): record.run.device,
         ("arguments", "processes"): str(record.ranks),
         ("optimizer", ""): some(one.optimizer for one in facts.optimizers) or "none",
     }
     if record.steps:
-        found["optimizer", "backward passes a step"] = f"{round(2 * facts.backwards / record.steps) / 2:g}"
+        stated["optimizer", "backward passes a step"] = f"{round(2 * facts.backwards / record.steps) / 2:g}"
     kinds = {event.kind for event in record.events}
-    for kind, (link, where, what) in _EVENTS.items():
-        found[link, where] = what if kind in kinds else "as usual"
+    for kind, (link, where, detail) in _EVENTS.items():
+        stated[link, where] = detail if kind in kinds else "as usual"
     for model in facts.models:
-        found["mode", model.model] = "trained in evaluation mode" if model.steps_in_evaluation else "as usual"
+        stated["mode", model.model] = (
+            "trained in evaluation mode" if model.steps_in_evaluation else "as usual"
+        )
         if sum(model.evaluated):
-            found["mode", f"{model.model}, validated"] = (
+            stated["mode", f"{model.model}, validated"] = (
                 f"in {'training' if model.evaluated[0] else 'evaluation'} mode"
             )
     for one in facts.optimizers:
-        of = f"{one.optimizer}, "
-        found["optimizer", of + "tensors held"] = str(one.held)
-        found["optimizer", of + "tensors of no model that ran"] = str(one.strangers)
-        found["optimizer", of + "weight decay"] = f"{one.weight_decay:.6g}"
-        found["optimizer", of + "direction"] = "maximizes" if one.maximizes else "minimizes"
-        for what, n in (
+        prefix = f"{one.optimizer}, "
+        stated["optimizer", prefix + "tensors held"] = str(one.held)
+        stated["optimizer", prefix + "tensors of no model that ran"] = str(one.strangers)
+        stated["optimizer", prefix + "weight decay"] = f"{one.weight_decay:.6g}"
+        stated["optimizer", prefix + "direction"] = "maximizes" if one.maximizes else "minimizes"
+        for detail, n in (
             ("steps with gradients of the step before", one.uncleared),
             ("steps with gradients cleared after the backward pass", one.emptied),
             ("steps with scaled gradients", one.scaled),
         ):
-            found["optimizer", of + what] = f"{round(2 * n / max(one.cycles, 1)) / 2:.0%}"
-    for is_training, what in ((True, "training"), (False, "evaluation")):
+            stated["optimizer", prefix + detail] = f"{round(2 * n / max(one.cycles, 1)) / 2:.0%}"
+    for is_training, detail in ((True, "training"), (False, "evaluation")):
         criteria = [one for one in facts.criteria if one.is_training is is_training]
-        found["criterion", f"of {what}"] = some(sorted({one.name for one in criteria})) or "none"
+        stated["criterion", f"of {detail}"] = some(sorted({one.name for one in criteria})) or "none"
         for criterion in criteria:
-            found |= _stated_of(criterion)
-    for given in facts.inputs:
-        name = f"input of {given.name}" if given.type else given.name
-        found["input", f"{name}, shape"] = "x".join(map(str, given.shape))
-        found["input", f"{name}, dtype"] = given.dtype
-        if given.series.is_alike:
-            are_alike = all(given.series.is_alike)
-            found["input", f"{name}, samples of a batch"] = "all the same" if are_alike else "differ"
+            stated |= _stated_of(criterion)
+    for watched_input in facts.inputs:
+        name = f"input of {watched_input.name}" if watched_input.type else watched_input.name
+        stated["input", f"{name}, shape"] = "x".join(map(str, watched_input.shape))
+        stated["input", f"{name}, dtype"] = watched_input.dtype
+        if watched_input.series.is_alike:
+            are_alike = all(watched_input.series.is_alike)
+            stated["input", f"{name}, samples of a batch"] = "all the same" if are_alike else "differ"
     for parameter in record.parameters:
-        found["model", f"shape of {parameter.name}"] = "x".join(map(str, parameter.shape))
-        found["parameter", parameter.name] = _state_of(parameter)
-    return found
+        stated["model", f"shape of {parameter.name}"] = "x".join(map(str, parameter.shape))
+        stated["parameter", parameter.name] = _state_of(parameter)
+    return stated
 
 
 def _stated_of(one: WatchedCriterion) -> dict[Key, str]:
@@ -335,40 +337,42 @@ def _curves(record: WatchRecord, is_alike: bool) -> Mapping[Key, _Curve]:
     Args:
         is_alike: whether it began like the other; otherwise only large differences between layers count.
     """
-    found: dict[Key, _Curve] = {}
+    curves: dict[Key, _Curve] = {}
     for rate in record.lr:
         name = f"{rate.optimizer}, learning rate" + (f" of group {rate.group}" if rate.group else "")
-        found["optimizer", name] = _Curve(rate.step, rate.value, is_exact=True)
+        curves["optimizer", name] = _Curve(rate.step, rate.value, is_exact=True)
     for one in record.facts.criteria:
         series = one.series
-        found["criterion", f"{one.name}, share of the commonest label"] = _Curve(
+        curves["criterion", f"{one.name}, share of the commonest label"] = _Curve(
             series.step, series.commonest_label
         )
-        found["criterion", f"{one.name}, variance of the targets"] = _Curve(
+        curves["criterion", f"{one.name}, variance of the targets"] = _Curve(
             series.step, series.target_variance
         )
-    for given in record.facts.inputs:
-        name = f"input of {given.name}" if given.type else given.name
-        scale = _largest(given.series.std)
+    for watched_input in record.facts.inputs:
+        name = f"input of {watched_input.name}" if watched_input.type else watched_input.name
+        scale = _largest(watched_input.series.std)
         for field in ("mean", "std", "min", "max"):
-            values = getattr(given.series, field)
-            found["input", f"{name}, {field}"] = _Curve(given.series.step, values, scale)
+            values = getattr(watched_input.series, field)
+            curves["input", f"{name}, {field}"] = _Curve(watched_input.series.step, values, scale)
     for loss in record.loss:
-        found["loss", loss.optimizer if len(record.loss) > 1 else ""] = _Curve(loss.step, loss.value)
+        curves["loss", loss.optimizer if len(record.loss) > 1 else ""] = _Curve(loss.step, loss.value)
     for parameter in record.parameters:
         if parameter.facts is not None and len(parameter.shape) > 1:
             size = parameter.facts.start_rms
-            found["parameter", f"{parameter.name}, size at the start"] = _Curve((0,), (size,), is_factor=True)
+            curves["parameter", f"{parameter.name}, size at the start"] = _Curve(
+                (0,), (size,), is_factor=True
+            )
         if len(parameter.shape) > 1:
             for field, what in (("grad_norm", "gradient"), ("update_ratio", "size of the steps")):
                 curve = _Curve(parameter.series.step, getattr(parameter.series, field), is_factor=True)
-                found["update", f"{parameter.name}, {what}"] = curve
+                curves["update", f"{parameter.name}, {what}"] = curve
     name_of = labelling(record.layers, record.parameters)
     for layer in record.layers:
-        found |= {
+        curves |= {
             ("layer", f"{name_of(layer)}, {what}"): one for what, one in _of_layer(layer.series, is_alike)
         }
-    return found
+    return curves
 
 
 def _of_layer(series: LayerSeries, is_alike: bool) -> Iterator[tuple[str, _Curve]]:

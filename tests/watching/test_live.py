@@ -1,0 +1,126 @@
+"""What is shown of a run while it goes: the page of `--html`, and the panel in a notebook."""
+
+from types import SimpleNamespace
+
+import IPython
+import pytest
+import torch
+from torch import nn
+
+import modelscope_cli as ms
+from modelscope_cli.shell.app import run as run_argv
+from modelscope_cli.watching.watcher import Redraw
+
+LOOP = """
+import pathlib, torch
+from torch import nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+for step in range(30):
+    loss = nn.functional.cross_entropy(model(torch.randn(16, 4)), torch.randint(2, (16,)))
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+page = pathlib.Path("live.html")
+print(page.exists() and page.read_text().count('http-equiv="refresh"'))
+print(sum(p.sum().item() for p in model.parameters()))
+"""
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Redraw after every step."""
+    every = Redraw.every
+    monkeypatch.setattr(Redraw, "every", lambda seconds, draw: every(0, draw))
+    monkeypatch.setattr(Redraw, "is_due", lambda self: self.due < float("inf"))
+
+
+def test_the_page_is_renewed_while_the_script_runs_and_closed_afterwards(
+    at_once, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop.py").write_text(LOOP)
+    outcome = []
+    for options in ([], ["--html", "live.html"]):
+        argv = ["watch", "-o", "t.tsv", "--force", "--out", f"run{len(options)}", *options, "loop.py"]
+        assert run_argv(argv) == 0
+        outcome.append(capsys.readouterr().out.split())
+    (was_there, bare), (renewed, watched) = outcome
+    assert (was_there, renewed) == ("False", "1")
+    assert bare == watched  # the trained weights are the same
+    page = (tmp_path / "live.html").read_text()
+    assert 'http-equiv="refresh"' not in page
+    assert "goes on" not in page
+    assert not ms.read(tmp_path / "live.html").is_running
+
+
+class Handle:
+    def __init__(self):
+        self.shown = []
+
+    def update(self, html):
+        self.shown.append(html.data)
+
+
+def train(steps=24, **keywords):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    with ms.watch(model, optimizer, **keywords) as watched:
+        for _ in range(steps):
+            loss = nn.functional.cross_entropy(model(torch.randn(16, 4)), torch.randint(2, (16,)))
+            loss.backward()  # the gradients are never cleared
+            optimizer.step()
+    return watched, torch.cat([p.flatten() for p in model.parameters()])
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    handle = Handle()
+    monkeypatch.setattr(IPython, "get_ipython", lambda: SimpleNamespace(kernel=True))
+    monkeypatch.setattr("IPython.display.display", lambda *args, **keywords: handle)
+    return handle
+
+
+def test_a_notebook_has_one_panel_that_is_redrawn(at_once, notebook, tmp_path):
+    watched, weights = train(out=tmp_path / "run")
+    assert len(notebook.shown) == 25
+    assert "Step 20 of a run that goes on" in notebook.shown[19]
+    assert "MS713" in notebook.shown[19]
+    assert "<svg" in notebook.shown[19]
+    assert "goes on" not in notebook.shown[-1]
+    assert ("<svg" in notebook.shown[0]) is False  # one point is not a line
+    assert len(watched.record().layers[0].series.step) == len(train()[0].record().layers[0].series.step)
+    notebook.update = None
+    assert torch.equal(weights, train()[1])
+
+
+def test_what_cannot_be_drawn_is_said_once_and_changes_nothing(at_once, notebook):
+    warned = []
+    progress = SimpleNamespace(note=print, warn=warned.append, say=print, track=None)
+    notebook.update = lambda html: html.nothing
+    watched, _ = train(progress=progress)
+    assert [text.partition(";")[0] for text in warned[:2]] == [
+        "what the run has done so far is no longer shown",
+        "the panel was not renewed",
+    ]
+    assert watched.record().steps == 24
+
+
+def test_nothing_is_shown_outside_a_notebook(capsys):
+    train(2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_seconds_between_two_and_a_twentieth_of_the_time(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("modelscope_cli.watching.watcher.time.monotonic", lambda: now[0])
+    redraw = Redraw.every(5, lambda record: now.__setitem__(0, now[0] + record))
+    assert not redraw.is_due()
+    now[0] = 105.0
+    assert redraw.is_due()
+    redraw(lambda: 0.1, print)
+    assert redraw.due == pytest.approx(105.1 + 5)
+    redraw(lambda: 2.0, print)
+    assert redraw.due == pytest.approx(107.1 + 38)
