@@ -32,7 +32,7 @@ class Indexed(torch.utils.data.Dataset):
 
 
 def list_files():
-    time.sleep(8)  # such as reading the names of a million files
+    time.sleep(20)  # such as reading the names of a million files
     return list(range(64))
 
 

@@ -26,9 +26,9 @@ _TITLES = {
 
 def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the table; with ground truth the confusion matrix, the figures and every table."""
-    truth = None if isinstance(record, DoctorRecord) else record.truth
-    if truth is None:
+    if isinstance(record, DoctorRecord) or record.truth is None:
         return sheet_sections(record, embedded)
+    truth = record.truth
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
     by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
     sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
