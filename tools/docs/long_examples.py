@@ -1,4 +1,4 @@
-"""Longer examples of rules: on the time of a training, of an autoencoder, and of several processes; see `examples.py`."""
+"""Longer examples of rules: the time of a training, an autoencoder, several processes; see `examples.py`."""
 
 from tools.docs.examples import _END, _FROM_LOADER, _LONGER, _LOSS, _MODEL, _OPTIMIZER, _STEP, Edits
 
