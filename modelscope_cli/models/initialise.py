@@ -216,7 +216,9 @@ def _read_weights(path: Path) -> tuple[Any, str]:
     sha256 = file_sha256(path)
     promised = promised_hash(path)
     if promised and not sha256.startswith(promised):
-        message = f"weights '{path}' are damaged: sha256 {sha256[: len(promised)]}, not {promised}"
+        message = (
+            f"weights '{path}' are damaged: their sha256 is {sha256[: len(promised)]}, expected {promised}"
+        )
         raise CannotRunError(message, f"rm {shlex.quote(str(path))}")
     try:
         return read_torch_file(path), sha256

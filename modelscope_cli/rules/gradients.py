@@ -56,7 +56,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     if arrived:  # the last in execution order is the first in the backward pass
         last = max(arrived, key=lambda row: row.order)
         n = last.nan_count + last.inf_count
-        words = f"{n} NaN or infinite values arrive at its output; those of later layers are finite"
+        words = f"{n} NaN or infinite values in the gradient at its output; later layers have finite ones"
         if n > threshold:
             yield Sighting(label_of(last), n, f"{words}; affected: {counted(len(broken), 'parameter')}")
         return

@@ -160,7 +160,7 @@ def _cause_of(breach: Breach, replicas: Sequence[Replicas]) -> tuple[str, str, s
         counts = [
             f"rank {n} {counted(int(end['steps']), 'step')}" for n, end in ends.items() if end.get("steps")
         ]
-        words = f"after as many backward passes, {' and '.join(counts)} were taken: some are skipped"
+        words = f"for the same number of backward passes, {' and '.join(counts)}: a rank skips some of them"
         return words, _SKIP_ALIKE, None
     rates = {n: _rates(rank, copies.optimizer, step) for n, rank in members.items()}
     if len(set(rates.values())) > 1:

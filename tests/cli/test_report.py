@@ -248,3 +248,14 @@ def test_a_page_of_check_is_a_baseline(capsys):
         "'stats.html' is a result of modelscope stats, and a baseline is one of modelscope check" in refused
     )
     assert "hint: --baseline stats-known.json --update-baseline" in refused
+
+
+def test_a_page_of_a_json_file_opens_none_of_the_images_that_it_names():
+    """Anyone who sends a result could otherwise have files of the reader put into a page."""
+    line = f"predict {TINY} {SAMPLES}/shapes --truth folders -q --html own.html -o result.json"
+    assert typed(line) == 0
+    assert typed("report result.json --html again.html -q") == 0
+    own, again = (Path(name).read_text(encoding="utf-8") for name in ("own.html", "again.html"))
+    words = "opens none of the files that it names"
+    assert ("The wrong predictions" in own, words in own) == (True, False)
+    assert ("The wrong predictions" in again, words in again) == (False, True)

@@ -6,41 +6,72 @@
 
 import difflib
 
-from tools.docs.snippets import (
-    ADAM,
-    ATTEND,
-    AUTOENCODER,
-    BACKWARD,
-    BATCH,
-    BRANCH,
-    CACHED,
-    CHECK,
-    CLEAR,
-    CLIP,
-    COLOURS,
-    DEEP,
-    END,
-    FROM_LOADER,
-    HELD_OUT,
-    IMPORT,
-    INDEX,
-    KL,
-    LABELS,
-    LONGER,
-    LOSS,
-    MODEL,
-    NOISY,
-    NORM,
-    OPTIMIZER,
-    OWN_BATCHES,
-    PAIRS,
-    PHOTOS,
-    RANKS,
-    REPLICAS,
-    SCALER,
-    STEP,
-    TRAINING,
-    VALIDATE,
+TRAINING = """\
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+images = torch.randn(64, 3, 8, 8)
+labels = (images[:, 0].mean((1, 2)) > 0).long() + 2 * (images[:, 1].mean((1, 2)) > 0).long()
+
+model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+for step in range(60):
+    batch = torch.randint(64, (32,))
+    optimizer.zero_grad()
+    loss = F.cross_entropy(model(images[batch]), labels[batch])
+    loss.backward()
+    optimizer.step()
+"""
+_MODEL = "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))"
+_NORM = (
+    "model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 4))"
+)
+_OPTIMIZER = "optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)"
+_LOSS = "    loss = F.cross_entropy(model(images[batch]), labels[batch])"
+_BATCH = "    batch = torch.randint(64, (32,))"
+_LABELS = "labels = (images[:, 0].mean((1, 2)) > 0).long() + 2 * (images[:, 1].mean((1, 2)) > 0).long()"
+_STEP = "    optimizer.step()"
+_END = "    loss.backward()\n    optimizer.step()"
+_CLEAR = "    optimizer.zero_grad()\n"
+_DEEP = (
+    "layers = [layer for _ in range(6) for layer in (nn.Linear(192, 192), nn.GELU())]\n"
+    "model = nn.Sequential(nn.Flatten(), *layers, nn.Linear(192, 4))"
+)
+_BRANCH = "model = nn.Sequential(Features(nn.Conv2d(3, 8, 3), nn.ReLU()), nn.Flatten(), nn.Linear(288, 4))"
+_ATTEND = (
+    "\nclass Attend(nn.Module):\n    def forward(self, x):\n        return x + x.softmax({})\n\n\n"
+    + _MODEL.replace("nn.Linear", "Attend(), nn.Linear")
+)
+_VALIDATE = (
+    "\n    if step % 5 == 4:\n        model.eval()\n        with torch.no_grad():\n"
+    "            validation_loss = F.cross_entropy(model(images), labels)\n        model.train()"
+)
+_SCALER = (_OPTIMIZER, _OPTIMIZER + '\nscaler = torch.amp.GradScaler("cpu", init_scale=4)')
+_NOISY = """
+class Noisy(torch.utils.data.Dataset):
+    def __init__(self):
+        self.generator = torch.Generator().manual_seed(0)
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, i):
+        return images[i] + 0.1 * torch.randn(3, 8, 8{}), labels[i]
+
+
+loader = torch.utils.data.DataLoader(Noisy(), 8, shuffle=True, num_workers=2)
+"""
+_LONGER = ("range(60)", "range(200)")
+_PAIRS = "    noisy = images[batch] + torch.randn(32, 3, 8, 8)\n"
+_FROM_LOADER = (
+    (
+        "for step in range(60):\n" + _BATCH,
+        "for batch, targets in (pair for epoch in range(4) for pair in loader):",
+    ),
+    (_LOSS, "    loss = F.cross_entropy(model(batch), targets)"),
 )
 
 Edits = tuple[tuple[str, str], ...]
@@ -50,7 +81,7 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     "MS701": (
         (
             (
-                LOSS,
+                _LOSS,
                 "    shares = (1000 * model(images[batch])).softmax(1)\n"
                 "    loss = -shares[range(32), labels[batch]].log().mean()",
             ),
@@ -60,143 +91,143 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     "MS702": (
         (
             (
-                MODEL,
+                _MODEL,
                 "\nclass Scale(nn.Module):\n    def forward(self, x):\n        return x / (x - x).std(1, keepdim=True)\n\n\n"
-                + MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
+                + _MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
             ),
         ),
         (
             (
-                MODEL,
+                _MODEL,
                 "\nclass Scale(nn.Module):\n    def forward(self, x):\n        return x / (x.std(1, keepdim=True) + 1e-5)\n\n\n"
-                + MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
+                + _MODEL.replace("nn.ReLU(),", "Scale(), nn.ReLU(),"),
             ),
         ),
     ),
     "MS703": (
-        ((LOSS, LOSS + "\n    loss = loss + F.mse_loss(model[3].bias, model[3].bias.detach()).sqrt()"),),
+        ((_LOSS, _LOSS + "\n    loss = loss + F.mse_loss(model[3].bias, model[3].bias.detach()).sqrt()"),),
         (
             (
-                LOSS,
-                LOSS
+                _LOSS,
+                _LOSS
                 + "\n    loss = loss + (F.mse_loss(model[3].bias, model[3].bias.detach()) + 1e-8).sqrt()",
             ),
         ),
     ),
     "MS705": (
-        ((MODEL, MODEL + "\nnn.init.constant_(model[0].bias, -10)"),),
-        ((MODEL, MODEL + "\nnn.init.zeros_(model[0].bias)"),),
+        ((_MODEL, _MODEL + "\nnn.init.constant_(model[0].bias, -10)"),),
+        ((_MODEL, _MODEL + "\nnn.init.zeros_(model[0].bias)"),),
     ),
-    "MS710": (((OPTIMIZER, OPTIMIZER.replace("0.05", "1e-8")),), ()),
-    "MS711": (((STEP + "\n", ""),), ()),
+    "MS710": (((_OPTIMIZER, _OPTIMIZER.replace("0.05", "1e-8")),), ()),
+    "MS711": (((_STEP + "\n", ""),), ()),
     "MS712": (
-        ((OPTIMIZER, "optimizer = torch.optim.SGD(model[0].parameters(), lr=0.05, momentum=0.9)"),),
+        ((_OPTIMIZER, "optimizer = torch.optim.SGD(model[0].parameters(), lr=0.05, momentum=0.9)"),),
         (),
     ),
-    "MS713": (((CLEAR, ""),), ()),
+    "MS713": (((_CLEAR, ""),), ()),
     "MS714": (
-        ((CLEAR, ""), (END, "    loss.backward()\n    optimizer.zero_grad()\n    optimizer.step()")),
+        ((_CLEAR, ""), (_END, "    loss.backward()\n    optimizer.zero_grad()\n    optimizer.step()")),
         (),
     ),
     "MS716": (
-        ((MODEL, MODEL + "\nmodel[1].extra = nn.Linear(8, 8)"),),
+        ((_MODEL, _MODEL + "\nmodel[1].extra = nn.Linear(8, 8)"),),
         (),
     ),
     "MS717": (
         (
             (
-                MODEL,
-                NORM
+                _MODEL,
+                _NORM
                 + "\nfor name, parameter in model.named_parameters():\n    parameter.requires_grad_(name == '1.bias')",
             ),
         ),
         (
             (
-                MODEL,
-                NORM
+                _MODEL,
+                _NORM
                 + "\nfor name, parameter in model.named_parameters():\n    parameter.requires_grad_(name.startswith(('1', '4')))",
             ),
         ),
     ),
-    "MS718": (((MODEL, NORM + "\nmodel.eval()"),), ((MODEL, NORM + "\nmodel.train()"),)),
+    "MS718": (((_MODEL, _NORM + "\nmodel.eval()"),), ((_MODEL, _NORM + "\nmodel.train()"),)),
     "MS719": (
         (
-            (OPTIMIZER, OPTIMIZER + "\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)"),
-            (END, END + "\n    scheduler.step()"),
+            (_OPTIMIZER, _OPTIMIZER + "\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2)"),
+            (_END, _END + "\n    scheduler.step()"),
         ),
         (
-            (OPTIMIZER, OPTIMIZER + "\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 30)"),
-            (END, END + "\n    scheduler.step()"),
+            (_OPTIMIZER, _OPTIMIZER + "\nscheduler = torch.optim.lr_scheduler.StepLR(optimizer, 30)"),
+            (_END, _END + "\n    scheduler.step()"),
         ),
     ),
-    "MS720": (((LOSS, LOSS.replace("model(images[batch])", "model(images[batch]).softmax(1)")),), ()),
-    "MS721": (((LOSS, LOSS.replace("model(images[batch])", "model(images[batch]).relu()")),), ()),
-    "MS722": (((LOSS, LOSS.replace("= F", "= -F")),), ()),
+    "MS720": (((_LOSS, _LOSS.replace("model(images[batch])", "model(images[batch]).softmax(1)")),), ()),
+    "MS721": (((_LOSS, _LOSS.replace("model(images[batch])", "model(images[batch]).relu()")),), ()),
+    "MS722": (((_LOSS, _LOSS.replace("= F", "= -F")),), ()),
     "MS723": (
         (
-            (LOSS, LOSS.replace("labels[batch])", "labels[batch], reduction='sum')")),
-            (OPTIMIZER, OPTIMIZER.replace("0.05", "0.5")),
+            (_LOSS, _LOSS.replace("labels[batch])", "labels[batch], reduction='sum')")),
+            (_OPTIMIZER, _OPTIMIZER.replace("0.05", "0.5")),
         ),
-        ((LOSS, LOSS.replace("labels[batch])", "labels[batch], reduction='mean')")),),
+        ((_LOSS, _LOSS.replace("labels[batch])", "labels[batch], reduction='mean')")),),
     ),
     "MS724": (
         (
-            (MODEL, MODEL.replace("288, 4", "288, 1")),
-            (LOSS, "    loss = F.mse_loss(model(images[batch]), labels[batch].float())"),
+            (_MODEL, _MODEL.replace("288, 4", "288, 1")),
+            (_LOSS, "    loss = F.mse_loss(model(images[batch]), labels[batch].float())"),
         ),
         (
-            (MODEL, MODEL.replace("288, 4", "288, 1")),
-            (LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), labels[batch].float())"),
+            (_MODEL, _MODEL.replace("288, 4", "288, 1")),
+            (_LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), labels[batch].float())"),
         ),
     ),
-    "MS725": (((LABELS, "labels = torch.zeros(64, dtype=torch.long)"),), ()),
-    "MS726": (((LOSS, LOSS.replace("images[batch])", "127 + 50 * images[batch])")),), ()),
-    "MS727": (((BATCH, "    images = torch.zeros(64, 3, 8, 8)\n" + BATCH),), ()),
+    "MS725": (((_LABELS, "labels = torch.zeros(64, dtype=torch.long)"),), ()),
+    "MS726": (((_LOSS, _LOSS.replace("images[batch])", "127 + 50 * images[batch])")),), ()),
+    "MS727": (((_BATCH, "    images = torch.zeros(64, 3, 8, 8)\n" + _BATCH),), ()),
     "MS728": (
-        ((LABELS, LABELS + "\nimages[5] = float('nan')"),),
-        ((LABELS, LABELS + "\nimages = images.nan_to_num()"),),
+        ((_LABELS, _LABELS + "\nimages[5] = float('nan')"),),
+        ((_LABELS, _LABELS + "\nimages = images.nan_to_num()"),),
     ),
     "MS731": (
-        ((MODEL, MODEL + "\nnn.init.constant_(model[0].bias[:6], -10)"),),
+        ((_MODEL, _MODEL + "\nnn.init.constant_(model[0].bias[:6], -10)"),),
         (),
     ),
     "MS735": (
         (
-            (LABELS, "labels = torch.randint(4, (64,))"),
-            (BATCH, "    labels = labels[torch.randperm(64)]\n" + BATCH),
+            (_LABELS, "labels = torch.randint(4, (64,))"),
+            (_BATCH, "    labels = labels[torch.randperm(64)]\n" + _BATCH),
         ),
         (),
     ),
-    "MS738": (((LOSS, LOSS.replace("F.cross_entropy", "F.nll_loss")),), ()),
+    "MS738": (((_LOSS, _LOSS.replace("F.cross_entropy", "F.nll_loss")),), ()),
     "MS741": (
         (
             (
-                END,
+                _END,
                 "    loss.backward()\n    nn.utils.clip_grad_norm_(model.parameters(), 1e-6)\n    optimizer.step()",
             ),
         ),
         (
             (
-                END,
+                _END,
                 "    loss.backward()\n    nn.utils.clip_grad_norm_(model.parameters(), 1)\n    optimizer.step()",
             ),
         ),
     ),
     "MS744": (
-        ((OPTIMIZER, OPTIMIZER.replace("0.9)", "0.9, weight_decay=5)")),),
-        ((OPTIMIZER, OPTIMIZER.replace("0.9)", "0.9, weight_decay=1e-4)")),),
+        ((_OPTIMIZER, _OPTIMIZER.replace("0.9)", "0.9, weight_decay=5)")),),
+        ((_OPTIMIZER, _OPTIMIZER.replace("0.9)", "0.9, weight_decay=1e-4)")),),
     ),
     "MS747": (
         (
-            (MODEL, MODEL + "\nbest = {name: value.clone() for name, value in model.state_dict().items()}"),
-            (END, END + "\n    model.load_state_dict(best)"),
+            (_MODEL, _MODEL + "\nbest = {name: value.clone() for name, value in model.state_dict().items()}"),
+            (_END, _END + "\n    model.load_state_dict(best)"),
         ),
         (),
     ),
     "MS749": (
         (
             (
-                LOSS,
+                _LOSS,
                 "    scores = model(images[batch])\n    loss = F.cross_entropy(scores.sign() + 0 * scores, labels[batch])",
             ),
         ),
@@ -205,81 +236,81 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     "MS758": (
         (
             (
-                OPTIMIZER,
-                OPTIMIZER
+                _OPTIMIZER,
+                _OPTIMIZER
                 + "\nscheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=60)",
             ),
-            (END, END + "\n    if step % 30 == 29:\n        scheduler.step()"),
+            (_END, _END + "\n    if step % 30 == 29:\n        scheduler.step()"),
         ),
         (
             (
-                OPTIMIZER,
-                OPTIMIZER
+                _OPTIMIZER,
+                _OPTIMIZER
                 + "\nscheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, total_steps=60)",
             ),
-            (END, END + "\n    scheduler.step()"),
+            (_END, _END + "\n    scheduler.step()"),
         ),
     ),
     "MS761": (
         (
-            (BATCH, "    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)\n" + BATCH),
-            (OPTIMIZER + "\n\n", "\n"),
+            (_BATCH, "    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)\n" + _BATCH),
+            (_OPTIMIZER + "\n\n", "\n"),
         ),
         (),
     ),
     "MS764": (
-        ((MODEL, MODEL.replace("nn.Flatten()", "nn.Dropout(0.99), nn.Flatten()")),),
-        ((MODEL, MODEL.replace("nn.Flatten()", "nn.Dropout(0.2), nn.Flatten()")),),
+        ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.99), nn.Flatten()")),),
+        ((_MODEL, _MODEL.replace("nn.Flatten()", "nn.Dropout(0.2), nn.Flatten()")),),
     ),
     "MS704": (
-        ((BATCH, "    if step == 40:\n        optimizer.param_groups[0]['lr'] = 5\n" + BATCH),),
-        ((BATCH, "    if step == 40:\n        optimizer.param_groups[0]['lr'] = 0.005\n" + BATCH),),
+        ((_BATCH, "    if step == 40:\n        optimizer.param_groups[0]['lr'] = 5\n" + _BATCH),),
+        ((_BATCH, "    if step == 40:\n        optimizer.param_groups[0]['lr'] = 0.005\n" + _BATCH),),
     ),
-    "MS706": (((OPTIMIZER, OPTIMIZER.replace("0.05", "2")),), ()),
+    "MS706": (((_OPTIMIZER, _OPTIMIZER.replace("0.05", "2")),), ()),
     "MS707": (
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.Tanh")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.normal_(layer.weight, std=0.001)",
             ),
         ),
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.Tanh")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.xavier_uniform_(layer.weight)",
             ),
         ),
     ),
-    "MS709": (((OPTIMIZER, OPTIMIZER.replace("0.05", "5")),), ()),
+    "MS709": (((_OPTIMIZER, _OPTIMIZER.replace("0.05", "5")),), ()),
     "MS715": (
         (
             (
-                MODEL,
+                _MODEL,
                 "\nclass Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x).detach()\n\n\n"
-                + BRANCH,
+                + _BRANCH,
             ),
         ),
         (
             (
-                MODEL,
+                _MODEL,
                 "\nclass Features(nn.Sequential):\n    def forward(self, x):\n        return super().forward(x)\n\n\n"
-                + BRANCH,
+                + _BRANCH,
             ),
         ),
     ),
     "MS729": (
         (
             (
-                MODEL,
-                MODEL + "\nnn.init.constant_(model[0].weight, 0.1)\nnn.init.constant_(model[3].weight, 0.1)",
+                _MODEL,
+                _MODEL + "\nnn.init.constant_(model[0].weight, 0.1)\nnn.init.constant_(model[3].weight, 0.1)",
             ),
         ),
         (
             (
-                MODEL,
-                MODEL
+                _MODEL,
+                _MODEL
                 + "\nnn.init.kaiming_normal_(model[0].weight)\nnn.init.xavier_uniform_(model[3].weight)",
             ),
         ),
@@ -287,68 +318,68 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     "MS730": (
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.Tanh")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.normal_(layer.weight, std=10)",
             ),
         ),
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.Tanh")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.Tanh")
                 + "\nfor layer in layers[::2]:\n    nn.init.xavier_uniform_(layer.weight)",
             ),
         ),
     ),
-    "MS732": (((MODEL, NORM), (BATCH, "    batch = torch.randint(64, (1,))")), ((MODEL, NORM),)),
+    "MS732": (((_MODEL, _NORM), (_BATCH, "    batch = torch.randint(64, (1,))")), ((_MODEL, _NORM),)),
     "MS733": (
         (
             (
-                LOSS,
-                "    with torch.autocast('cpu', torch.float16):\n    " + LOSS + "\n    loss = 1e6 * loss",
+                _LOSS,
+                "    with torch.autocast('cpu', torch.float16):\n    " + _LOSS + "\n    loss = 1e6 * loss",
             ),
         ),
-        ((LOSS, "    with torch.autocast('cpu', torch.bfloat16):\n    " + LOSS),),
+        ((_LOSS, "    with torch.autocast('cpu', torch.bfloat16):\n    " + _LOSS),),
     ),
     "MS739": (
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.ReLU")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.ReLU")
                 + "\nfor layer in layers[::2]:\n    nn.init.normal_(layer.weight, std=1)",
             ),
         ),
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.ReLU")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.ReLU")
                 + "\nfor layer in layers[::2]:\n    nn.init.kaiming_normal_(layer.weight)",
             ),
         ),
     ),
-    "MS740": (((MODEL, DEEP.replace("nn.GELU", "nn.Sigmoid")),), ((MODEL, DEEP),)),
+    "MS740": (((_MODEL, _DEEP.replace("nn.GELU", "nn.Sigmoid")),), ((_MODEL, _DEEP),)),
     "MS743": (
-        ((MODEL, NORM), (END, END + VALIDATE.replace("model.eval()", "model.train()"))),
-        ((MODEL, NORM), (END, END + VALIDATE)),
+        ((_MODEL, _NORM), (_END, _END + _VALIDATE.replace("model.eval()", "model.train()"))),
+        ((_MODEL, _NORM), (_END, _END + _VALIDATE)),
     ),
     "MS755": (
         (
-            (MODEL, MODEL.replace("288, 4)", "288, 1), nn.Softmax(1)")),
-            (LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), (labels[batch] > 1).float())"),
+            (_MODEL, _MODEL.replace("288, 4)", "288, 1), nn.Softmax(1)")),
+            (_LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), (labels[batch] > 1).float())"),
         ),
         (
-            (MODEL, MODEL.replace("288, 4)", "288, 1), nn.Sigmoid()")),
-            (LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), (labels[batch] > 1).float())"),
+            (_MODEL, _MODEL.replace("288, 4)", "288, 1), nn.Sigmoid()")),
+            (_LOSS, "    loss = F.mse_loss(model(images[batch]).squeeze(1), (labels[batch] > 1).float())"),
         ),
     ),
     "MS760": (
-        ((END, END + VALIDATE.replace("model(images)", "model(127 + 50 * images)")),),
-        ((END, END + VALIDATE),),
+        ((_END, _END + _VALIDATE.replace("model(images)", "model(127 + 50 * images)")),),
+        ((_END, _END + _VALIDATE),),
     ),
     "MS762": (
         (
             (
-                END,
+                _END,
                 "    loss.backward()\n    gradients = gradients if step else [p.grad.clone() for p in model.parameters()]\n    for parameter, gradient in zip(model.parameters(), gradients):\n        parameter.grad = gradient.clone()\n    optimizer.step()",
             ),
         ),
@@ -356,117 +387,90 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
     ),
     "MS763": (
         (
-            (OPTIMIZER, OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
-            (END, END + VALIDATE.replace("model", "averaged")),
+            (_OPTIMIZER, _OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
+            (_END, _END + _VALIDATE.replace("model", "averaged")),
         ),
         (
-            (OPTIMIZER, OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
-            (END, END + "\n    averaged.update_parameters(model)" + VALIDATE.replace("model", "averaged")),
+            (_OPTIMIZER, _OPTIMIZER + "\naveraged = torch.optim.swa_utils.AveragedModel(model)"),
+            (_END, _END + "\n    averaged.update_parameters(model)" + _VALIDATE.replace("model", "averaged")),
         ),
     ),
     "MS775": (
-        ((OPTIMIZER, OPTIMIZER + "\ntotal = 0.0"), (END, END + "\n    total += loss")),
-        ((OPTIMIZER, OPTIMIZER + "\ntotal = 0.0"), (END, END + "\n    total += loss.item()")),
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss")),
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss.item()")),
     ),
     "MS708": (
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.ReLU")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.ReLU")
                 + "\nfor layer in layers[::2]:\n    nn.init.normal_(layer.weight, std=1)",
             ),
-            (OPTIMIZER, OPTIMIZER.replace("0.05", "1e-14")),
+            (_OPTIMIZER, _OPTIMIZER.replace("0.05", "1e-14")),
         ),
         (
             (
-                MODEL,
-                DEEP.replace("nn.GELU", "nn.ReLU")
+                _MODEL,
+                _DEEP.replace("nn.GELU", "nn.ReLU")
                 + "\nfor layer in layers[::2]:\n    nn.init.kaiming_normal_(layer.weight)",
             ),
         ),
     ),
     "MS736": (
         (
-            (LABELS, "labels = (torch.arange(64) % 32 == 0).long()"),
-            (BATCH, "    images = torch.randn(64, 3, 8, 8)\n" + BATCH),
+            (_LABELS, "labels = (torch.arange(64) % 32 == 0).long()"),
+            (_BATCH, "    images = torch.randn(64, 3, 8, 8)\n" + _BATCH),
         ),
         (
-            (LABELS, "labels = (torch.arange(64) % 32 == 0).long()"),
-            (LOSS, LOSS.replace("labels[batch])", "labels[batch], weight=torch.tensor([1.0, 31, 0, 0]))")),
+            (_LABELS, "labels = (torch.arange(64) % 32 == 0).long()"),
+            (_LOSS, _LOSS.replace("labels[batch])", "labels[batch], weight=torch.tensor([1.0, 31, 0, 0]))")),
         ),
     ),
     "MS737": (
         (
             (
-                OPTIMIZER,
-                OPTIMIZER
+                _OPTIMIZER,
+                _OPTIMIZER
                 + "\nhead = nn.Linear(288, 4)\nof_head = torch.optim.SGD(head.parameters(), lr=0.05)",
             ),
-            (END, END + "\n    of_head.step()"),
+            (_END, _END + "\n    of_head.step()"),
         ),
         (),
     ),
     "MS742": (
-        ((END, END + VALIDATE.replace("labels", "(labels + 1) % 4")),),
-        ((END, END + VALIDATE),),
+        ((_END, _END + _VALIDATE.replace("labels", "(labels + 1) % 4")),),
+        ((_END, _END + _VALIDATE),),
     ),
     "MS745": (
-        (SCALER, (END, "    scaler.scale(loss).backward()\n    optimizer.step()")),
+        (_SCALER, (_END, "    scaler.scale(loss).backward()\n    optimizer.step()")),
         (
-            SCALER,
-            (END, "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()"),
+            _SCALER,
+            (_END, "    scaler.scale(loss).backward()\n    scaler.step(optimizer)\n    scaler.update()"),
         ),
     ),
     "MS757": (
-        (LONGER, (LOSS, PAIRS + "    loss = F.mse_loss(model(images[batch]), model(noisy))")),
+        (_LONGER, (_LOSS, _PAIRS + "    loss = F.mse_loss(model(images[batch]), model(noisy))")),
         (
-            LONGER,
+            _LONGER,
             (
-                LOSS,
-                PAIRS
+                _LOSS,
+                _PAIRS
                 + "    a, b = F.normalize(model(images[batch])), F.normalize(model(noisy))\n"
                 + "    loss = F.cross_entropy(10 * a @ b.T, torch.arange(32))",
             ),
         ),
     ),
     "MS748": (
-        ((MODEL, NOISY.format(", generator=self.generator") + MODEL), *FROM_LOADER),
-        ((MODEL, NOISY.format("") + MODEL), *FROM_LOADER),
+        ((_MODEL, _NOISY.format(", generator=self.generator") + _MODEL), *_FROM_LOADER),
+        ((_MODEL, _NOISY.format("") + _MODEL), *_FROM_LOADER),
     ),
-    "MS756": (
-        (LONGER, COLOURS, (MODEL, AUTOENCODER), ADAM, (LOSS, KL.format(10))),
-        (LONGER, COLOURS, (MODEL, AUTOENCODER), ADAM, (LOSS, KL.format(0.001))),
-    ),
-    "MS759": (((MODEL, ATTEND.format(0)),), ((MODEL, ATTEND.format(1)),)),
-    "MS771": (
-        (IMPORT, (MODEL, PHOTOS.format("") + MODEL), *FROM_LOADER),
-        (CACHED, (MODEL, PHOTOS.format("@functools.cache\n") + MODEL), *FROM_LOADER),
-    ),
-    "MS772": (
-        (IMPORT, (MODEL, HELD_OUT + MODEL), (END, END + CHECK.format(2))),
-        (IMPORT, (MODEL, HELD_OUT + MODEL), (END, END + CHECK.format(20))),
-    ),
-    "MS773": (
-        (IMPORT, (MODEL, INDEX.format("[]") + MODEL), *FROM_LOADER),
-        (IMPORT, (MODEL, INDEX.format("list_files()") + MODEL), *FROM_LOADER),
-    ),
-}
-# The same of two processes.
-RANKS: dict[str, tuple[Edits, Edits]] = {
-    "MS734": ((*RANKS, REPLICAS), (*RANKS, REPLICAS, OWN_BATCHES)),
-    "MS746": (
-        (
-            *(*RANKS, REPLICAS, OWN_BATCHES),
-            (BACKWARD, BACKWARD + "    if distributed.get_rank() == 0:\n    " + CLIP),
-        ),
-        (*RANKS, REPLICAS, OWN_BATCHES, (BACKWARD, BACKWARD + CLIP)),
-    ),
+    "MS759": (((_MODEL, _ATTEND.format(0)),), ((_MODEL, _ATTEND.format(1)),)),
 }
 
 
-def change(code: str) -> str:
+def change(wrong_and_right: tuple[Edits, Edits]) -> str:
     """Return the lines to change in the training, as a diff."""
-    wrong, right = (written(edits).splitlines() for edits in (TRAININGS | RANKS)[code])
+    wrong, right = (written(edits).splitlines() for edits in wrong_and_right)
     lines = list(difflib.unified_diff(wrong, right, lineterm="", n=1))[2:]
     return "\n".join("" if line.startswith("@@") else line for line in lines).strip("\n")
 

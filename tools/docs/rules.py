@@ -7,8 +7,10 @@ from functools import cache
 import modelscope_cli as ms
 from modelscope_cli.records.check import RuleInfo
 from tools.docs import ROOT, examples
+from tools.docs.long_examples import RANKS, TIMED
 from tools.docs.markdown import cell, table
 
+EXAMPLES = examples.TRAININGS | TIMED | RANKS
 GROUPS = {
     "MS0": "Code in a checkpoint (`check`)",
     "MS1": "Weights and input (`check`)",
@@ -136,17 +138,17 @@ def page(rule: RuleInfo) -> str:
 
 def _example(code: str) -> list[str]:
     """Return sections with an example, and for trainings what to write instead."""
-    if code in examples.TRAININGS or code in examples.RANKS:
-        script = examples.written((examples.TRAININGS | examples.RANKS)[code][0]).strip()
+    if code in EXAMPLES:
+        script = examples.written(EXAMPLES[code][0]).strip()
         line = "modelscope watch example.py"
-        if code in examples.RANKS:
+        if code in RANKS:
             line = "torchrun --nproc-per-node 2 -m modelscope_cli watch example.py"
         return [
             "## Example",
             f"```py\n{script}\n```",
             f"As `example.py`, `{line}` reports {code}.",
             "## Use instead",
-            f"```diff\n{examples.change(code)}\n```",
+            f"```diff\n{examples.change(EXAMPLES[code])}\n```",
         ]
     if code in DATA_SETS:
         against = " --against val" if code in ("MS804", "MS811") else ""

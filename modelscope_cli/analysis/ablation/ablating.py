@@ -338,7 +338,7 @@ class _Ablating:
         gap = float(second_pass.largest_change(self._trial).max())
         if gap > 0:
             message = (
-                f"the outputs for the same input differ by up to {gap:.2g}: smaller effects mean nothing"
+                f"the outputs for the same input differ by up to {gap:.2g}, so smaller effects may be noise"
             )
             self._warnings.append(Notice("unsteady", message))
 

@@ -247,7 +247,7 @@ def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Caus
         return None  # the same but for what no factor explains
     if scale.std(correction=0) < 1e-3 * scale.abs().mean() and shift.abs().max() < 1e-3:
         message = f"the inputs already differ: those of B are {scale.mean():.4g} times those of A"
-        return Cause("input_range", None, message, "give both the range that A is trained on")
+        return Cause("input_range", None, message, "scale the inputs of B to the range of those of A")
     text = f"B's are {_listed(scale)} times A's plus {_listed(shift)}, by channel"
     if preprocessing is not None and len(preprocessing.mean) == n:
         mean, std = torch.tensor(preprocessing.mean), torch.tensor(preprocessing.std)

@@ -274,7 +274,7 @@ def _between_values(file: IO[bytes], member: tarfile.TarInfo) -> Iterator[Part]:
                 yield Part(member.name, window(file, member.offset_data + start, end - start))
             before = end
     except (ValueError, KeyError, TypeError, OSError, OverflowError) as error:
-        yield Part(member.name, None, f"values that cannot be stepped over ({error})", is_certain=True)
+        yield Part(member.name, None, f"values whose end cannot be found ({error})", is_certain=True)
 
 
 def _of_sparse(archive: tarfile.TarFile, member: tarfile.TarInfo) -> Part:

@@ -98,7 +98,7 @@ def _facts(record: GradsRecord, rows: Sequence[Row]) -> tuple[tuple[str, str], .
     loss, totals = record.loss, record.totals
     facts = [("loss", f"{numbers.number(loss.value) or loss.value} ({_loss_words(record)})")]
     if loss.prior is not None:
-        text = f"{numbers.number(loss.prior)} of the loss is the prior's, weight decay {loss.weight_decay:g}"
+        text = f"{numbers.number(loss.prior)} of the loss comes from weight decay {loss.weight_decay:g}"
         facts.append(("prior", text))
     facts.append(("gradient", _norms(record)))
     if totals.frozen_params:

@@ -11,6 +11,10 @@ from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.results import sheet_sections
 
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
+_NO_IMAGES = (
+    "The wrong images are not shown: a page made from a JSON file opens none of the files that it names. "
+    "`modelscope predict` shows them with --html or --out."
+)
 _TITLES = {
     "measures": "Metrics",
     "worst": "Wrong with the highest score",
@@ -22,9 +26,9 @@ _TITLES = {
 
 def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return the table; with ground truth the confusion matrix, the figures and every table."""
-    truth = None if isinstance(record, DoctorRecord) else record.truth
-    if truth is None:
+    if isinstance(record, DoctorRecord) or record.truth is None:
         return sheet_sections(record, embedded)
+    truth = record.truth
     sheets = {name: predict_sheet(record, name) for name in _TITLES if name in tables_of(truth)}
     by_recall = sorted(truth.classes, key=lambda one: 2.0 if one.recall is None else one.recall)
     sheets["classes"] = replace(sheets["classes"], rows=tuple(by_recall))
@@ -38,6 +42,8 @@ def sections(record: PredictRecord | DoctorRecord, embedded: EmbeddedImages) -> 
     ]
     matrix = _matrix(truth) if truth.kind == "classes" else None
     shown = [Section("matrix", "Confusion matrix", matrix)] if matrix else []
+    if truth.worst and record.out_dir is None and not embedded.without_folder:
+        tables.insert(0, Section("images", "Images", element("p", _NO_IMAGES, class_="quiet")))
     return [*shown, *images_section(record, embedded), *tables]
 
 

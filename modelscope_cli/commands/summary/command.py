@@ -29,8 +29,8 @@ def summary(call: CommandCall) -> None:
     bound, zero and gradient are measured on request: the model then runs on real values, by default with random
     weights (--weights).
 
-    With --train one training step runs as well, also without data: saved is what autograd keeps because of a layer,
-    and the facts say how much memory the step needs, and when. --fit finds the largest batch.
+    With --train one training step runs as well, also without data. The column saved is what autograd keeps for a
+    layer; the facts below the table are how much memory the step needs, and when. --fit finds the largest batch.
 
     Examples:
 

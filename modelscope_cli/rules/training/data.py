@@ -233,8 +233,7 @@ def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Workers of a data loader draw the same random numbers for different samples.
 
-    Measure: batches in a row, before and after each of which two workers have the same random state, and use
-        it
+    Measure: batches in a row in which two workers draw random numbers from the same state
     Source: certain: the states of the random generators that they used, with shuffled samples
     Hint: seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from torch,
         random or numpy.random, which are seeded per worker

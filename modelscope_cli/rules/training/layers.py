@@ -88,7 +88,7 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
     for one in case.facts.inputs:
         highs, lows = known(one.series.max), known(one.series.min)
         if one.is_computed and not one.type and len(highs) >= FEW_STEPS and not any((*highs, *lows)):
-            words = f"every input value of {one.model} is 0: the code that computes it is dead"
+            words = f"every input value of {one.model} is 0, as the layers before it output zeros only"
             yield TrainingSighting(None, one.series.step[0], 1.0, words, severity=ERROR)
             return
 

@@ -99,7 +99,7 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: steps of the schedule as a share of those of its optimizer
     Source: certain: the schedule counts its steps, and its length equals that of the run
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
-    Why: the learning rate never gets where the schedule should take it
+    Why: at the end of the run the schedule has hardly changed the learning rate
     """
     for one in case.facts.schedules:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
