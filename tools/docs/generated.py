@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import modelscope_cli as ms
-from tools.docs import DOCS, ROOT, commands, documents, functions, rules
+from tools.docs import DOCS, ROOT, commands, documents, functions, manual, rules
 from tools.docs.regions import fill
 
 # The page of a command that nobody has written about yet.
@@ -30,7 +30,7 @@ def generated() -> dict[Path, str]:
         DOCS / "schemas.md": ("documents", documents.overview()),
     }
     made |= {page: _filled(page, name, text) for page, (name, text) in overviews.items()}
-    return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md")}
+    return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), DOCS / "modelscope.1": manual.manual()}
 
 
 _RECIPES = (
