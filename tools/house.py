@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from tools.recipes import RECIPES, files_of
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE, TESTS = ROOT / "modelscope_cli", ROOT / "tests"
 # From the bottom upwards; an import of a room above is an arrow up.
@@ -163,6 +165,7 @@ def measures(*, walks: bool = True) -> dict[str, Any]:
         "arrows up": arrows_up(graph),
         "test lines": sum(len(file.read_text("utf-8").splitlines()) for file in tests),
         "test files": len(tests),
+        **{f"files for a {name}": len(files_of(name)) for name in RECIPES},
     }
     if walks:
         star = str(ROOT / "samples" / "star.png")

@@ -3,7 +3,10 @@
 import copy
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -23,6 +26,8 @@ from modelscope_cli.inputs.python_inputs import PythonInputs, open_inputs, to_in
 from modelscope_cli.models.architecture import inside_notes, model_inside, seeded
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.output_files import OutputFolder
+from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
@@ -37,9 +42,55 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
+from modelscope_cli.records.train import LrfindRecord
+from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
+
+
+R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that write only a report
+
+
+class Results:
+    """An output folder, or none.
+
+    Attributes:
+        path: of the folder, for the record; None if nothing is written.
+    """
+
+    def __init__(self, out: str | PathLike[str] | None, force: bool) -> None:
+        """Refuse a folder that cannot be written to, before any long computation."""
+        self._folder = OutputFolder(Path(out), force) if out is not None else None
+        self.path = str(self._folder.path) if self._folder is not None else None
+        if self._folder is not None:
+            self._folder.check()
+
+    def begun(self) -> None:
+        """Create the folder now, for files that remain even if the run fails."""
+        if self._folder is not None:
+            self._folder.begun()
+
+    @contextmanager
+    def open(self) -> Iterator[Path | None]:
+        """Yield the folder to write to, or None; see `OutputFolder.open`."""
+        if self._folder is None:
+            yield None
+            return
+        with self._folder.open() as stage:
+            yield stage
+
+    def write(self, record: R, progress: Progress) -> R:
+        """Write the report if there is a folder; return the record with the folder and its files."""
+        if self.path is None:
+            return record
+        report = figures_of(record.command)
+        record = replace(record, out_dir=self.path, files=report.FILES)
+        with self.open() as stage:
+            report.save_report(record, stage)
+        progress.note(f"wrote {self.path}")
+        return record
+
 
 T = TypeVar("T")
 
@@ -80,6 +131,8 @@ class Subject:
         self._is_strict = _is_strict(model, keywords)
         self._hooks = read_hooks(as_patterns(hook), command, has_backward=has_backward)
         self.loaded = load(model, keywords, self.progress)
+        if (kind := keywords.get("output_kind", "auto")) != "auto":
+            self.loaded = replace(self.loaded, output_kind=str(kind))
         if self.loaded.info.source == "onnx":
             refuse_onnx(command, self.loaded.info.name)
         self.warnings: list[Notice] = list(self.loaded.warnings)

@@ -6,6 +6,7 @@ The wire format: https://protobuf.dev/programming-guides/encoding
 import mmap
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import UnsupportedError
@@ -16,6 +17,8 @@ Message = dict[str, list[Any]]
 # Number, name and kind of each field of a message. A kind is another message, or one of int, float, text and
 # raw: bytes that are left where they are.
 Messages = Mapping[str, Mapping[int, tuple[str, str]]]
+_GRAPH, _INITIALISER, _OUTPUT, _RAW_DATA, _EXTERNAL_DATA, _DATA_LOCATION = 7, 5, 12, 9, 13, 14  # of ONNX
+_LARGE = 4096  # bytes of values above which they are left in their file; shapes are far smaller
 
 
 class ProtobufReader:
@@ -35,7 +38,7 @@ class ProtobufReader:
         """Return the fields of a message as lists, those of messages in it made by `made`."""
         fields = self.messages[kind]
         message: Message = {name: [] for name, _ in fields.values()}
-        for number, value in self._fields(span):
+        for number, value in self.fields(span):
             if number not in fields:
                 continue
             name, inner = fields[number]
@@ -53,7 +56,7 @@ class ProtobufReader:
                 message[name].append(self.made(inner, value, depth))
         return message
 
-    def _fields(self, span: Span) -> Iterator[tuple[int, Any]]:
+    def fields(self, span: Span) -> Iterator[tuple[int, Any]]:
         """Yield the number of each field, and its value: a number, the bytes of one, or the span of its bytes."""
         at, end = span
         while at < end:
@@ -112,10 +115,49 @@ def last(values: list[Any], default: Any = "") -> Any:
     return values[-1] if values else default
 
 
-def graph_outputs(names: Sequence[str]) -> bytes:
-    """Return bytes that add outputs to an ONNX model: protobuf merges messages that are given again."""
-    values = b"".join(_field(12, _field(1, name.encode())) for name in names)
-    return _field(7, values)
+def session_model(path: Path, outputs: Sequence[str], location: str | None) -> bytes:
+    """Return an ONNX file with further outputs, and with large values left where they are, as external data.
+
+    A runtime maps those from the file, so that they are in memory once.
+
+    Args:
+        location: name of the file in the folder that the runtime reads external data from; None to copy all values.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        reader = ProtobufReader(data)
+
+        def copied(number: int, value: Any) -> bytes:
+            if isinstance(value, int):
+                return _varint(number << 3) + _varint(value & 0xFFFFFFFFFFFFFFFF)
+            if isinstance(value, tuple):
+                return _field(number, data[slice(*value)])
+            return _varint(number << 3 | (1 if len(value) == 8 else 5)) + value
+
+        def initialiser(number: int, span: Any) -> bytes:
+            fields = [*reader.fields(span)]
+            raw = [value for inner, value in fields if inner == _RAW_DATA]
+            if location is None or len(raw) != 1 or raw[0][1] - raw[0][0] < _LARGE:
+                return copied(number, span)
+            place = {"location": location, "offset": str(raw[0][0]), "length": str(raw[0][1] - raw[0][0])}
+            pairs = (_field(1, key.encode()) + _field(2, text.encode()) for key, text in place.items())
+            kept = b"".join(copied(*one) for one in fields if one[0] != _RAW_DATA)
+            is_external = _varint(_DATA_LOCATION << 3) + _varint(1)
+            return _field(
+                number, b"".join((kept, *(_field(_EXTERNAL_DATA, pair) for pair in pairs), is_external))
+            )
+
+        def graph(span: Any) -> bytes:
+            return b"".join(
+                (initialiser if inner == _INITIALISER else copied)(inner, value)
+                for inner, value in reader.fields(span)
+            )
+
+        fields = [
+            _field(number, graph(value)) if number == _GRAPH else copied(number, value)
+            for number, value in reader.fields((0, len(data)))
+        ]
+    added = b"".join(_field(_OUTPUT, _field(1, name.encode())) for name in outputs)
+    return b"".join((*fields, _field(_GRAPH, added)))  # protobuf merges messages that are given again
 
 
 def _field(number: int, payload: bytes) -> bytes:

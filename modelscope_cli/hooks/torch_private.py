@@ -60,7 +60,13 @@ def backward_sequence() -> int | None:
     only added up."""
     current = getattr(torch._C, "_current_autograd_node", None)
     node = current() if current is not None else None
-    number = node._sequence_nr() if node is not None else _OF_LEAVES
+    return None if node is None else sequence_of(node)
+
+
+def sequence_of(node: Any) -> int | None:
+    """Return the number of a node of the graph; None for one that only adds up a gradient, and if unknown."""
+    read = getattr(node, "_sequence_nr", None)
+    number = read() if read is not None else _OF_LEAVES
     return None if number >= _OF_LEAVES else int(number)
 
 

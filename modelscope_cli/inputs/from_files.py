@@ -170,12 +170,14 @@ def open_named(
     target: ModelSide,
     transforms: Any | None,
     module: nn.Module | None,
+    n_of_each: int = 0,
 ) -> Inputs:
     """Open named inputs as one forward, or with `--batch` as several along their first dimension.
 
     Args:
         named: the value of each name: a spec as for `--input`, images (stacked), a tensor, or any other value,
             which is passed on unchanged.
+        n_of_each: how often each image is given to a model that takes several images of one text; 0 for others.
     """
     outlined = arrange_named(module, named)  # report wrong names before reading anything
     read = {name: _read(name, value) for name, value in named.items()}
@@ -186,6 +188,8 @@ def open_named(
     content = _Content(read, target, count_codes(module))
     for name, pictures in files.items():
         content.take_pictures(name, pictures, plan)
+        if n_of_each:
+            content.values[name] = content.values[name][:, None].expand(-1, n_of_each, -1, -1, -1)
     outline = content.draw(request.seed, torch.device("meta"))
     cuts = content.cuts(outline, request.batch)
 

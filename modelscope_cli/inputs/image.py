@@ -199,24 +199,40 @@ def _kind_of(error: Exception) -> str:
 
 def decode_mask(path: Path) -> Tensor:
     """Return the class of every pixel of a mask, `(H, W)` int64: stored values, or palette indices."""
-    file = ListedImage(str(path))
-    if not path.exists():
-        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
-    refuse_endless(path)
-    try:
-        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
-            mode, stored = image.mode, torch.from_numpy(np.array(image))
-    except Exception as error:  # see `decode`
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise CannotRunError(
-            f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
-        ) from error
+    mode, stored = _stored(path)
     if stored.ndim != 2 or stored.is_floating_point():
         raise CannotRunError(
             f"mask '{path}' holds colours (mode {mode}), and a mask holds the index of a class in every pixel",
             "store it as a PNG with one channel, or with a palette",
         )
     return stored.long()
+
+
+def decode_depth(path: Path) -> Tensor:
+    """Return the depth of every pixel, `(H, W)` float64: the stored values of an image or a .npy file."""
+    mode, stored = _stored(path)
+    if stored.squeeze().ndim != 2:
+        message = f"'{path}' ({mode}) is not one value per pixel, as a depth map is"
+        raise CannotRunError(message, "store it as .npy, or as an image with one channel")
+    return stored.squeeze().double()
+
+
+def _stored(path: Path) -> tuple[str, Tensor]:
+    """Return the mode and the stored values of an image."""
+    file = ListedImage(str(path))
+    if not path.exists():
+        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
+    refuse_endless(path)
+    try:
+        if path.suffix.lower() == ".npy":
+            return "array", torch.from_numpy(np.load(path, allow_pickle=False))
+        with strict_pillow(), Image.open(_stream(file), formats=IMAGE_FORMATS) as image:
+            return image.mode, torch.from_numpy(np.array(image))
+    except Exception as error:  # see `decode`
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CannotRunError(
+            f"mask '{path}' cannot be decoded: {reason}", f"file {shlex.quote(str(path))}"
+        ) from error
 
 
 def count_frames(file: ListedImage) -> int:

@@ -3,7 +3,6 @@
 timm's models have a `pretrained_cfg`, transformers' a `config`; any module with one of these is read.
 """
 
-import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +13,6 @@ from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
 from modelscope_cli.hooks.selection import gets_through
-from modelscope_cli.inputs.grammar import ShapeSpec
 from modelscope_cli.inputs.preprocess import (
     Preset,
     check_processor,
@@ -24,9 +22,8 @@ from modelscope_cli.inputs.preprocess import (
 )
 from modelscope_cli.records.run import Shape
 
-_TEXT_LENGTH = 16
 # Parts of a composite config that describe images.
-_IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config")
+_IMAGE_CONFIGS = ("vision_config", "image_config", "backbone_config", "encoder")
 
 
 def configured_shape(module: nn.Module | None) -> Shape | None:
@@ -39,28 +36,24 @@ def configured_shape(module: nn.Module | None) -> Shape | None:
     if (yolo := yolo_of(module)) is not None:
         return (yolo.yaml.get("channels", 3), *_yolo_size(yolo))
     cfg = _cfg(module)
-    return _shape_in(_config(module)) if cfg is None else tuple(cfg["input_size"])
+    return _shape_in(transformers_config(module)) if cfg is None else tuple(cfg["input_size"])
 
 
-def configured_text_length(module: nn.Module | None) -> int | None:
-    """Return the number of text tokens to try a transformers model with that needs text as well as an image."""
-    config = _config(module)
-    if config is None:
-        return None
-    parameters = inspect.signature(module.forward).parameters  # type: ignore[union-attr]
-    text, image = parameters.get("input_ids"), parameters.get("pixel_values")
-    is_optional = (
-        text is not None and text.default is not text.empty and next(iter(parameters)) != "input_ids"
-    )
-    if text is None or image is None or is_optional:
-        return None
-    most = getattr(getattr(config, "text_config", config), "max_position_embeddings", _TEXT_LENGTH)
-    return min(_TEXT_LENGTH, most)
+def configured_size(module: nn.Module | None) -> tuple[int, int] | None:
+    """Return height and width of the images of a model: as configured, else as an attribute of it says."""
+    if (shape := configured_shape(module)) is not None:
+        return shape[-2], shape[-1]
+    for part in (module, getattr(module, "visual", None)):
+        size = getattr(part, "image_size", None) or getattr(part, "img_size", None)
+        sides = (size, size) if isinstance(size, int) else size
+        if isinstance(sides, tuple | list) and len(sides) == 2 and all(type(side) is int for side in sides):
+            return sides[0], sides[1]
+    return None
 
 
 def configured_preset(module: nn.Module | None) -> Preset | None:
     """Return the configured preprocessing; None if there is none or it is not understood."""
-    if module is not None and _config(module) is not None:
+    if module is not None and transformers_config(module) is not None:
         return processor_preset(module)
     if (yolo := yolo_of(module)) is not None:
         return yolo_preset(type(yolo).__name__, _yolo_size(yolo), int(yolo.stride.max()))
@@ -88,7 +81,7 @@ class ConfiguredOutputs:
 
 def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
     """Return the configured output of a module; the defaults if not configured."""
-    config = _config(module)
+    config = transformers_config(module)
     if config is not None:
         is_several = getattr(config, "problem_type", None) == "multi_label_classification"
         return ConfiguredOutputs(getattr(config, "num_labels", None), is_several)
@@ -100,7 +93,7 @@ def configured_outputs(module: nn.Module | None) -> ConfiguredOutputs:
 
 def check_image_processor(module: nn.Module | None) -> None:
     """Refuse to prepare images if the configured image processor cannot be used."""
-    if module is not None and _config(module) is not None:
+    if module is not None and transformers_config(module) is not None:
         check_processor(module)
 
 
@@ -120,7 +113,7 @@ def configured_labels(module: nn.Module | None) -> tuple[str, ...] | None:
         return None if labels == tuple(map(str, range(len(labels)))) else labels  # placeholders
     cfg = _cfg(module)
     if cfg is None:
-        return _labels_in(_config(module))
+        return _labels_in(transformers_config(module))
     names, described = cfg.get("label_names"), cfg.get("label_descriptions")
     n_classes = getattr(module, "num_classes", cfg.get("num_classes"))
     if names and len(names) == n_classes:
@@ -156,7 +149,7 @@ def _cfg(module: nn.Module | None) -> dict[str, Any] | None:
     return None
 
 
-def _config(module: nn.Module | None) -> Any:
+def transformers_config(module: nn.Module | None) -> Any:
     """Return the `config` of a transformers model, without importing the library; None for others."""
     transformers = sys.modules.get("transformers")
     is_theirs = transformers is not None and isinstance(module, transformers.PreTrainedModel)
@@ -253,14 +246,6 @@ def _takes(module: nn.Module | None, first: nn.Module, shape: Shape) -> bool:
     return gets_through(module, (torch.empty(shape, dtype=dtype, device="meta"),), names[id(first)])
 
 
-def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
-    """Return the named inputs of a transformers model for text and images; None for others."""
-    shape, length = configured_shape(module), configured_text_length(module)
-    if shape is None or length is None:
-        return None
-    return {"input_ids": ShapeSpec((batch, length), "int64"), "pixel_values": ShapeSpec((batch, *shape))}
-
-
 def first_layer(module: nn.Module | None) -> nn.Conv2d | nn.Conv3d | nn.Linear | None:
     """Return the first registered layer, if it fixes the number of input channels or features."""
     layers = module.modules() if module is not None else ()
@@ -279,4 +264,4 @@ def _natural_size(family: str, transforms: Any | None, module: nn.Module | None)
     stated = getattr(transforms, "crop_size", None) or getattr(transforms, "resize_size", None)
     if stated:
         return stated[0], stated[-1]
-    return _DEFAULT_SIZE.get(family, (224, 224))
+    return (family == "custom" and configured_size(module)) or _DEFAULT_SIZE.get(family, (224, 224))

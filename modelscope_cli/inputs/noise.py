@@ -13,6 +13,8 @@ from modelscope_cli.inputs.model_config import natural_shapes
 from modelscope_cli.inputs.request import InputRequest
 from modelscope_cli.records.run import InputInfo, Shape
 
+_MOST_SHOWN = 4  # integers of a row
+
 
 def make_noise(
     specs: Sequence[ShapeSpec],
@@ -55,7 +57,11 @@ def _one(
         return torch.empty(spec.shape, dtype=wanted, device=device)
     try:
         if spec.is_integer:
-            drawn = torch.randint(count_values(spec, n_codes), spec.shape, generator=generator)
+            n_values = count_values(spec, n_codes)
+            drawn = torch.randint(n_values, spec.shape, generator=generator)
+            if spec.row:
+                drawn[drawn == spec.row[0]] = (spec.row[0] + 1) % n_values
+                drawn[..., : len(spec.row)] = torch.tensor(spec.row)
         else:
             drawn = (torch.rand if is_picture else torch.randn)(spec.shape, generator=generator)
         return drawn.to(device, wanted)
@@ -129,7 +135,10 @@ def describe(specs: Sequence[ShapeSpec], n_codes: int, is_picture: bool) -> str:
     """Describe the noise of these shapes."""
     floats = "uniform noise in 0..1" if is_picture else "normal noise"
     return "; ".join(
-        f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"
+        f"{', '.join(map(str, spec.row))} ({spec.dtype})"
+        if spec.row and len(spec.row) == spec.shape[-1] <= _MOST_SHOWN
+        else f"integers in 0..{count_values(spec, n_codes) - 1}, {by(spec.shape)} ({spec.dtype})"
+        + (f", of which {spec.row.count(spec.row[0])} are {spec.row[0]}" if spec.row else "")
         if spec.is_integer
         else f"{floats}, {by(spec.shape)}"
         for spec in specs

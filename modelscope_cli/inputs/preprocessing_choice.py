@@ -10,7 +10,12 @@ from torch import nn
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.grammar import by, parse_channels, parse_size
-from modelscope_cli.inputs.model_config import channels_entering, check_image_processor, configured_shape
+from modelscope_cli.inputs.model_config import (
+    channels_entering,
+    check_image_processor,
+    configured_shape,
+    configured_size,
+)
 from modelscope_cli.inputs.preprocess import (
     FLOW_MIN_SIDE,
     FLOW_STEP,
@@ -52,8 +57,7 @@ def plan_preprocessing(
         check_image_processor(module)
     default = _DEFAULT_WEIGHTS.get(family, _IMAGENET_WEIGHTS)
     preset = copy.copy(transforms) if transforms is not None else default.transforms()
-    stated = configured_shape(module)
-    sides = [] if stated is None or transforms is not None else list(stated[-2:])
+    sides = [] if transforms is not None else list(configured_size(module) or ())
     if sides and {*sides} != {*(getattr(preset, "crop_size", None) or ())}:
         preset.resize_size, preset.crop_size = sides[:1] if sides[0] == sides[1] else sides, sides
     flow_size = _change_size(preset, request.size, family)

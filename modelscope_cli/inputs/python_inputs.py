@@ -1,5 +1,6 @@
 """Open inputs: typed words, or Python's paths, images, tensors and loaders."""
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike, fspath
@@ -10,13 +11,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from modelscope_cli.errors import UsageError
+from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, names_of, shapes_of
+from modelscope_cli.inputs.files import find_images
 from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.inputs.from_files import is_shape, open_images, open_named, refuse_other_inputs
 from modelscope_cli.inputs.grammar import parse_named
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.inputs.model_config import natural_named
+from modelscope_cli.inputs.named_noise import IMAGES, natural_named
 from modelscope_cli.inputs.noise import open_noise
 from modelscope_cli.inputs.request import InputRequest, refuse
 from modelscope_cli.inputs.tensor_files import TENSOR_SUFFIXES, is_array, open_batch, open_tensors
@@ -41,6 +43,8 @@ def _open_request(
     if any(Path(file).suffix.lower() in TENSOR_SUFFIXES for file in request.files):
         refuse(request.size_options() + request.value_options(), "a tensor file")
         return repeated(open_tensors(request, target), request.repeat)
+    if request.files and (named := natural_named(module, 1)) is not None and IMAGES in named:
+        return _open_beside_text(named, request, target, transforms, module)
     if request.files:
         return repeated(open_images(request, target, transforms, module), request.repeat)
     if request.shapes:
@@ -50,6 +54,27 @@ def _open_request(
     if named is not None:
         return open_named(named, request, target, transforms, module)
     return open_noise(request, target, transforms, module)
+
+
+def _open_beside_text(
+    named: Mapping[str, Any],
+    request: InputRequest,
+    target: ModelSide,
+    transforms: Any | None,
+    module: nn.Module | None,
+) -> Inputs:
+    """Open image files for a model that wants text, too, which is noise."""
+    n_images = len(find_images(request.files).files)
+    wanted = natural_named(module, n_images) or {}
+    shape = wanted[IMAGES].shape
+    if len(shape) < 4:
+        message = (
+            f"{type(module).__name__} takes the patches of images by name, into which files are not cut here"
+        )
+        raise CannotRunError(message, f"leave out {shlex.quote(request.files[0])}   runs it on noise")
+    rest = replace(request, files=())
+    given = {**wanted, IMAGES: list(request.files)}
+    return open_named(given, rest, target, transforms, module, n_of_each=shape[1] if len(shape) == 5 else 0)
 
 
 def repeated(inputs: Inputs, times: int) -> Inputs:

@@ -7,7 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from modelscope_cli.errors import CannotRunError, UsageError, nearest
-from modelscope_cli.models.hubs import check_hub, named_here, of_other_library, split_hub
+from modelscope_cli.models.hubs import (
+    builder_of,
+    check_hub,
+    named_here,
+    of_other_library,
+    split_hub,
+    split_query,
+)
 from modelscope_cli.models.names import model_names, models_in, refuse_missing_file
 from modelscope_cli.models.request import ModelRequest, is_checkpoint, is_import, is_onnx, parse_model_args
 
@@ -18,10 +25,13 @@ def check_request(request: ModelRequest) -> ModelRequest:
     Returns:
         the request with the headers of a checkpoint given as the model.
     """
-    checked = request
-    if Path(request.model).suffix == ".yaml" and (described := of_other_library(request.model)) is not None:
-        raise described
-    if is_onnx(request.model):
+    name, arguments = split_query(request.model)
+    typed = {argument.partition("=")[0] for argument in request.model_args}
+    kept = tuple(argument for argument in arguments if argument.partition("=")[0] not in typed)
+    request = checked = replace(request, model=name, model_args=(*kept, *request.model_args))
+    if (builder := builder_of(request.model)) is not None:
+        builder.check(request.model)
+    elif is_onnx(request.model):
         _check_onnx(request)
     elif is_checkpoint(request.model):
         from modelscope_cli.models.model_of_checkpoint import recognise

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.checkpoints.entries import Contents
-from modelscope_cli.errors import UsageError, with_nearest
+from modelscope_cli.errors import UsageError, nearest, with_nearest
 from modelscope_cli.models.names import model_names, models_in, timm_names
 
 # The files that transformers reads in a folder; its `config.json` need not describe any other.
@@ -123,6 +123,12 @@ PACKAGES = {"timm": "timm", "hf": "transformers"}
 _SWITCHES = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
+def split_query(model: str) -> tuple[str, tuple[str, ...]]:
+    """Return a model without its `?encoder_name=resnet18&classes=3`, and these arguments."""
+    name, _, query = model.partition("?")
+    return (name, tuple(query.split("&"))) if query and ":" in name else (model, ())
+
+
 def split_hub(model: str) -> tuple[str, str]:
     """Return the prefix and what follows it: `("timm", "resnet50d")`; any other model has the prefix `""`."""
     prefix, colon, name = model.partition(":")
@@ -224,15 +230,58 @@ def _letters(name: str) -> str:
     return re.sub(r"[\W_]", "", name.lower())
 
 
-# Prefixes typed for other libraries: the `pip install` name, and code that builds a model without a download.
-_HUBS = {
-    "smp": ("segmentation-models-pytorch", "segmentation_models_pytorch:{} --model-arg encoder_weights=None"),
-    "open_clip": ("open_clip_torch", "open_clip:create_model --model-arg model_name={}"),
-    "torch.hub": ("torch", "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME"),
-    "torchvision": ("torchvision", "{}"),
-    "transformers": ("transformers", "hf:{}"),
-}
-_YOLO = re.compile(r"(ultralytics:)?((?:yolo|rtdetr)[\w-]*\d[\w-]*?(?:-(seg|cls|pose|obb))?)(?:\.yaml|\.pt)?")
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """What builds the models of a library that has no weights here.
+
+    Attributes:
+        package: as `pip install` names it.
+        spec: `module:attr`.
+        args: arguments that are given unless others are typed.
+        classes: the argument for the number of classes; empty without one.
+    """
+
+    package: str
+    spec: str
+    args: Mapping[str, Any]
+    classes: str = ""
+
+    @property
+    def _root(self) -> str:
+        return self.spec.partition(":")[0].partition(".")[0]
+
+    def check(self, model: str) -> None:
+        """Refuse a library that is not installed, and a name that it does not have; nothing is imported."""
+        found = find_spec(self._root)
+        if found is None or found.origin is None:
+            message = f"'{model}' needs the package '{self.package}', which is not installed"
+            raise UsageError(message, f"pip install {self.package}")
+        folder, prefix = Path(found.origin).parent, model.partition(":")[0]
+        if self._root == "ultralytics":
+            names = {file.stem for file in folder.glob("cfg/models/*/*.yaml")}
+            plain = re.sub(r"(\d+)[nslmx](-.+)?$", r"\1\2", Path(self.args["cfg"]).stem)  # without its size
+            if os.path.isfile(self.args["cfg"]) or {plain, Path(self.args["cfg"]).stem} & names:
+                return
+            files = {f"{name}.yaml" for name in names}
+            raise _unknown(model, f"{plain}.yaml", files)
+        names = set(re.findall(r"\.decoders\.\w+ import (\w+)", Path(found.origin).read_text()))
+        if prefix == "open_clip":
+            names = {file.stem for file in folder.glob("model_configs/*.json")}
+        elif "DeepLabV3" in names:
+            names.add("DeepLabV3Plus")
+        name = model.partition(":")[2]
+        if name not in names:
+            raise _unknown(model, model, {f"{prefix}:{name}" for name in names})
+
+
+def _unknown(model: str, word: str, known: set[str]) -> UsageError:
+    near = nearest(word, known) or f"--model {min(known)}"
+    return UsageError(with_nearest(f"unknown model '{model}'", word, known), near)
+
+
+_YOLO = re.compile(
+    r"(ultralytics:)?((?:yolo[\w-]*\d|rtdetr-)[\w-]*?(?:-(seg|cls|pose|obb))?)(?:\.yaml|\.pt)?"
+)
 # The classes of ultralytics that are built from a file's settings.
 ULTRALYTICS = "ultralytics.nn.tasks:"
 ULTRALYTICS_CLASSES = ("Detection", "Segmentation", "Pose", "OBB", "Classification", "RTDETRDetection")
@@ -240,25 +289,43 @@ _TASKS = {"seg": "Segmentation", "cls": "Classification", "pose": "Pose", "obb":
 _OPEN_CLIP = re.compile(r"ViT-\w+-\d+[\w-]*|RN\d+(x\d+)?(-quickgelu)?")
 
 
+def builder_of(model: str) -> Builder | None:
+    """Return what builds `smp:NAME`, `open_clip:NAME`, `ultralytics:NAME` or `yolo11n.yaml`; None for others."""
+    prefix, _, name = model.partition(":")
+    if prefix == "smp" and name:
+        spec = f"segmentation_models_pytorch:{name}"
+        return Builder("segmentation-models-pytorch", spec, {"encoder_weights": None}, "classes")
+    if prefix == "open_clip" and name and not name.startswith("create_model"):
+        return Builder("open_clip_torch", "open_clip:create_model", {"model_name": name})
+    yolo = _YOLO.fullmatch(Path(model).name)
+    if yolo is None or not (prefix == "ultralytics" or model.endswith(".yaml")):
+        return None
+    kind = f"{_TASKS.get(yolo[3] or '', 'Detection')}Model"
+    kind = kind if yolo[2].startswith("yolo") else "RTDETRDetectionModel"
+    cfg = model if model.endswith(".yaml") and not yolo[1] else f"{yolo[2]}.yaml"
+    return Builder("ultralytics", f"{ULTRALYTICS}{kind}", {"cfg": cfg, "verbose": False}, "nc")
+
+
+# Prefixes of other libraries that have no names here, and the line that builds their models.
+_LINES = {
+    "torch.hub": "torch.hub:load --model-arg repo_or_dir={} --model-arg model=NAME",
+    "torchvision": "{}",
+    "transformers": "hf:{}",
+}
+
+
 def of_other_library(model: str) -> UsageError | None:
     """Return the error for a model name of another library; None for any other name."""
     yolo = _YOLO.fullmatch(Path(model).name)
+    prefix, _, name = model.partition(":")
     if yolo is not None:
-        name, task = yolo[2], _TASKS.get(yolo[3] or "", "Detection")
-        cfg = shlex.quote(f"cfg={model if model.endswith('.yaml') else f'{name}.yaml'}")
-        kind = f"{task}Model" if name.startswith("yolo") else "RTDETRDetectionModel"
-        return _built_by(model, "ultralytics", f"{ULTRALYTICS}{kind} --model-arg {cfg}")
-    prefix, _, name = ("open_clip", ":", model) if _OPEN_CLIP.fullmatch(model) else model.partition(":")
-    if not name or prefix not in _HUBS:
-        return None
-    package, line = _HUBS[prefix]
-    return _built_by(model, package, line.format(shlex.quote(name)))
-
-
-def _built_by(model: str, package: str, line: str) -> UsageError:
-    root = "torch" if package == "torchvision" else line.partition(":")[0].partition(".")[0]
-    if ":" in line and not line.startswith("hf:") and find_spec(root) is None:
-        message = f"'{model}' needs the package '{root}', which is not installed"
-        return UsageError(message, f"pip install {package}")
-    message = f"'{model}' is a model of {package} by a name that is not used here"
-    return UsageError(message, f"--model {line}")
+        library, line = "ultralytics", f"{yolo[2]}.yaml"
+        what = f"there is no file '{model}'; " if model.endswith(".pt") else ""
+        line += "   with random weights: weights are read from a file only"
+        return UsageError(f"{what or repr(model) + ': '}{yolo[2]} is a model of {library}", f"--model {line}")
+    if _OPEN_CLIP.fullmatch(model):
+        return UsageError(f"'{model}' is a model of open_clip", f"--model open_clip:{shlex.quote(model)}")
+    if name and prefix in _LINES:
+        message = f"'{model}' is a model of {prefix} by a name that is not used here"
+        return UsageError(message, f"--model {_LINES[prefix].format(shlex.quote(name))}")
+    return None

@@ -21,6 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
+from PIL import Image
 from torch import nn
 
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest, quoted
@@ -40,7 +42,8 @@ def user_code_failed(doing: str, error: BaseException) -> CannotRunError:
     summary = f"{type(error).__name__}: {message}" if message else type(error).__name__
     where = _innermost_line(error)
     at = f" at {where[0]}:{where[1]}" if where else ""
-    hint = f"python {shlex.quote(where[0])}" if where else "--debug   shows the traceback"
+    is_theirs = where is not None and not _is_library(where[0])
+    hint = f"python {shlex.quote(where[0])}" if where and is_theirs else "--debug   shows the traceback"
     return CannotRunError(f"{doing} raised {summary}{at}", hint)
 
 
@@ -293,6 +296,10 @@ def _refuse_python(spec: str) -> None:
 def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     """Run the user's code: its folder importable, seeded, its prints on stderr, its exceptions explained."""
     expect_guests()
+    opened, saved = (
+        Image.open,
+        torch.save,
+    )  # which importing ultralytics replaces, by one that installs packages
     where = spec.rpartition(":")[0]
     folder = str(_package_of(Path(where))[0]) if where.endswith(".py") else str(Path.cwd())
     sys.path.insert(0, folder)
@@ -307,6 +314,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
             failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
         raise failed from error
     finally:
+        Image.open, torch.save = opened, saved
         with contextlib.suppress(ValueError):
             sys.path.remove(folder)
 

@@ -98,6 +98,7 @@ class LoadedModel:
         categories: the class labels in order; None if unknown.
         notes: what each `auto` became and what was done to fit a checkpoint, one line each.
         warnings: reasons to doubt the results.
+        output_kind: what its output is read as, `--output-kind`; `auto` for a guess.
     """
 
     module: nn.Module
@@ -109,6 +110,7 @@ class LoadedModel:
     categories: tuple[str, ...] | None
     notes: tuple[str, ...] = ()
     warnings: tuple[Notice, ...] = ()
+    output_kind: str = "auto"
 
     @property
     def is_feedforward(self) -> bool:
@@ -158,7 +160,7 @@ def load_skeleton(request: ModelRequest) -> LoadedModel:
 
 def _load_skeleton(request: ModelRequest) -> LoadedModel:
     if is_onnx(request.model):
-        return _load_onnx(check_request(request))
+        return _load_onnx(check_request(request), has_values=False)
     request, recognised = recognise(check_request(request))
     if request.device.lower() != "auto":
         resolve_device(request.device)
@@ -183,15 +185,15 @@ def _load_skeleton(request: ModelRequest) -> LoadedModel:
         reason = f"'{request.model}' is a module already built"
     filled = _fill_skeleton(architecture, request)
     notice = Notice("meta_fallback", f"not built on the meta device: {reason.splitlines()[0]}")
-    filled = replace(filled, warnings=(notice, *filled.warnings))
+    filled = replace(filled, notes=(*recognised, *filled.notes), warnings=(notice, *filled.warnings))
     return _placed(architecture, filled, torch.device("cpu"), dtype, weights)
 
 
-def _load_onnx(request: ModelRequest) -> LoadedModel:
+def _load_onnx(request: ModelRequest, *, has_values: bool = True) -> LoadedModel:
     from modelscope_cli.models.onnx_net import load_onnx  # with NumPy
 
     path = Path(request.model)
-    net = load_onnx(path)
+    net = load_onnx(path, has_values=has_values)
     weights = WeightsInfo(request.weights, path.name, "file", file_sha256(path))
     return LoadedModel(
         module=net,

@@ -14,10 +14,13 @@ from modelscope_cli.models.hubs import (
     PACKAGES,
     ULTRALYTICS,
     ULTRALYTICS_CLASSES,
+    Builder,
     DescribedModel,
+    builder_of,
     check_hub,
     described_beside,
     described_within,
+    of_other_library,
 )
 from modelscope_cli.models.names import timm_names
 from modelscope_cli.models.request import Headers, ModelRequest, is_checkpoint
@@ -34,9 +37,13 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
     A `config.json` next to the file takes precedence over names and shapes, as timm's and torchvision's look alike.
     With `strict` off the nearest model is accepted. The returned request keeps the headers.
     """
+    if (builder := builder_of(request.model)) is not None:
+        return _built(request, builder)
     if not is_checkpoint(request.model):
         return request, ()
     path = Path(request.model)
+    if not path.exists() and (elsewhere := of_other_library(request.model)) is not None:
+        raise elsewhere
     if request.checkpoint is not None:
         message = f"'{path}' and checkpoint '{request.checkpoint}' exclude each other: both hold weights"
         raise UsageError(message, f"leave out --checkpoint {shlex.quote(str(request.checkpoint))}")
@@ -74,6 +81,21 @@ def recognise(request: ModelRequest) -> tuple[ModelRequest, tuple[str, ...]]:
         model_args = (*model_args, f"image_size={side}")
     note = f"model: {name}, by the names and shapes in '{path}'"
     return replace(request, model=name, checkpoint=path, model_args=model_args, headers=headers), (note,)
+
+
+def _built(request: ModelRequest, builder: Builder) -> tuple[ModelRequest, tuple[str, ...]]:
+    """Request what builds a model of another library; typed model arguments override its own."""
+    typed = {argument.partition("=")[0] for argument in request.model_args}
+    own = {**builder.args}
+    classes = request.num_classes
+    if classes is not None and builder.classes:
+        own[builder.classes], classes = classes, None
+    args = tuple(f"{key}={value!r}" for key, value in own.items() if key not in typed)
+    note = f"model: {builder.spec} with {', '.join((*args, *request.model_args))}"
+    is_random = request.checkpoint is None and not {"pretrained", "encoder_weights"} & typed
+    note += "; its weights are random, none are downloaded" if is_random else ""
+    model_args = (*args, *request.model_args)
+    return replace(request, model=builder.spec, model_args=model_args, num_classes=classes), (note,)
 
 
 def _of_ultralytics(request: ModelRequest, kind: str) -> tuple[ModelRequest, tuple[str, ...]]:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.checkpoints.entries import TensorEntry
 from modelscope_cli.checkpoints.onnx_file import OnnxModel, OnnxNode, OnnxValue, read_onnx
-from modelscope_cli.checkpoints.protobuf import graph_outputs
+from modelscope_cli.checkpoints.protobuf import session_model
 from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.plain_text import in_one_line, plain
@@ -51,11 +51,10 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
     options.log_severity_level = 4  # errors are raised as well
     options.intra_op_num_threads = torch.get_num_threads()
     options.enable_cpu_mem_arena = False  # it grows by doubling
-    folder = str(model.path.parent.resolve())
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    source: str | bytes = str(model.path)
-    if outputs:
-        source = model.path.read_bytes() + graph_outputs(outputs)
+    file = model.path.resolve()
+    folder = model.path.parent.resolve() if model.external else file.parent
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder))
+    source = session_model(model.path, outputs, file.name if file.parent == folder else None)
     try:
         return onnxruntime.InferenceSession(
             source, options, providers=["CPUExecutionProvider"], enable_fallback=0
@@ -107,7 +106,7 @@ class OnnxNet(nn.Module):
         input_shape: of one input without the batch, where the file has one input of fixed size; else None.
     """
 
-    def __init__(self, model: OnnxModel) -> None:
+    def __init__(self, model: OnnxModel, *, has_values: bool = True) -> None:
         super().__init__()
         self.model = model
         self._entries = {one.name: one for one in model.initialisers}
@@ -118,7 +117,7 @@ class OnnxNet(nn.Module):
         self._names = _layer_names(nodes)
         self._calls = _nested(nodes, self._names, {one.name for one in model.outputs}, set(self._entries))
         self._add_layers(nodes)
-        self._add_parameters(nodes)
+        self._add_parameters(nodes, has_values)
         self._session: tuple[tuple[str, ...], Any] | None = None
         self.eval()
 
@@ -158,6 +157,10 @@ class OnnxNet(nn.Module):
         """Run the graph and return the values of these names, outputs or not."""
         feeds = self._feeds((), args) if isinstance(args, dict) else self._feeds(args, {})
         return self._compute(feeds, names)
+
+    def close(self) -> None:
+        """Free the memory of the runtime; another run opens it again."""
+        self._session = None
 
     def is_true(self, name: str) -> bool:
         """Tell whether a value is stored in the file and not zero."""
@@ -235,6 +238,7 @@ class OnnxNet(nn.Module):
     def _open(self, wanted: tuple[str, ...]) -> Any:
         if self._session is None or self._session[0] != wanted:
             outputs = {one.name for one in self.model.outputs}
+            self._session = None  # its memory, before the next one takes its own
             self._session = wanted, open_session(self.model, [name for name in wanted if name not in outputs])
         return self._session[1]
 
@@ -275,7 +279,7 @@ class OnnxNet(nn.Module):
                     parent.add_module(part, self._layers[path])
                 parent = self._layers[path]
 
-    def _add_parameters(self, nodes: Sequence[OnnxNode]) -> None:
+    def _add_parameters(self, nodes: Sequence[OnnxNode], has_values: bool) -> None:
         """Give each initialiser to the layers that use it: a parameter where it is a weight, else a buffer."""
         users: dict[str, list[tuple[OnnxNode, int]]] = defaultdict(list)
         for node in nodes:
@@ -285,7 +289,10 @@ class OnnxNet(nn.Module):
         entries = [entry for name, entry in self._entries.items() if name in users and entry.special is None]
         names = {id(self._entries[name]): name for name in users}
         for entry, file in each_with_file(entries):
-            values = _mapped(entry) if _is_mappable(entry) else read_values(entry, file)
+            if not has_values:
+                values = torch.empty(entry.shape, dtype=getattr(torch, entry.dtype), device="meta")
+            else:
+                values = _mapped(entry) if _is_mappable(entry) else read_values(entry, file)
             name = names[id(entry)]
             is_weight = any(_is_weight(node, at, entry) for node, at in users[name])
             held = nn.Parameter(values, requires_grad=False) if is_weight else values
@@ -318,9 +325,9 @@ def _mapped(entry: TensorEntry) -> Tensor:
     return torch.from_numpy(data).view(getattr(torch, entry.dtype)).reshape(entry.shape)
 
 
-def load_onnx(path: Path) -> OnnxNet:
-    """Return the module of an ONNX file; its values are read, and the runtime is opened at its first run."""
-    return OnnxNet(read_onnx(path))
+def load_onnx(path: Path, *, has_values: bool = True) -> OnnxNet:
+    """Return the module of an ONNX file; without values, parameters are on meta, and the runtime has its own."""
+    return OnnxNet(read_onnx(path), has_values=has_values)
 
 
 def count_macs(node: OnnxNode, shapes: Mapping[str, Shape]) -> int:

@@ -1,7 +1,7 @@
 """What `ablate` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import change, column, figure, hidden, share, words
 from modelscope_cli.records.display import Row
@@ -77,6 +77,7 @@ class AblateRecord(Record):
         files: names inside `out_dir`; None and empty where nothing was saved.
     """
 
+    document: ClassVar[str] = "ablate"
     baseline: Baseline
     rows: tuple[Ablation, ...]
     mode: str

@@ -1,7 +1,7 @@
 """What `attack` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import column, share, words
 from modelscope_cli.records.display import Row
@@ -62,6 +62,7 @@ class AttackRecord(Record):
         not_within: the largest epsilon within which that search found none; 0 where it found one within each.
     """
 
+    document: ClassVar[str] = "attack"
     image: str
     method: str
     norm: str

@@ -1,7 +1,7 @@
 """The certificate of a result made of blocks, and what `verify` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import column, words
 from modelscope_cli.records.display import Row
@@ -108,6 +108,7 @@ class VerifyRecord(Record):
         passed: no difference, and every block passed.
     """
 
+    document: ClassVar[str] = "verify"
     result: str
     of: str
     blocks: tuple[VerifiedBlock, ...]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, words
@@ -211,6 +211,7 @@ class CheckRecord(Record):
         verdict: `passed`, `failed`, or `not judged`: no rule was, or most of the images could not be read.
     """
 
+    document: ClassVar[str] = "check"
     findings: tuple[Finding, ...]
     rules: tuple[RuleInfo, ...]
     passed: bool
@@ -240,6 +241,7 @@ class CheckRecord(Record):
 class RuleList(Shown):
     """What `rules` returns: no model was loaded, so it has a header of its own."""
 
+    document: ClassVar[str] = "rules"
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     rules: tuple[RuleInfo, ...]

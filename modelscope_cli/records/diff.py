@@ -1,7 +1,7 @@
 """What `diff` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.columns import column, counter, figure, words
 from modelscope_cli.records.display import Row
@@ -211,6 +211,7 @@ class DiffRecord(Record):
         ranking: which layers lose the accuracy; None unless asked for.
     """
 
+    document: ClassVar[str] = "diff"
     b: DiffSide
     mode: str | None
     tolerance: float

@@ -1,7 +1,7 @@
 """What `explain` returns, and the test results (receipt) of a map."""
 
 from dataclasses import dataclass
-from typing import Annotated, get_type_hints
+from typing import Annotated, ClassVar, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, share, signed, words
@@ -278,6 +278,7 @@ class ExplainRecord(Record):
         certificate: of the blocks it was made of, one an image; None where it was made in one go.
     """
 
+    document: ClassVar[str] = "explain"
     target: str
     target_index: int | None
     logit: float

@@ -1,7 +1,7 @@
 """What `featuremaps` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import figure, hidden, shape, share, words
 from modelscope_cli.records.display import Row
@@ -110,6 +110,7 @@ class FeatureMapsRecord(Record):
         tensors: the file of the whole outputs; None without `--save-tensors`.
     """
 
+    document: ClassVar[str] = "featuremaps"
     maps: tuple[FeatureMap, ...]
     contact_sheet: str | None
     out_dir: str | None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import counter, figure, hidden, shape, share, words
 from modelscope_cli.records.display import Row
@@ -205,6 +205,7 @@ class GradsRecord(Record):
         out_dir: where the report was written, with `files` in it; None where nothing was.
     """
 
+    document: ClassVar[str] = "grads"
     loss: LossInfo
     parameters: tuple[ParameterGradient, ...]
     activations: tuple[ActivationGradient, ...]

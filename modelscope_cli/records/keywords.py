@@ -2,12 +2,15 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import re
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from typing import Any, ParamSpec, TypedDict, TypeVar
 
-from modelscope_cli.errors import ModelscopeError, with_nearest
-from modelscope_cli.records.nesting import room_for_depth
+from modelscope_cli.errors import CannotRunError, ModelscopeError, with_nearest
 from modelscope_cli.records.refusals import refuse
 from modelscope_cli.records.run import invocation
 
@@ -77,6 +80,17 @@ class Keywords(ModelKeywords, InputKeywords, total=False):
     """What every function that runs a model takes beside its own keywords."""
 
 
+class OutputKeywords(Keywords, total=False):
+    """What every function takes beside that reads the output of a model.
+
+    Attributes:
+        output_kind: what the output is read as: auto (by the model, then by names, then by shapes), classes,
+            segmentation, depth (one value per pixel), detection, or embedding.
+    """
+
+    output_kind: str
+
+
 class BlockKeywords(Keywords, total=False):
     """What every function takes beside that cuts a list of image files into blocks of `batch`.
 
@@ -89,6 +103,10 @@ class BlockKeywords(Keywords, total=False):
 
     resume: bool
     share: bool
+
+
+class OutputBlockKeywords(BlockKeywords, OutputKeywords, total=False):
+    """What a function takes that does both."""
 
 
 class SummaryKeywords(LoadingKeywords, InputKeywords, total=False):
@@ -149,7 +167,13 @@ DEFAULTS: dict[str, Any] = {
     **{"input_shape": (), "size": None, "mean": None, "std": None, "normalize": True, "batch": None},
     **{"workers": None},
     **{"resume": False, "share": False},
+    **{"output_kind": "auto"},
 }
+
+
+def with_words(doc: str, constant: Callable[[str], Iterable[str]]) -> str:
+    """Return a docstring with `{NAMES}` replaced by the words of that constant of its module."""
+    return re.sub(r"\{([A-Z_]+)\}", lambda found: ", ".join(constant(found[1])), doc)
 
 
 def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
@@ -185,6 +209,7 @@ def spelled_out(function: Callable[P, R]) -> Callable[P, R]:
                 error.speak_python()
             raise
 
+    call.__doc__ = with_words(function.__doc__ or "", function.__globals__.__getitem__)
     call.__signature__ = signature.replace(parameters=[*parameters, *shared])  # type: ignore[attr-defined]
     return call
 
@@ -232,3 +257,37 @@ def texts(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return ",".join(map(str, value)) if isinstance(value, Sequence) else str(value)
+
+
+_FRAMES, _STACK = (
+    10_000,
+    8 * 2**20,
+)  # far more than any model needs, and less than half of the capacity of such a stack
+
+
+@contextmanager
+def room_for_depth() -> Iterator[None]:
+    """Raise the recursion limit inside the context; hooks need additional frames.
+
+    Only in the main thread: the stack of another one may be so small that the process would crash.
+    """
+    before = sys.getrecursionlimit()
+    if threading.current_thread() is threading.main_thread():
+        sys.setrecursionlimit(max(before, _frames()))
+    try:
+        yield
+    except RecursionError as error:
+        message = f"something nested too deeply, or that calls itself without end: {error}"
+        raise CannotRunError(message, "wrap fewer modules in one another   --debug shows where") from error
+    finally:
+        sys.setrecursionlimit(before)
+
+
+def _frames() -> int:
+    """Return the number of frames that fit the stack of this process; 0 if its size is unknown."""
+    try:
+        import resource
+    except ImportError:  # Windows, whose stacks are small
+        return 0
+    size = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    return _FRAMES if size == resource.RLIM_INFINITY else min(_FRAMES, _FRAMES * size // _STACK)

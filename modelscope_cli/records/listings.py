@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.columns import column, words
 from modelscope_cli.records.display import Row, Shown
@@ -35,6 +35,7 @@ class ModelEntry(Row):
 class Catalogue(Shown):
     """What `models` returns: no model was loaded, so it has a header of its own."""
 
+    document: ClassVar[str] = "models"
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     models: tuple[ModelEntry, ...]
@@ -73,6 +74,7 @@ class ReportRecord(Shown):
         left_out: errors of the results in a folder that are missing in its index.
     """
 
+    document: ClassVar[str] = "report"
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     pages: tuple[Page, ...]

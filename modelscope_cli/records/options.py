@@ -49,6 +49,7 @@ class Option:
 
 OPTIONS = "Options"  # the panel of a command's own options
 ARGUMENTS = "Arguments"
+OUTPUT_KINDS = ("auto", "classes", "segmentation", "depth", "detection", "embedding")
 MODES = ("auto", "eval", "train")
 _FORMATS = ("auto", "table", "tsv", "csv", "json", "markdown", "brief")
 CI_FORMATS = ("github", "sarif", "gitlab")
@@ -144,6 +145,7 @@ _TRAINING_DATA = {
 _LEARNING = _options(
     "batch N -b >=1, optimizer NAME sgd|momentum|nesterov|adamw, label_smoothing E >=0 <=1, weight_decay L >=0"
 )
+_LEARNER = {"model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet18")}
 
 # Panels that many commands share. A command has the options that its function takes.
 SHARED: Mapping[str, Mapping[str, Option]] = {
@@ -179,6 +181,7 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
         "dtype": Option("DTYPE", completes=("float32", "bfloat16", "float16")),
         "seed": Option("N", least=0, most=LAST_SEED),
         "offline": Option(variable="MSCOPE_OFFLINE"),
+        "output_kind": Option("KIND", choices=OUTPUT_KINDS),
     },
     "Input": {
         **_options("input_shape SHAPE"),
@@ -225,7 +228,8 @@ SHARED: Mapping[str, Mapping[str, Option]] = {
     },
 }
 
-# The options of single commands, by panel; `first` and `images` say which arguments they have.
+# The options of single commands, by panel; `first` and `images` say which arguments they have. A command that is
+# not here has both, and the options of its function.
 OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
     "summary": {
         ARGUMENTS: {
@@ -344,9 +348,7 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             **_options("callback FILE:CLASS, vary OPTION=A,B"),
         },
         "Change the model": _CHANGE,
-        "Model": {
-            "model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet18")
-        },
+        "Model": _LEARNER,
         "Output": {"every": Option("K", least=1, most=LONGEST_RUN), "save_every": _STEPS},
     },
     "lrfind": {
@@ -357,13 +359,9 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
             "high": Option("R", flag="--to"),
             **_options("steps N >=3, linear, smoothing B >=0 <1, diverged X >1"),
         },
-        "Training": {
-            **_LEARNING,
-        },
+        "Training": _LEARNING,
         "Change the model": _CHANGE,
-        "Model": {
-            "model": Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="resnet18")
-        },
+        "Model": _LEARNER,
     },
     "ablate": {
         ARGUMENTS: _SUBJECT,
@@ -493,3 +491,8 @@ OWN: Mapping[str, Mapping[str, Mapping[str, Option]]] = {
         }
     },
 }
+
+
+def own(command: str) -> Mapping[str, Mapping[str, Option]]:
+    """Return the arguments and options of one command, by panel."""
+    return OWN.get(command, {ARGUMENTS: _SUBJECT})

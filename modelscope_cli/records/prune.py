@@ -1,7 +1,7 @@
 """What `prune` returns."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import column, count, figure, hidden, shape, share, words
 from modelscope_cli.records.display import Row
@@ -81,6 +81,7 @@ class PruneRecord(Record):
         out_dir, files: the report's folder and what is in it.
     """
 
+    document: ClassVar[str] = "prune"
     layers: tuple[PrunedLayer, ...]
     totals: PruneTotals
     before: tuple[Prediction, ...]

@@ -9,7 +9,7 @@ from typing import Any
 from modelscope_cli.errors import UsageError, one_of, with_nearest
 from modelscope_cli.records.bounds import MOST, absurdity
 from modelscope_cli.records.naming import with_article
-from modelscope_cli.records.options import OWN, SHARED, Option
+from modelscope_cli.records.options import SHARED, Option, own
 from modelscope_cli.records.run import invocation
 
 # Functions that belong to a command of another name.
@@ -66,7 +66,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
 def find(command: str, name: str) -> Option | None:
     """Return an option of a command or function; None if unknown."""
     command = _COMMANDS.get(command, command)
-    for panels in (OWN.get(command, {}), SHARED):
+    for panels in (own(command), SHARED):
         for inside in panels.values():
             if name in inside:
                 return inside[name]

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, counter, figure, hidden, shape, share, words
@@ -253,6 +253,7 @@ class StatsRecord(Record):
         fingerprint: where it was asked for; else None.
     """
 
+    document: ClassVar[str] = "stats"
     layers: tuple[ActivationStats, ...]
     images: int
     near_zero: float

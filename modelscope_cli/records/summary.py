@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
@@ -14,7 +14,7 @@ from modelscope_cli.records.run import Record, Shape
 USED = "used without a call, through its parameters or buffers"
 INSIDE = "only what is inside it is called"
 # The columns that need a run with values.
-MEASURED = ("time", "zero", "gradient")
+MEASURED = ("time", "backward", "bytes", "intensity", "bound", "zero", "gradient")
 # What `--optimizer` of a step can be: the class in `torch.optim`, and its arguments.
 OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "sgd": ("SGD", {}),
@@ -27,7 +27,7 @@ OPTIMIZERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 }
 AMP = ("bfloat16", "float16")
 # The columns that can colour a graph.
-COLORS = ("macs", "flops", "params", "memory", *MEASURED)
+COLORS = ("macs", "flops", "params", "memory", "time", "backward", "bytes", "zero", "gradient")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,12 @@ class LayerShape(Row):
         note: why the layer was not called, where that is known; `USED` and `INSIDE` take part uncalled.
         time_ms: milliseconds of this call with everything inside it, the median of several forwards; None where
             it was not measured, like the others.
+        backward_ms: milliseconds of the backward of what this call and those inside it computed, the median of
+            several; None where no gradient goes through.
+        moved_bytes: what the operators of this call read and write in a forward, weights included, views not.
+        intensity: multiply-adds for each of these bytes.
+        bound: what limits the call by the roofline of this machine: `compute` or `memory`; None where nothing
+            moves.
         zero_fraction: share of zeros among the finite values of the output, as `stats` counts them.
         grad_norm: Euclidean norm of the gradient at the output, as `grads` takes it.
         saved_bytes: of a training step: what autograd keeps for the backward because of this call and those inside
@@ -74,6 +80,10 @@ class LayerShape(Row):
     is_leaf: bool
     note: str | None = None
     time_ms: Annotated[float | None, figure("time (ms)", key="time")] = None
+    backward_ms: Annotated[float | None, figure("backward (ms)", key="backward")] = None
+    moved_bytes: Annotated[int | None, size("moved", key="bytes")] = None
+    intensity: Annotated[float | None, figure("MACs a byte")] = None
+    bound: Annotated[str | None, words("bound by")] = None
     zero_fraction: Annotated[float | None, share("zeros", key="zero")] = None
     grad_norm: Annotated[float | None, figure(key="gradient")] = None
     saved_bytes: Annotated[int | None, size("saved", rank=2, key="saved")] = None
@@ -179,6 +189,22 @@ class TrainingMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class Roofline:
+    """The most that a machine does, measured by one product of matrices and one copy.
+
+    Attributes:
+        dtype, threads: of the measurement; `threads` of the CPU.
+        macs, bytes: multiply-adds and bytes a second.
+    """
+
+    device: str
+    dtype: str
+    threads: int
+    macs: float
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
 class Operation:
     """A chain of functions that the forward of a layer calls itself, besides its child layers.
 
@@ -232,14 +258,19 @@ class SummaryRecord(Record):
         failed: the label of the layer whose forward raised; then the rows up to it are there. Else None.
         flow: the dataflow; None if it was not requested.
         training: the memory of one training step; None if it was not requested.
+        slowest: labels of the fewest calls that take 80 % of the measured time, each without the calls inside it.
+        roofline: of the machine that measured `bound`; None if it was not requested.
     """
 
+    document: ClassVar[str] = "summary"
     layers: tuple[LayerShape, ...]
     totals: SummaryTotals
     uncounted_ops: tuple[str, ...] = ()
     failed: str | None = None
     flow: Flow | None = None
     training: TrainingMemory | None = None
+    slowest: tuple[str, ...] = ()
+    roofline: Roofline | None = None
 
     def graph(
         self, file: str | PathLike[str] | None = None, *, color: str | None = None, whole: bool = False

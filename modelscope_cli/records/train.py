@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from modelscope_cli.records.run import Record, to_plain
 from modelscope_cli.records.training_facts import Birth
@@ -84,6 +84,7 @@ class TrainRecord(Record):
         out_dir, files: the report's folder and what is in it.
     """
 
+    document: ClassVar[str] = "train"
     trainings: tuple[Training, ...]
     data: DataInfo
     near_zero: float
@@ -154,9 +155,9 @@ class Restored:
     rng: bool
 
 
-@dataclass(frozen=True, slots=True)
-class LrfindRecord(Record):
-    """What `lrfind` returns.
+@dataclass(frozen=True)
+class RangeTest:
+    """A sweep of the learning rate.
 
     Attributes:
         lr, loss, smoothed: of every step; a loss is None where it was not finite.
@@ -171,6 +172,13 @@ class LrfindRecord(Record):
     stopped: str
     restored: Restored
     hashes: dict[str, tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class LrfindRecord(RangeTest, Record):
+    """What `lrfind` returns."""
+
+    document: ClassVar[str] = "lrfind"
     optimizer: str
     sweep: str
     data: str

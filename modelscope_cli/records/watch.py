@@ -1,8 +1,8 @@
 """What `watch` returns: series over the steps of a training run, which `train` has as well."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import label
@@ -10,6 +10,7 @@ from modelscope_cli.records.run import Record
 from modelscope_cli.records.training_facts import (
     Birth,
     Comparison,
+    MemoryFacts,
     OptimizerFacts,
     RankFacts,
     ScheduleFacts,
@@ -62,6 +63,26 @@ class LayerSeries:
     channels: int | None = None
     dead_channels: tuple[int, ...] = ()
     saturated_fraction: Series | None = None
+
+    @classmethod
+    def of(
+        cls,
+        step: tuple[int, ...],
+        moments: Sequence[Any],
+        rounded: Callable[[float], float] = float,
+        **more: Any,
+    ) -> Self:
+        """Return the series of the `Moments` of each step; `rounded`: applied to roots and quotients."""
+        return cls(
+            step=step,
+            mean=tuple(m.mean if m.n else None for m in moments),
+            std=tuple(rounded(m.std) if m.n else None for m in moments),
+            zero_fraction=tuple(rounded((m.n_zero or 0) / m.n) if m.n else None for m in moments),
+            near_zero_fraction=tuple(rounded((m.n_near_zero or 0) / m.n) if m.n else None for m in moments),
+            nan_count=tuple(m.n_nan for m in moments),
+            inf_count=tuple(m.n_inf for m in moments),
+            **more,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +303,8 @@ class TrainingFacts:
     Attributes:
         idle: class and line of every optimizer that was made and never stepped.
         backwards: backward passes of the whole run; `ranks`: whether they agree, None in a single process.
-        time: where it went; None in a log that does not say.
+        time: where it went; `memory`: whether it grows; None in a log that does not say.
+        rank_times: of every rank, if there are several.
     """
 
     inputs: tuple[WatchedInput, ...] = ()
@@ -294,6 +316,8 @@ class TrainingFacts:
     ranks: RankFacts | None = None
     schedules: tuple[ScheduleFacts, ...] = ()
     time: TimeFacts | None = None
+    memory: MemoryFacts | None = None
+    rank_times: tuple[TimeFacts, ...] = ()
 
 
 def labelling(
@@ -389,6 +413,7 @@ class WatchRecord(Record):
         compared: how it differs from the run of `--like`; None without one.
     """
 
+    document: ClassVar[str] = "watch"
     steps: int
     recorded: int
     exit_code: int | None

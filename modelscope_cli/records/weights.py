@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.columns import count, figure, shape, share, size, words
 from modelscope_cli.records.display import Row, Shown
@@ -139,6 +139,7 @@ class ScanRecord(Shown):
         passed: no file is as bad as `fail_on`.
     """
 
+    document: ClassVar[str] = "weights-scan"
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     source: str
@@ -265,6 +266,7 @@ class WeightsRecord(Shown):
         error: why nothing else is told of the file; None where it was read.
     """
 
+    document: ClassVar[str] = "weights"
     versions: Mapping[str, str]
     argv: tuple[str, ...]
     source: str

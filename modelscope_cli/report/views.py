@@ -37,13 +37,13 @@ def _lay_out(record: Any, **options: Any) -> Sheet:
 
 
 def table_of(command: str) -> Any:
-    """Return the table module of a command."""
-    return import_module(f"modelscope_cli.commands.{command}.table")
+    """Return the module with the table of a command: `table.py`, or `command.py` if it is small."""
+    return _module_of(command, "table") or _module_of(command, "command")
 
 
 def column_keys(command: str) -> list[str]:
     """Return the column keys of all tables of a command; empty if it has none."""
-    table = _module_of(command, "table")
+    table = table_of(command)
     make = getattr(table, "every_column", None) or getattr(table, f"{command}_columns", None)
     columns = make() if make else getattr(table, "COLUMNS", ())
     return list(dict.fromkeys(column.key for column in columns))

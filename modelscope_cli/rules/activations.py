@@ -9,14 +9,13 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import CallFlow, Evidence
 from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
 from modelscope_cli.records.stats import ActivationStats
-from modelscope_cli.rules.rule import Rule, Sighting
+from modelscope_cli.rules.rule import Sighting, rule
 
 _WEIGHTED = ("Conv", "Linear")
 _NORMS = ("BatchNorm", "LayerNorm", "GroupNorm", "InstanceNorm")
 _ENOUGH_VALUES, _ENOUGH_IMAGES = 1000, 100
 MOST_DEAD = 0.5  # fraction of the channels of a layer
 _FORWARD = frozenset({"forward"})
-_DEBUGGER = "SageMaker Debugger, {rule}: {default}"
 
 
 def _rows(evidence: Evidence, *types: str) -> list[ActivationStats]:
@@ -39,7 +38,38 @@ def _producers(flow: tuple[CallFlow, ...]) -> Iterator[CallFlow]:
             yield call
 
 
+def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if not evidence.is_real:
+        return "noise is no test of the running statistics: give images"
+    return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
+
+
+def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
+    """Return why rules about layers cannot be judged, if none was seen to run: TorchScript, exported programs."""
+    assert evidence.forward is not None
+    types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
+    is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
+    return None if is_seen else "no layer inside the model was seen to run"
+
+
+def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
+    rows = _rectifiers(evidence)
+    is_told = any(
+        _is_enough(evidence, row) or (row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES) for row in rows
+    )
+    too_few = f"no channel of a ReLU has {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
+    return _nothing_seen(evidence, threshold) or (too_few if rows and not is_told else None)
+
+
+@rule("MS201", "non-finite-activations", ERROR, 0, needs=_FORWARD, yields_to=("MS101", "MS102", "MS103"))
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A layer turns finite inputs into NaN or infinite values; those that pass them on are counted.
+
+    Measure: calls whose output is not finite
+    Source: IEEE 754: NaN passes through every sum; SageMaker Debugger, ExplodingTensor: any at all
+    Hint: modelscope stats MODEL --layer LAYER   shows its range; look for log, sqrt, x / 0, float16
+    Why: NaN spreads to everything after it; look at the first layer that produces it
+    """
     forward = evidence.forward
     assert forward is not None
     if not forward.is_input_finite:
@@ -80,7 +110,15 @@ def is_mostly_dead(row: ActivationStats, threshold: float = MOST_DEAD) -> bool:
     return _dead_share(row) > threshold
 
 
+@rule("MS202", "dead-channels", WARNING, MOST_DEAD, most=1, needs=_FORWARD, excuse=_too_few_values)
 def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Most channels of a ReLU are zero at every position of every image.
+
+    Measure: share of channels, if each had 1000 values or 100 images to fire
+    Source: SageMaker Debugger, DeadRelu: threshold_layer = 50 %
+    Hint: lower the learning rate, check the biases before it, or use a leaky activation
+    Why: a channel that never fires gets no gradient, so it never recovers, and its parameters are wasted
+    """
     for row in _rectifiers(evidence):
         share = _dead_share(row)
         if is_silent(row) and row.numel >= _ENOUGH_VALUES and threshold < 1:
@@ -90,7 +128,15 @@ def _dead_channels(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(label_of(row), share, message)
 
 
+@rule("MS203", "dead-units", WARNING, 0.99, most=1, needs=_FORWARD, excuse=_too_few_values)
 def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A ReLU is almost inactive: its live channels hardly ever fire.
+
+    Measure: share of zeros in the channels that are not dead
+    Source: SageMaker Debugger, DeadRelu: threshold_inactivity = 1 % of activity
+    Hint: lower the learning rate, check the biases before it, or use a leaky activation
+    Why: a unit that hardly ever fires hardly ever learns, so most of the layer's capacity is unused
+    """
     for row in _rectifiers(evidence):
         alive = 1 - _dead_share(row)
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
@@ -100,7 +146,15 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
+@rule("MS204", "saturated", WARNING, 0.5, most=1, needs=_FORWARD, excuse=_nothing_seen)
 def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Most outputs of a sigmoid or tanh are where its derivative is below 1 % of the maximum.
+
+    Measure: share of outputs (|x| > 5.99 at a sigmoid, 2.99 at a tanh)
+    Source: SageMaker Debugger, SaturatedActivation: threshold_layer = 50 %
+    Hint: normalise before it, or initialise with smaller weights (Glorot & Bengio 2010)
+    Why: where the curve is flat the derivative is almost zero, and the layers before it do not learn
+    """
     assert evidence.forward is not None
     for call in evidence.forward.flow:
         share = call.saturated_fraction
@@ -110,7 +164,15 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
+@rule("MS205", "near-zero-activations", WARNING, 0.95, most=1, needs=_FORWARD, excuse=_nothing_seen)
 def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The output of a convolution, linear layer or norm is almost zero.
+
+    Measure: share of |x| < 1e-6
+    Source: the resolution of float32 is 1.2e-7: such values are almost lost when added to a signal near 1
+    Hint: check the scale of its weights and of its input
+    Why: a signal this small is lost in rounding, and the layers after it see a constant
+    """
     assert evidence.forward is not None
     rows = _rows(evidence, *_WEIGHTED, *_NORMS)
     for is_wrong, run in groupby(rows, key=lambda row: (row.near_zero_fraction or 0.0) > threshold):
@@ -125,8 +187,18 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(label_of(first), share, message + more)
 
 
+@rule("MS206", "poor-initialisation", WARNING, 1e6, needs=_FORWARD, excuse=_nothing_seen)
 def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    """Find signals that shrink or grow with depth; single layers, such as gates and heads, may be small."""
+    """The variance of the outputs of convolutions and linear layers changes by orders of magnitude with depth.
+
+    Find signals that shrink or grow with depth; single layers, such as gates and heads, may be small.
+
+    Measure: ratio of the median variances before and after the largest change
+    Source: Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to 466 in
+        8 untrained networks
+    Hint: torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
+    Why: signals that shrink or grow with depth make gradients do the same, and training slow or impossible
+    """
     variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]
     shift, at = max(_level_shifts([value for value, _ in variances]), default=(0.0, 0))
     if shift <= math.log(threshold):
@@ -151,24 +223,22 @@ def _level_shifts(values: Sequence[float]) -> Iterator[tuple[float, int]]:
         yield abs(statistics.median(values[at:]) - statistics.median(values[:at])), at
 
 
-def _nothing_seen(evidence: Evidence, threshold: float) -> str | None:
-    """Return why rules about layers cannot be judged, if none was seen to run: TorchScript, exported programs."""
-    assert evidence.forward is not None
-    types = (*_WEIGHTED, *_NORMS, *RECTIFIERS, "Sigmoid", "Tanh")
-    is_seen = any(call.name or call.type.startswith(types) for call in evidence.forward.flow)
-    return None if is_seen else "no layer inside the model was seen to run"
-
-
-def _too_few_values(evidence: Evidence, threshold: float) -> str | None:
-    rows = _rectifiers(evidence)
-    is_told = any(
-        _is_enough(evidence, row) or (row.zero_fraction == 1 and row.numel >= _ENOUGH_VALUES) for row in rows
-    )
-    too_few = f"no channel of a ReLU has {_ENOUGH_VALUES} values: give {_ENOUGH_IMAGES} images"
-    return _nothing_seen(evidence, threshold) or (too_few if rows and not is_told else None)
-
-
+@rule(
+    "MS207",
+    "batch-norm-drift",
+    WARNING,
+    3,
+    needs=frozenset({"train", "batch_norms"}),
+    excuse=_no_drift_to_judge,
+)
 def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The running statistics of a batch norm do not match these images.
+
+    Measure: the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|
+    Source: own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance
+    Hint: check the preprocessing (--mean, --std, --size), or update the statistics on your data in train mode
+    Why: in eval mode the layer normalises by statistics that do not match this data, so predictions are wrong
+    """
     assert evidence.train is not None
     for row in evidence.train.batch_norm:
         spread = abs(math.log(row.var_ratio)) if row.var_ratio > 0 else math.inf
@@ -177,115 +247,3 @@ def _drift(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             off = f"is {row.mean_gap:.2g} std from the running mean"
             varies = f"is {row.var_ratio:.2g}x the running variance"
             yield Sighting(label_of(row), value, f"the batch mean {off}; the batch variance {varies}")
-
-
-def _no_drift_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    if not evidence.is_real:
-        return "noise is no test of the running statistics: give images"
-    return "its batch norms have not seen a batch yet" if evidence.is_fresh else None
-
-
-RULES = (
-    Rule(
-        code="MS201",
-        name="non-finite-activations",
-        severity=ERROR,
-        sentence="a layer turns finite inputs into NaN or infinite values; those that pass them on are counted",
-        threshold=0,
-        measure="calls whose output is not finite",
-        source="IEEE 754: NaN passes through every sum; SageMaker Debugger, ExplodingTensor: any at all",
-        hint="modelscope stats MODEL --layer LAYER   shows its range; look for log, sqrt, x / 0, float16",
-        needs=_FORWARD,
-        judge=_non_finite,
-        yields_to=("MS101", "MS102", "MS103"),
-    ),
-    Rule(
-        code="MS202",
-        name="dead-channels",
-        severity=WARNING,
-        sentence="most channels of a ReLU are zero at every position of every image",
-        threshold=MOST_DEAD,
-        most=1,
-        measure="share of channels, if each had 1000 values or 100 images to fire",
-        source=_DEBUGGER.format(rule="DeadRelu", default="threshold_layer = 50 %"),
-        hint="lower the learning rate, check the biases before it, or use a leaky activation",
-        needs=_FORWARD,
-        judge=_dead_channels,
-        excuse=_too_few_values,
-    ),
-    Rule(
-        code="MS203",
-        name="dead-units",
-        severity=WARNING,
-        sentence="a ReLU is almost inactive: its live channels hardly ever fire",
-        threshold=0.99,
-        most=1,
-        measure="share of zeros in the channels that are not dead",
-        source=_DEBUGGER.format(rule="DeadRelu", default="threshold_inactivity = 1 % of activity"),
-        hint="lower the learning rate, check the biases before it, or use a leaky activation",
-        needs=_FORWARD,
-        judge=_dead_units,
-        excuse=_too_few_values,
-    ),
-    Rule(
-        code="MS204",
-        name="saturated",
-        severity=WARNING,
-        sentence="most outputs of a sigmoid or tanh are where its derivative is below 1 % of the maximum",
-        threshold=0.5,
-        most=1,
-        measure="share of outputs (|x| > 5.99 at a sigmoid, 2.99 at a tanh)",
-        source=_DEBUGGER.format(rule="SaturatedActivation", default="threshold_layer = 50 %"),
-        hint="normalise before it, or initialise with smaller weights (Glorot & Bengio 2010)",
-        needs=_FORWARD,
-        judge=_saturated,
-        excuse=_nothing_seen,
-    ),
-    Rule(
-        code="MS205",
-        name="near-zero-activations",
-        severity=WARNING,
-        sentence="the output of a convolution, linear layer or norm is almost zero",
-        threshold=0.95,
-        most=1,
-        measure="share of |x| < 1e-6",
-        source="the resolution of float32 is 1.2e-7: such values are almost lost when added to a signal near 1",
-        hint="check the scale of its weights and of its input",
-        needs=_FORWARD,
-        judge=_near_zero,
-        excuse=_nothing_seen,
-    ),
-    Rule(
-        code="MS206",
-        name="poor-initialisation",
-        severity=WARNING,
-        sentence="the variance of the outputs of convolutions and linear layers changes by orders of magnitude "
-        "with depth",
-        threshold=1e6,
-        measure="ratio of the median variances before and after the largest change",
-        source=(
-            "Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to "
-            "466 in 8 untrained networks"
-        ),
-        hint="torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer",
-        needs=_FORWARD,
-        judge=_variance_ratio,
-        excuse=_nothing_seen,
-    ),
-    Rule(
-        code="MS207",
-        name="batch-norm-drift",
-        severity=WARNING,
-        sentence="the running statistics of a batch norm do not match these images",
-        threshold=3,
-        measure="the larger of |batch mean - running mean| in running standard deviations and |ln(variance ratio)|",
-        source="own measurement: at most 1.1 for a trained network on 1 to 10 of its images; 3: 20-fold variance",
-        hint=(
-            "check the preprocessing (--mean, --std, --size), or update the statistics on your data in "
-            "train mode"
-        ),
-        needs=frozenset({"train", "batch_norms"}),
-        judge=_drift,
-        excuse=_no_drift_to_judge,
-    ),
-)

@@ -5,14 +5,29 @@ from collections.abc import Iterator
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import some
-from modelscope_cli.rules.rule import Rule, Sighting
+from modelscope_cli.rules.rule import Sighting, rule
 
 
-def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-    assert evidence.forward is not None
-    answers = evidence.forward.answers or ()
-    if len(set(answers)) == 1:
-        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} images")
+def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if evidence.is_fresh:
+        return "its batch norms have not seen a batch yet"
+    assert evidence.train is not None
+    return "train mode returns another kind of output" if evidence.train.output_gap is None else None
+
+
+def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    assert evidence.settled is not None
+    if not evidence.settled.is_finite:
+        return "the forward pass is not finite"
+    return (
+        "the output is not one row per image, or all images are the same"
+        if evidence.settled.output_spread is None
+        else None
+    )
+
+
+def _no_repeat_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    return "the output is zero or not a tensor" if evidence.repeat_gap is None else None
 
 
 def _too_few(evidence: Evidence, threshold: float) -> str | None:
@@ -31,7 +46,35 @@ def _too_few(evidence: Evidence, threshold: float) -> str | None:
     return None
 
 
+@rule("MS601", "class-collapse", WARNING, 8, needs=frozenset({"forward"}), excuse=_too_few)
+def _collapse(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The prediction is the same class for every image.
+
+    Measure: images needed
+    Source: own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million
+        (10^-7)
+    Hint: modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing
+    Why: a model that predicts the same for everything has not learnt, or receives inputs unlike its training
+        data
+    """
+    assert evidence.forward is not None
+    answers = evidence.forward.answers or ()
+    if len(set(answers)) == 1:
+        yield Sighting(None, len(answers), f"class {answers[0]} for every one of {len(answers)} images")
+
+
+@rule(
+    "MS602", "non-deterministic", ERROR, 1.3e-6, needs=frozenset({"repeat_gap"}), excuse=_no_repeat_to_judge
+)
 def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Two runs on the same input give different outputs in eval mode.
+
+    Measure: |second - first| / |first|
+    Source: torch.testing.assert_close: rtol of float32
+    Hint: look for torch.rand or F.dropout(x) without training=self.training; on cuda see
+        torch.use_deterministic_algorithms
+    Why: a result that changes from run to run cannot be compared, debugged or tested
+    """
     gap = evidence.repeat_gap
     if gap is not None and gap > threshold:
         words = f"two runs on the same input in eval mode differ by {gap:.2g} of the output"
@@ -40,98 +83,41 @@ def _repeat(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(None, gap, words + source, WARNING if is_meant else None)
 
 
-def _no_repeat_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    return "the output is zero or not a tensor" if evidence.repeat_gap is None else None
-
-
+@rule("MS604", "constant-output", ERROR, 0, needs=frozenset({"forward"}), excuse=_no_output_to_judge)
 def _constant(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The output does not depend on the input.
+
+    Measure: largest difference between the outputs for different images
+    Source: own reasoning: if the input has any effect, rounding errors alone make two outputs differ
+    Hint: modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and zero
+        weights
+    Why: such a model predicts the same for every image; its training is lost
+    """
     assert evidence.settled is not None
     spread = evidence.settled.output_spread
     if spread is not None and spread <= threshold:
         yield Sighting(None, spread, "the output is bit-identical for different images")
 
 
-def _no_output_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    assert evidence.settled is not None
-    if not evidence.settled.is_finite:
-        return "the forward pass is not finite"
-    return (
-        "the output is not one row per image, or all images are the same"
-        if evidence.settled.output_spread is None
-        else None
-    )
-
-
+@rule(
+    "MS603",
+    "train-eval-disagreement",
+    WARNING,
+    2,
+    needs=frozenset({"train", "batch_norms"}),
+    excuse=_no_disagreement_to_judge,
+)
 def _disagreement(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The train-mode output is very different from the eval-mode output.
+
+    Measure: |train - eval| / |eval| of the output
+    Source: own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout
+    Hint: check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train --table
+        batch-norm
+    Why: the model in use is not the one that was trained: eval mode computes another function
+    """
     gap = evidence.train.output_gap if evidence.train else None
     if gap is not None and gap > threshold:
         yield Sighting(
             None, gap, f"the train-mode output differs from the eval-mode output by {gap:.2g}x its norm"
         )
-
-
-def _no_disagreement_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    if evidence.is_fresh:
-        return "its batch norms have not seen a batch yet"
-    assert evidence.train is not None
-    return "train mode returns another kind of output" if evidence.train.output_gap is None else None
-
-
-RULES = (
-    Rule(
-        code="MS601",
-        name="class-collapse",
-        severity=WARNING,
-        sentence="the prediction is the same class for every image",
-        threshold=8,
-        measure="images needed",
-        source="own reasoning: with ten equally likely classes, 8 images agree by chance once in 10 million "
-        "(10^-7)",
-        hint="modelscope predict MODEL IMAGE...   shows the scores; check labels, loss and preprocessing",
-        needs=frozenset({"forward"}),
-        judge=_collapse,
-        excuse=_too_few,
-    ),
-    Rule(
-        code="MS602",
-        name="non-deterministic",
-        severity=ERROR,
-        sentence="two runs on the same input give different outputs in eval mode",
-        threshold=1.3e-6,
-        measure="|second - first| / |first|",
-        source="torch.testing.assert_close: rtol of float32",
-        hint="look for torch.rand or F.dropout(x) without training=self.training; on cuda see "
-        "torch.use_deterministic_algorithms",
-        needs=frozenset({"repeat_gap"}),
-        judge=_repeat,
-        excuse=_no_repeat_to_judge,
-    ),
-    Rule(
-        code="MS603",
-        name="train-eval-disagreement",
-        severity=WARNING,
-        sentence="the train-mode output is very different from the eval-mode output",
-        threshold=2,
-        measure="|train - eval| / |eval| of the output",
-        source="own measurement: at most 0.7 for trained samples, 1.7 for torchvision networks with dropout",
-        hint="check the code that reads self.training, and batch norm: modelscope stats MODEL --mode train "
-        "--table batch-norm",
-        needs=frozenset({"train", "batch_norms"}),
-        judge=_disagreement,
-        excuse=_no_disagreement_to_judge,
-    ),
-    Rule(
-        code="MS604",
-        name="constant-output",
-        severity=ERROR,
-        sentence="the output does not depend on the input",
-        threshold=0,
-        measure="largest difference between the outputs for different images",
-        source="own reasoning: if the input has any effect, rounding errors alone make two outputs differ",
-        hint="modelscope stats MODEL   shows the layer after which nothing varies; look for dead layers and "
-        "zero weights",
-        needs=frozenset({"forward"}),
-        judge=_constant,
-        excuse=_no_output_to_judge,
-    ),
-)

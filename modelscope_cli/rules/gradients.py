@@ -16,7 +16,7 @@ from modelscope_cli.records.grads import (
     is_judged,
 )
 from modelscope_cli.records.naming import counted, label_of
-from modelscope_cli.rules.rule import Rule, Sighting
+from modelscope_cli.rules.rule import Sighting, rule
 
 Weight = tuple[ParameterGradient, float]  # with the norm of its gradient relative to the one at the output
 
@@ -28,7 +28,28 @@ def _backward(evidence: Evidence) -> Backward:
     return evidence.backward
 
 
+def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
+    norm = _backward(evidence).output_grad_norm
+    if norm == 0:
+        return "the gradient at the output is zero: the prediction is already certain"
+    return None if norm < float("inf") else "the gradient at the output is not finite"
+
+
+def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:
+    if _backward(evidence).is_partial:
+        return "one synthetic object reaches only a few of the heads of a detection model"
+    return _no_gradient_at_all(evidence, threshold)
+
+
+@rule("MS301", "non-finite-gradients", ERROR, 0, needs=_BACKWARD)
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Gradients are NaN or infinite although the forward pass is finite.
+
+    Measure: NaN or infinite values in one gradient
+    Source: torch.autograd.detect_anomaly, which raises at the first NaN; SageMaker Debugger, ExplodingTensor
+    Hint: the derivative of the operation after this layer is infinite: sqrt(0), norm(0), log(0), x / 0
+    Why: one optimizer step with such a gradient makes the weights NaN permanently
+    """
     backward = _backward(evidence)
     broken = [row for row in backward.parameters if row.nan_count + row.inf_count > threshold]
     arrived = [row for row in backward.activations if row.nan_count + row.inf_count]
@@ -53,7 +74,23 @@ def _weights(backward: Backward) -> Iterator[Weight]:
             yield row, row.grad_norm / backward.output_grad_norm
 
 
+@rule(
+    "MS302",
+    "vanishing-gradients",
+    WARNING,
+    VANISHING,
+    needs=_BACKWARD,
+    excuse=_no_vanishing_to_judge,
+    measure=SCALE,
+    source=VANISHING_SOURCE,
+)
 def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Almost no gradient arrives at a weight.
+
+    Hint: modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or change
+        the initialisation
+    Why: the weights before it hardly change, however long the training lasts
+    """
     first = next(_weights(_backward(evidence)), None)
     for run in _runs(_backward(evidence), lambda ratio: ratio < threshold):
         # Zero back to the first weight: the gradient is cut off. In a side branch it may be intended: in the last
@@ -62,7 +99,23 @@ def _vanishing(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield replace(_describe(run, min(ratio for _, ratio in run)), severity=ERROR if is_cut else None)
 
 
+@rule(
+    "MS303",
+    "exploding-gradients",
+    WARNING,
+    EXPLODING,
+    needs=_BACKWARD,
+    excuse=_no_gradient_at_all,
+    measure=SCALE,
+    source=EXPLODING_SOURCE,
+)
 def _exploding(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The gradient of a weight is far larger than the one at the output.
+
+    Hint: modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the
+        weights
+    Why: a single step changes these weights far too much; the loss jumps or becomes NaN
+    """
     for run in _runs(_backward(evidence), lambda ratio: ratio > threshold):
         yield _describe(run, max(ratio for _, ratio in run))
 
@@ -79,64 +132,3 @@ def _describe(run: list[Weight], worst: float) -> Sighting:
     words = f"is {ratio:.2g} times the one at the output" if ratio else "is exactly zero"
     more = f"; also in {len(run) - 1} before it, up to {worst:.2g}x" if len(run) > 1 else ""
     return Sighting(first.layer or None, worst, f"the gradient of {first.name} {words}{more}")
-
-
-def _no_gradient_at_all(evidence: Evidence, threshold: float) -> str | None:
-    norm = _backward(evidence).output_grad_norm
-    if norm == 0:
-        return "the gradient at the output is zero: the prediction is already certain"
-    return None if norm < float("inf") else "the gradient at the output is not finite"
-
-
-def _no_vanishing_to_judge(evidence: Evidence, threshold: float) -> str | None:
-    if _backward(evidence).is_partial:
-        return "one synthetic object reaches only a few of the heads of a detection model"
-    return _no_gradient_at_all(evidence, threshold)
-
-
-RULES = (
-    Rule(
-        code="MS301",
-        name="non-finite-gradients",
-        severity=ERROR,
-        sentence="gradients are NaN or infinite although the forward pass is finite",
-        threshold=0,
-        measure="NaN or infinite values in one gradient",
-        source="torch.autograd.detect_anomaly, which raises at the first NaN; SageMaker Debugger, ExplodingTensor",
-        hint="the derivative of the operation after this layer is infinite: sqrt(0), norm(0), log(0), x / 0",
-        needs=_BACKWARD,
-        judge=_non_finite,
-    ),
-    Rule(
-        code="MS302",
-        name="vanishing-gradients",
-        severity=WARNING,
-        sentence="almost no gradient arrives at a weight",
-        threshold=VANISHING,
-        measure=SCALE,
-        source=VANISHING_SOURCE,
-        hint=(
-            "modelscope grads MODEL   draws the gradients by depth; add a norm or residual connections, or "
-            "change the initialisation"
-        ),
-        needs=_BACKWARD,
-        judge=_vanishing,
-        excuse=_no_vanishing_to_judge,
-    ),
-    Rule(
-        code="MS303",
-        name="exploding-gradients",
-        severity=WARNING,
-        sentence="the gradient of a weight is far larger than the one at the output",
-        threshold=EXPLODING,
-        measure=SCALE,
-        source=EXPLODING_SOURCE,
-        hint=(
-            "modelscope grads MODEL --clip-norm 1.0   shows the effect of clipping; check the scale of the "
-            "weights"
-        ),
-        needs=_BACKWARD,
-        judge=_exploding,
-        excuse=_no_gradient_at_all,
-    ),
-)

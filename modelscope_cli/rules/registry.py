@@ -1,24 +1,17 @@
 """List every rule, and choose rules by code or name."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from modelscope_cli.errors import UsageError, with_nearest
 from modelscope_cli.records.check import RuleInfo, RuleList
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.rules import activations, behaviour, dataset, gradients, structure, training, weights
-from modelscope_cli.rules.rule import ListedRule, Rule
+from modelscope_cli.rules.rule import AnyRule, ListedRule, Rule, rules_in
 
-AnyRule = TypeVar("AnyRule", bound=ListedRule)
-
-RULES: tuple[Rule, ...] = (
-    *weights.RULES,
-    *activations.RULES,
-    *gradients.RULES,
-    *structure.RULES,
-    *behaviour.RULES,
-)
-EVERY_RULE: tuple[Rule, ...] = (*RULES, *dataset.RULES)
+RULES = rules_in(Rule, weights, activations, gradients, structure, behaviour)
+DATASET_RULES = rules_in(Rule, dataset)
+EVERY_RULE = (*RULES, *DATASET_RULES)
 
 
 def find_rule(typed: str, where: str) -> Rule:

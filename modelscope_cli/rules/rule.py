@@ -1,11 +1,13 @@
 """Define a rule and its thresholds, and judge evidence by rules."""
 
+import inspect
 import math
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from types import ModuleType
+from typing import Any, TypeVar
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.records.check import (
@@ -28,6 +30,7 @@ _BYTES = {
     **{"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12},
     **{"KIB": 2.0**10, "MIB": 2.0**20, "GIB": 2.0**30, "TIB": 2.0**40},
 }
+AnyRule = TypeVar("AnyRule", bound="ListedRule")
 _EXAMPLES = {"number": "0.5", "count": "25M", "bytes": "500MB", "shape": "1,1000"}
 
 
@@ -113,18 +116,41 @@ def always(evidence: Evidence, threshold: Any) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRule(RuleText):
     """The listing of a rule in `modelscope rules`."""
+
+    why: str = ""
 
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule's listing with the threshold in force."""
         texts = {field.name: getattr(self, field.name) for field in fields(RuleText)}
-        reasons = {"why": WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
+        reasons = {"why": self.why or WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
         return RuleInfo(**{**texts, **reasons, "threshold": threshold})
 
 
-@dataclass(frozen=True, slots=True)
+def texts_of(judge: Callable[..., Any]) -> dict[str, str]:
+    """Return the texts of a rule from the docstring of its judge.
+
+    The first paragraph is the sentence, and what follows `Measure:`, `Source:`, `Hint:` and `Why:` those texts.
+    """
+    sentence, _, entries = inspect.cleandoc(judge.__doc__ or "").partition("\n\n")
+    parts = re.split(r"^(Measure|Source|Hint|Why): ", entries, flags=re.MULTILINE)[1:]
+    if sentence.split(" ")[0].istitle():  # unlike NaN
+        sentence = sentence[0].lower() + sentence[1:]
+    texts = {"sentence": sentence.removesuffix("."), "measure": "", "source": "", "hint": ""}
+    texts |= {key.lower(): text for key, text in zip(parts[::2], parts[1::2], strict=True)}
+    return {key: re.sub(r"\s*\n\s*", " ", text.strip()) for key, text in texts.items()}
+
+
+def rules_in(kind: type[AnyRule], *modules: ModuleType) -> tuple[AnyRule, ...]:
+    """Return the rules of some modules, by code: the functions that are decorated, and those in `RULES`."""
+    every = (one for module in modules for one in (*vars(module).values(), *getattr(module, "RULES", ())))
+    by_code = {one.code: one for one in every if isinstance(one, kind)}
+    return tuple(by_code[code] for code in sorted(by_code))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(ListedRule):
     """A named check of a model.
 
@@ -148,6 +174,19 @@ class Rule(ListedRule):
 
 
 Threshold = float | str | None
+Judge = Callable[[Evidence, Any], Iterable[Sighting]]
+
+
+def rule(
+    code: str, name: str, severity: str, threshold: Threshold, **options: Any
+) -> Callable[[Judge], Rule]:
+    """Make a rule of the function that judges by it; see `texts_of` for its docstring."""
+
+    def decorate(judge: Judge) -> Rule:
+        texts: dict[str, Any] = {**texts_of(judge), **options}
+        return Rule(code=code, name=name, severity=severity, threshold=threshold, judge=judge, **texts)
+
+    return decorate
 
 
 def needs_of(rules: Iterable[Rule], thresholds: Mapping[str, Threshold]) -> frozenset[str]:

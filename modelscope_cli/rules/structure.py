@@ -1,13 +1,12 @@
 """MS4xx: layers that take no part; MS5xx: budgets that a person sets, for the costs of one image."""
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.summary import INSIDE, USED, LayerShape, SummaryTotals
-from modelscope_cli.rules.rule import Rule, Sighting, always, write_threshold
+from modelscope_cli.rules.rule import Sighting, rule, write_threshold
 
 # Layers below these are judged separately.
 _TAKES_PART = (USED, INSIDE)
@@ -19,7 +18,21 @@ def _rows(evidence: Evidence) -> tuple[LayerShape, ...]:
     return evidence.structure.layers
 
 
+def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:
+    assert evidence.structure is not None
+    n = evidence.structure.images
+    return None if n == 1 else f"a budget is for one image, and the model runs only on {n}"
+
+
+@rule("MS401", "never-called", WARNING, 0, needs=frozenset({"structure"}), wants=frozenset({"backward"}))
 def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A layer with parameters is not called in eval mode, and no output depends on it.
+
+    Measure: parameters in the layer
+    Source: torch.nn.Module: a registered layer that is never called is still saved, moved and counted
+    Hint: modelscope summary MODEL   shows what runs; delete the layer, call it, or give other inputs
+    Why: a layer that never runs only costs memory, and often it was forgotten in forward
+    """
     rows = _rows(evidence)
     used = evidence.backward.used if evidence.backward else frozenset()
     settled: list[str] = []  # excused or reported, with all layers below
@@ -41,7 +54,16 @@ def _never_called(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
+@rule("MS402", "never-trained", WARNING, 0, needs=frozenset({"structure", "backward"}))
 def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A layer runs and requires gradients, but its parameters never get one.
+
+    Measure: parameters of one layer whose .grad stays None
+    Source: torch.nn.parallel.DistributedDataParallel, find_unused_parameters: a single one is an error there
+    Hint: look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if
+        intended
+    Why: these parameters keep their initial values, although the training seems to work
+    """
     assert evidence.backward is not None
     called = {row.name for row in _rows(evidence) if row.executed}
     unused: dict[str, list[str]] = {}
@@ -55,56 +77,11 @@ def _never_trained(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             )
 
 
-_OF_STRUCTURE = (
-    Rule(
-        code="MS401",
-        name="never-called",
-        severity=WARNING,
-        sentence="a layer with parameters is not called in eval mode, and no output depends on it",
-        threshold=0,
-        measure="parameters in the layer",
-        source="torch.nn.Module: a registered layer that is never called is still saved, moved and counted",
-        hint="modelscope summary MODEL   shows what runs; delete the layer, call it, or give other inputs",
-        needs=frozenset({"structure"}),
-        wants=frozenset({"backward"}),
-        judge=_never_called,
-    ),
-    Rule(
-        code="MS402",
-        name="never-trained",
-        severity=WARNING,
-        sentence="a layer runs and requires gradients, but its parameters never get one",
-        threshold=0,
-        measure="parameters of one layer whose .grad stays None",
-        source=(
-            "torch.nn.parallel.DistributedDataParallel, find_unused_parameters: a single one is an error "
-            "there"
-        ),
-        hint="look for detach(), no_grad(), argmax or .item() after it; freeze it (requires_grad=False) if "
-        "intended",
-        needs=frozenset({"structure", "backward"}),
-        judge=_never_trained,
-    ),
-)
-
-
-_SUMMARY = "set by you; counted as in `modelscope summary`"
-
-
-def _over(
-    kind: str, what: str, cost: Callable[[Evidence], int | None]
-) -> Callable[[Evidence, float], Iterator[Sighting]]:
-    def judge(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
-        value = cost(evidence)
-        assert value is not None
-        if value > threshold:
-            yield Sighting(
-                None,
-                value,
-                f"{write_threshold(value, kind)} {what}, {write_threshold(threshold, kind)} allowed",
-            )
-
-    return judge
+def _over(threshold: float, value: int | None, kind: str, what: str) -> Iterator[Sighting]:
+    assert value is not None
+    if value > threshold:
+        allowed = f"{write_threshold(threshold, kind)} allowed"
+        yield Sighting(None, value, f"{write_threshold(value, kind)} {what}, {allowed}")
 
 
 def _totals(evidence: Evidence) -> SummaryTotals:
@@ -112,7 +89,61 @@ def _totals(evidence: Evidence) -> SummaryTotals:
     return evidence.structure.totals
 
 
+@rule("MS501", "max-params", ERROR, None, needs=frozenset({"structure"}), kind="count")
+def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The model has more parameters than its budget.
+
+    Measure: parameters
+    Source: set by you; counted as in `modelscope summary`
+    Hint: modelscope summary MODEL   shows where they are; or --max-params 25M
+    Why: it is your limit: a larger model no longer fits on the target device
+    """
+    return _over(threshold, _totals(evidence).params, "count", "parameters")
+
+
+@rule(
+    "MS502", "max-macs", ERROR, None, needs=frozenset({"structure"}), excuse=_not_of_one_image, kind="count"
+)
+def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The model has more multiply-adds than its budget.
+
+    Measure: multiply-adds
+    Source: set by you; counted as in `modelscope summary`
+    Hint: modelscope summary MODEL   shows where they are; or --max-macs 25M
+    Why: it is your limit: a more expensive model is too slow on the target device
+    """
+    return _over(threshold, _totals(evidence).macs, "count", "multiply-adds")
+
+
+@rule("MS503", "max-memory", ERROR, None, needs=frozenset({"forward_bytes"}), kind="bytes")
+def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The model has more bytes at the peak of a forward than its budget.
+
+    Measure: bytes at the peak of a forward
+    Source: set by you; counted as in `modelscope summary`
+    Hint: modelscope summary MODEL   shows where they are; or --max-memory 500MB
+    Why: it is your limit: a larger model runs out of memory on the target device
+    """
+    return _over(threshold, evidence.forward_bytes, "bytes", "at the peak of a forward")
+
+
+@rule(
+    "MS504",
+    "expect-output",
+    ERROR,
+    None,
+    needs=frozenset({"structure"}),
+    excuse=_not_of_one_image,
+    kind="shape",
+)
 def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
+    """The output of the model for one image does not have the expected shape.
+
+    Measure: shape, with a batch of 1
+    Source: set by you; counted as in `modelscope summary`
+    Hint: --num-classes N, or --expect-output with the shape you expect
+    Why: the code that reads the output expects this shape, and fails or misreads it
+    """
     assert evidence.structure is not None
     shapes = [",".join(map(str, shape)) for shape in evidence.structure.outputs]
     if shapes != [expected]:
@@ -120,68 +151,13 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
         yield Sighting(None, None, f"the output for one image is {outputs}, not {expected}")
 
 
-def _not_of_one_image(evidence: Evidence, threshold: float | str) -> str | None:
-    assert evidence.structure is not None
-    n = evidence.structure.images
-    return None if n == 1 else f"a budget is for one image, and the model runs only on {n}"
+@rule("MS505", "max-train-memory", ERROR, None, needs=frozenset({"training_bytes"}), kind="bytes")
+def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The model has more bytes at the peak of a training step with adamw than its budget.
 
-
-def _budget(
-    code: str,
-    what: str,
-    kind: str,
-    measure: str,
-    cost: Callable[[Evidence], int | None],
-    excuse: Callable[[Evidence, Any], str | None] = always,
-    *,
-    needs: str = "structure",
-) -> Rule:
-    name, summary = f"max-{what}", "modelscope summary MODEL" + " --train" * (needs == "training_bytes")
-    example = {"count": "25M", "bytes": "500MB"}[kind]
-    return Rule(
-        code=code,
-        name=name,
-        severity=ERROR,
-        sentence=f"the model has more {measure} than its budget",
-        threshold=None,
-        measure=measure,
-        source=_SUMMARY,
-        hint=f"{summary}   shows where they are; or --{name} {example}",
-        needs=frozenset({needs}),
-        judge=_over(kind, measure.removeprefix("bytes "), cost),
-        excuse=excuse,
-        kind=kind,
-    )
-
-
-RULES = (
-    *_OF_STRUCTURE,
-    _budget("MS501", "params", "count", "parameters", lambda evidence: _totals(evidence).params),
-    _budget(
-        "MS502", "macs", "count", "multiply-adds", lambda evidence: _totals(evidence).macs, _not_of_one_image
-    ),
-    _budget(
-        *("MS503", "memory", "bytes", "bytes at the peak of a forward"),
-        lambda evidence: evidence.forward_bytes,
-        needs="forward_bytes",
-    ),
-    Rule(
-        code="MS504",
-        name="expect-output",
-        severity=ERROR,
-        sentence="the output of the model for one image does not have the expected shape",
-        threshold=None,
-        measure="shape, with a batch of 1",
-        source=_SUMMARY,
-        hint="--num-classes N, or --expect-output with the shape you expect",
-        needs=frozenset({"structure"}),
-        judge=_output,
-        excuse=_not_of_one_image,
-        kind="shape",
-    ),
-    _budget(
-        *("MS505", "train-memory", "bytes", "bytes at the peak of a training step with adamw"),
-        lambda evidence: evidence.training_bytes,
-        needs="training_bytes",
-    ),
-)
+    Measure: bytes at the peak of a training step with adamw
+    Source: set by you; counted as in `modelscope summary`
+    Hint: modelscope summary MODEL --train   shows where they are; or --max-train-memory 500MB
+    Why: it is your limit: a larger training step runs out of memory where the model is trained
+    """
+    return _over(threshold, evidence.training_bytes, "bytes", "at the peak of a training step with adamw")

@@ -6,14 +6,24 @@ from typing import Any
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.naming import some
-from modelscope_cli.rules.rule import Rule, Sighting
+from modelscope_cli.rules.rule import Sighting, rule
 
 
 def _no_file(evidence: Evidence, threshold: Any) -> str | None:
     return None if evidence.safety else "the weights are from no checkpoint file"
 
 
+@rule("MS001", "dangerous-code", ERROR, 0, needs=frozenset({"safety"}), excuse=_no_file)
 def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Loading the checkpoint with weights_only=False would run code that can take over the machine, or call an
+    unknown function.
+
+    Measure: dangerous names and calls of unknown functions in the pickles of the file
+    Source: pickle, Python's documentation: never unpickle data that could have been tampered with
+    Hint: do not load it; modelscope weights FILE   lists each of them with its place
+    Why: a pickle is a program: torch.load with weights_only=False calls what it names, with your permissions
+        and on your files
+    """
     assert evidence.safety is not None
     suspects = evidence.safety.dangerous + evidence.safety.calls
     if len(suspects) > threshold:
@@ -24,7 +34,16 @@ def _dangerous(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(None, len(suspects), message)
 
 
+@rule("MS002", "unknown-code", WARNING, 0, needs=frozenset({"safety"}), excuse=_no_file)
 def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """Loading the checkpoint with weights_only=False would run code that is not known to be harmless.
+
+    Measure: unknown names in the pickles of the file that are not called, and parts that cannot be read
+    Source: torch.load, weights_only=True: only names on a list are loaded
+    Hint: modelscope weights FILE --convert FILE.safetensors   writes a copy without code
+    Why: a function that is not known to be harmless can do anything once the file is loaded with
+        weights_only=False
+    """
     assert evidence.safety is not None
     safety = evidence.safety
     n = len(safety.objects) + len(safety.errors)
@@ -34,38 +53,15 @@ def _unknown(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         yield Sighting(None, n, f"{safety.file}: {' and '.join(problems)}")
 
 
-_OF_FILES = (
-    Rule(
-        code="MS001",
-        name="dangerous-code",
-        severity=ERROR,
-        sentence="loading the checkpoint with weights_only=False would run code that can take over the "
-        "machine, or call an unknown function",
-        threshold=0,
-        measure="dangerous names and calls of unknown functions in the pickles of the file",
-        source="pickle, Python's documentation: never unpickle data that could have been tampered with",
-        hint="do not load it; modelscope weights FILE   lists each of them with its place",
-        needs=frozenset({"safety"}),
-        judge=_dangerous,
-        excuse=_no_file,
-    ),
-    Rule(
-        code="MS002",
-        name="unknown-code",
-        severity=WARNING,
-        sentence="loading the checkpoint with weights_only=False would run code that is not known to be harmless",
-        threshold=0,
-        measure="unknown names in the pickles of the file that are not called, and parts that cannot be read",
-        source="torch.load, weights_only=True: only names on a list are loaded",
-        hint="modelscope weights FILE --convert FILE.safetensors   writes a copy without code",
-        needs=frozenset({"safety"}),
-        judge=_unknown,
-        excuse=_no_file,
-    ),
-)
-
-
+@rule("MS101", "non-finite-weights", ERROR, 0, needs=frozenset({"tensors"}))
 def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A parameter or buffer holds NaN or infinite values.
+
+    Measure: NaN or infinite values in one tensor
+    Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all
+    Hint: use the last checkpoint without them; lower the learning rate, clip, check the loss scale
+    Why: every value computed from it is NaN or infinite too, including the prediction
+    """
     for tensor in evidence.tensors:
         n = tensor.nan_count + tensor.inf_count
         if n > threshold:
@@ -73,7 +69,16 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
             yield Sighting(tensor.layer or None, n, f"{tensor.name}: {kinds} of {tensor.numel} values")
 
 
+@rule("MS102", "running-variance", ERROR, 0, needs=frozenset({"batch_norms"}))
 def _running_variance(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """A batch norm divides by the square root of a running variance that is negative or zero.
+
+    Measure: channels of one batch norm whose running variance is 0 or less
+    Source: torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, times 316 at 0
+    Hint: the channel was constant, or the file is damaged: recompute the statistics, or remove the channel
+    Why: the layer divides by almost zero, or takes the root of a negative number: its channel explodes or is
+        NaN
+    """
     for norm in evidence.batch_norms:
         n = norm.negative + norm.zero
         if n > threshold:
@@ -85,7 +90,16 @@ def _each(counts: dict[str, int]) -> str:
     return " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
 
 
+@rule("MS103", "input-not-normalised", WARNING, 10, needs=frozenset({"inputs"}))
 def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
+    """The input is far from mean 0 and standard deviation 1, is constant, or holds NaN.
+
+    Measure: root mean square of the input, and of the input of the first weights
+    Source: QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255
+    Hint: divide by 255 and normalise as in training (--mean, --std); check what the data loader returns
+    Why: a network is initialised for inputs near mean 0 and standard deviation 1; other inputs saturate the
+        first layers, kill ReLUs, and make one learning rate too high for one layer and too low for another
+    """
     for i, batch in enumerate(evidence.inputs):
         which = f"input {i}" if len(evidence.inputs) > 1 else "the input"
         n_broken = batch.nan_count + batch.inf_count
@@ -99,44 +113,3 @@ def _input(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         elif min(batch.rms, evidence.first_rms or 0.0) > threshold:
             figures = f"mean {batch.mean:.3g}, standard deviation {batch.std:.3g}"
             yield Sighting(None, batch.rms, f"{which} has {figures}, from {batch.min:.3g} to {batch.max:.3g}")
-
-
-RULES = (
-    *_OF_FILES,
-    Rule(
-        code="MS101",
-        name="non-finite-weights",
-        severity=ERROR,
-        sentence="a parameter or buffer holds NaN or infinite values",
-        threshold=0,
-        measure="NaN or infinite values in one tensor",
-        source="IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all",
-        hint="use the last checkpoint without them; lower the learning rate, clip, check the loss scale",
-        needs=frozenset({"tensors"}),
-        judge=_non_finite,
-    ),
-    Rule(
-        code="MS102",
-        name="running-variance",
-        severity=ERROR,
-        sentence="a batch norm divides by the square root of a running variance that is negative or zero",
-        threshold=0,
-        measure="channels of one batch norm whose running variance is 0 or less",
-        source="torch.nn.BatchNorm2d: divides by sqrt(variance + eps), eps = 1e-5: NaN below -eps, times 316 at 0",
-        hint="the channel was constant, or the file is damaged: recompute the statistics, or remove the channel",
-        needs=frozenset({"batch_norms"}),
-        judge=_running_variance,
-    ),
-    Rule(
-        code="MS103",
-        name="input-not-normalised",
-        severity=WARNING,
-        sentence="the input is far from mean 0 and standard deviation 1, is constant, or holds NaN",
-        threshold=10,
-        measure="root mean square of the input, and of the input of the first weights",
-        source="QEDan/DLCheck: a mean above 10; images are below 3 once normalised, and about 130 as bytes 0..255",
-        hint="divide by 255 and normalise as in training (--mean, --std); check what the data loader returns",
-        needs=frozenset({"inputs"}),
-        judge=_input,
-    ),
-)

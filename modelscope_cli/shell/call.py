@@ -207,7 +207,7 @@ class CommandCall:
             names: restricts the result to these; empty for all.
         """
         of_function = signature(FUNCTIONS.get(self.name, self.name))
-        in_request = {*SHARED["Model"], *SHARED["Input"]} - {"mode"}
+        in_request = {*SHARED["Model"], *SHARED["Input"]} - {"mode", "output_kind"}
         values = {
             name: self.typed[name]
             for name, one in declared(self.name).items()

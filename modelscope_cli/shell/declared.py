@@ -12,7 +12,8 @@ from typing import Any
 
 import modelscope_cli
 from modelscope_cli.records import keywords
-from modelscope_cli.records.options import ARGUMENTS, OPTIONS, OWN, SHARED, Option
+from modelscope_cli.records.keywords import with_words
+from modelscope_cli.records.options import ARGUMENTS, OPTIONS, SHARED, Option, own
 
 _ENTRY = re.compile(r"(?m)^ {4}(?! )([\w, ]+):\s")
 _SECTION = re.compile(r"(?m)^(?:Args|Attributes):\n((?:(?: {4}.*)?\n?)+)")
@@ -107,7 +108,7 @@ def declared(command: str) -> Mapping[str, Declared]:
     """Return the arguments and options of a command by parameter name, panel by panel."""
     function = FUNCTIONS.get(command, command)
     parameters = signature(function) if function in modelscope_cli.__all__ else {}
-    shared, command_options = _by_name(SHARED), _by_name(OWN[command])
+    shared, command_options = _by_name(SHARED), _by_name(own(command))
     of_command = {
         **command_options,
         **dict.fromkeys(parameters.keys() - IN_PYTHON),
@@ -124,7 +125,7 @@ def declared(command: str) -> Mapping[str, Declared]:
         options.append(
             Declared(name, panel, option, replace(mine, help=option.help or mine.help), bool(option.kind))
         )
-    order = [*(panel for panel in OWN[command] if panel not in SHARED), OPTIONS, *SHARED]
+    order = [*(panel for panel in own(command) if panel not in SHARED), OPTIONS, *SHARED]
     places = [*shared]
     options.sort(
         key=lambda one: (
@@ -149,8 +150,9 @@ def signature(function: str) -> Mapping[str, Parameter]:
     path = Path(modelscope_cli.__file__).parent / (modelscope_cli._HOMES[function].replace(".", "/") + ".py")
     tree = ast.parse(path.read_text("utf-8"))
     node = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function][-1]
-    constants = _Constants(tree)
-    helps = {**_shared_helps(), **_helps(ast.get_docstring(node) or "")}
+    constants = _Constants(tree, "modelscope_cli." + modelscope_cli._HOMES[function])
+    doc = with_words(ast.get_docstring(node) or "", lambda name: constants.value(ast.Name(name)))
+    helps = {**_shared_helps(), **_helps(doc)}
     args = node.args
     plain = [*args.posonlyargs, *args.args]
     n_required = len(plain) - len(args.defaults)
@@ -186,9 +188,10 @@ def _kind(annotation: str) -> str:
 
 
 class _Constants:
-    """Evaluates defaults: literals, and names from lightweight modules of the package."""
+    """Evaluates defaults: literals, and constants of lightweight modules of the package."""
 
-    def __init__(self, tree: ast.Module) -> None:
+    def __init__(self, tree: ast.Module, module: str) -> None:
+        self._module = module
         self._homes = {
             alias.asname or alias.name: (node.module, alias.name)
             for node in tree.body
@@ -207,6 +210,8 @@ class _Constants:
         if node is None:
             return None
         if isinstance(node, ast.Name) and node.id in self._own:
+            if isinstance(self._own[node.id], ast.Call):
+                return getattr(import_module(self._module), node.id)
             return self.value(self._own[node.id])
         if isinstance(node, ast.Name):
             module, name = self._homes[node.id]
@@ -239,6 +244,7 @@ def _shared_helps() -> dict[str, str]:
         keywords.ModelKeywords,
         keywords.InputKeywords,
         keywords.BlockKeywords,
+        keywords.OutputKeywords,
         keywords.LearningKeywords,
     )
     return {name: text for group in groups for name, text in _helps(inspect.getdoc(group) or "").items()}

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.optim.lr_scheduler import LRScheduler
 
 from modelscope_cli.analysis.predictions.scores import class_scores
 from modelscope_cli.errors import UsageError
@@ -54,34 +53,20 @@ class ModelPlace:
         return inputs.to(self.device, self.dtype if inputs.is_floating_point() else inputs.dtype)
 
 
-class ToDevice(Callback):
-    """Moves every batch to the device of the model."""
+class On(Callback):
+    """Calls a function with the `Runner` at one event, such as `after_step`."""
 
-    def __init__(self, place: ModelPlace) -> None:
-        self.place = place
-
-    def begin_batch(self, run: Runner) -> None:
-        run.inputs, run.targets = self.place.put(run.inputs), run.targets.to(self.place.device)
+    def __init__(self, event: str, call: Callable[[Runner], object]) -> None:
+        setattr(self, event, call)
 
 
-class ClipGradients(Callback):
-    """Clips the global norm of all gradients."""
+def to_place(place: ModelPlace) -> On:
+    """Return a callback that moves every batch to the device of the model."""
 
-    def __init__(self, norm: float) -> None:
-        self.norm = norm
+    def move(run: Runner) -> None:
+        run.inputs, run.targets = place.put(run.inputs), run.targets.to(place.device)
 
-    def begin_step(self, run: Runner) -> None:
-        nn.utils.clip_grad_norm_(run.model.parameters(), self.norm)
-
-
-class Schedule(Callback):
-    """Advances the learning rate schedule after every step."""
-
-    def __init__(self, schedule: LRScheduler) -> None:
-        self.schedule = schedule
-
-    def after_step(self, run: Runner) -> None:
-        self.schedule.step()
+    return On("begin_batch", move)
 
 
 class StopAtNonFinite(Callback):
@@ -167,16 +152,6 @@ class Checkpoints(Callback):
         if run.step and run.step % self.every == 0 and name not in self.files:
             self.save(run.model, self.folder / name)
             self.files.append(name)
-
-
-class EveryStep(Callback):
-    """Calls a function after every step."""
-
-    def __init__(self, advance: Callable[[], object]) -> None:
-        self.advance = advance
-
-    def after_step(self, run: Runner) -> None:
-        self.advance()
 
 
 class UserCallback:

@@ -21,7 +21,7 @@ from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.lean import without_dynamo
 from modelscope_cli.records.run import InputInfo, Notice, Shape
 from modelscope_cli.records.train import DataInfo
-from modelscope_cli.training.loaders import LoaderData
+from modelscope_cli.training.loaders import LoaderData, import_loaders
 from modelscope_cli.training.runner import LabelledBatch
 
 SIZE = 96
@@ -353,8 +353,10 @@ def _collate(examples: list[Example]) -> LabelledBatch | None:
     return torch.stack([image for image, _ in decoded]), torch.tensor([label for _, label in decoded])
 
 
-def open_data(data: Any, pictures: int, size: int, seed: int) -> DataSource:
-    """Open the data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
+def open_data(data: Any, loaders: str | None, pictures: int, size: int, seed: int) -> DataSource:
+    """Open `loaders`, or the data: None for `pictures` drawn shapes, a folder, a loader or a pair of loaders."""
+    if loaders is not None:
+        return import_loaders(loaders)
     if data is None:
         return open_drawn(pictures, size, seed)
     if isinstance(data, str | PathLike):

@@ -18,7 +18,7 @@ from modelscope_cli.errors import LESS_MEMORY, OUT_OF_MEMORY, CannotRunError, is
 from modelscope_cli.hooks.layers import ChannelFinder, tensors_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.models.architecture import seeded
-from modelscope_cli.records.naming import NEAR_ZERO, counted
+from modelscope_cli.records.naming import counted
 from modelscope_cli.records.train import Measurement, Training
 from modelscope_cli.records.watch import (
     CriterionSeries,
@@ -51,13 +51,12 @@ class History(Callback, Observer):
     Args:
         model: class name of the model.
         every: look at steps 0, every, 2 every ...
-        near_zero: below this, |x| counts as near zero.
     """
 
-    def __init__(self, model: str, every: int, near_zero: float) -> None:
+    def __init__(self, model: str, every: int) -> None:
         self._model = model
         self.every = every
-        self._wanted = Wanted(mad=False, threshold=near_zero, histogram=False)
+        self._wanted = Wanted(mad=False, histogram=False)
         self._channels = ChannelFinder()
         self._is_on = self._is_looking = False  # during the forward pass; during the whole batch
         self._calls: dict[tuple[str, int], Call] = {}
@@ -65,7 +64,7 @@ class History(Callback, Observer):
         self._pending: dict[tuple[str, int], Callable[[], Moments]] = {}
         self._gradients: dict[tuple[str, int], Tensor] = {}
         self._weights: dict[str, Tensor] = {}
-        self._updates: dict[str, list[tuple[int, float | None, float, float]]] = {}
+        self._updates: dict[str, list[tuple[int, float | None, float, float | None]]] = {}
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._losses: dict[int, float] = {}
         self._rates: dict[int, float] = {}
@@ -144,45 +143,31 @@ class History(Callback, Observer):
 
     def parameters(self, optimizer: str) -> tuple[WatchedParameter, ...]:
         return tuple(
-            WatchedParameter(self._model, name, optimizer, self._shapes[name], _parameter_series(rows))
+            WatchedParameter(
+                self._model, name, optimizer, self._shapes[name], ParameterSeries(*zip(*rows, strict=True))
+            )
             for name, rows in self._updates.items()
         )
 
-    def loss(self, optimizer: str) -> tuple[ScalarSeries, ...]:
-        return (ScalarSeries(optimizer, tuple(self._losses), tuple(self._losses.values())),)
+    def scalars(self, optimizer: str) -> list[tuple[ScalarSeries]]:
+        """Return the loss and the learning rate."""
+        both = (self._losses, self._rates)
+        return [(ScalarSeries(optimizer, tuple(one), tuple(one.values())),) for one in both]
 
-    def lr(self, optimizer: str) -> tuple[ScalarSeries, ...]:
-        return (ScalarSeries(optimizer, tuple(self._rates), tuple(self._rates.values())),)
 
-
-def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float]:
-    """Return the norms of the gradient, of the weights before, and of the change."""
+def _update(parameter: nn.Parameter, before: Tensor) -> tuple[float | None, float, float | None]:
+    """Return the norms of the gradient and of the weights before, and that of the change over the latter."""
     gradient = None if parameter.grad is None else float(torch.linalg.vector_norm(parameter.grad))
-    change = torch.linalg.vector_norm(parameter.detach() - before)
-    return gradient, float(torch.linalg.vector_norm(before)), float(change)
+    weight = float(torch.linalg.vector_norm(before))
+    change = float(torch.linalg.vector_norm(parameter.detach() - before))
+    return gradient, weight, change / weight if weight else None
 
 
 def _layer_series(rows: dict[int, Row]) -> LayerSeries:
     moments = [m for m, _ in rows.values()]
-    return LayerSeries(
-        step=tuple(rows),
-        mean=tuple(m.mean if m.n else None for m in moments),
-        std=tuple(m.std if m.n else None for m in moments),
-        zero_fraction=tuple((m.n_zero or 0) / m.n if m.n else None for m in moments),
-        near_zero_fraction=tuple((m.n_near_zero or 0) / m.n if m.n else None for m in moments),
-        nan_count=tuple(m.n_nan for m in moments),
-        inf_count=tuple(m.n_inf for m in moments),
-        grad_norm=tuple(norm for _, norm in rows.values()),
-        dead_fraction=tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments),
-    )
-
-
-def _parameter_series(rows: list[tuple[int, float | None, float, float]]) -> ParameterSeries:
-    return ParameterSeries(
-        step=tuple(step for step, *_ in rows),
-        grad_norm=tuple(gradient for _, gradient, _, _ in rows),
-        weight_norm=tuple(weight for _, _, weight, _ in rows),
-        update_ratio=tuple(change / weight if weight else None for _, _, weight, change in rows),
+    dead = tuple(m.alive.count(False) / len(m.alive) if m.alive else None for m in moments)
+    return LayerSeries.of(
+        tuple(rows), moments, grad_norm=tuple(norm for _, norm in rows.values()), dead_fraction=dead
     )
 
 
@@ -204,17 +189,18 @@ def train_once(
     request = variant.request
     optimizer = make_optimizer(trainable(model), request)
     schedule = make_schedule(optimizer, request)
-    history = History(type(model).__name__, request.looks_every, NEAR_ZERO)
+    clip, norm = nn.utils.clip_grad_norm_, request.clip_norm
+    history = History(type(model).__name__, request.looks_every)
     non_finite = cb.StopAtNonFinite()
     held_out = cb.HeldOut(data.held_out_batches(), place)
     stopping = cb.EarlyStopping(held_out, request.patience) if request.patience else None
     parts: list[Any] = [
-        cb.ToDevice(place),
-        *([cb.ClipGradients(request.clip_norm)] if request.clip_norm else []),
+        cb.to_place(place),
+        *([cb.On("begin_step", lambda run: clip(run.model.parameters(), norm))] if norm else []),
         history,
         non_finite,
-        *([cb.Schedule(schedule)] if schedule else []),
-        cb.EveryStep(advance),
+        *([cb.On("after_step", lambda run: schedule.step())] if schedule else []),
+        cb.On("after_step", lambda run: advance()),
         *([checkpoints] if checkpoints else []),
         *own_callbacks,
         cb.StepLimit(request.steps),
@@ -222,33 +208,24 @@ def train_once(
         *([stopping] if stopping else []),
     ]
     batches = data.batches(request.batch, request.seed)
-    with (
-        data.as_found(),
-        all_seeded(request.seed, place.device),
-        HookSession(model, [history], is_restoring=False, with_gradients=True) as session,
-    ):
-        runner = Runner(
-            model,
-            optimizer,
-            batches,
-            classification_loss(request.label_smoothing, data.n_classes),
-            parts,
-            forward=lambda inputs: run_forward(session, inputs),
-        )
+    criterion = classification_loss(request.label_smoothing, data.n_classes)
+    with forward_of(model, data, request.seed, place.device, [history]) as forward:
+        runner = Runner(model, optimizer, batches, criterion, parts, forward)
         runner.fit(epochs=sys.maxsize)
     name = type(optimizer).__name__
+    loss, lr = history.scalars(name)
     training = Training(
         name=variant.name,
         settings=asdict(request),
         steps=runner.step,
         layers=history.layers(),
         parameters=history.parameters(name),
-        loss=history.loss(name),
-        lr=history.lr(name),
+        loss=loss,
+        lr=lr,
         held_out=tuple(Measurement(step, _finite(loss), share) for step, loss, share in held_out.results),
         events=_events(non_finite, stopping, runner.interrupted_at),
     )
-    facts = training_facts(training.loss[0], data.n_classes, request.batch)
+    facts = training_facts(loss[0], data.n_classes, request.batch)
     judgement = judge_training(training, facts)
     return replace(training, findings=judgement.findings, verdict=judgement.verdict, reason=judgement.reason)
 
@@ -264,9 +241,8 @@ def _events(
         message = f"the validation loss did not fall for {stopping.patience} epochs: stopped"
         events.append(Event(stopping.at, "early-stop", message))
     if interrupted_at is not None:
-        events.append(
-            Event(interrupted_at, INTERRUPTED, f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped")
-        )
+        message = f"Ctrl-C after {counted(interrupted_at, 'step')}: stopped"
+        events.append(Event(interrupted_at, INTERRUPTED, message))
     return tuple(events)
 
 
@@ -325,27 +301,40 @@ def classification_loss(label_smoothing: float, n_classes: int | None) -> Callab
     return loss
 
 
-def run_forward(session: HookSession, inputs: Tensor) -> Any:
-    """Run the model; if its forward raises, hint at the training option that would help."""
-    try:
-        return session.run((inputs,))
-    except ForwardError as error:
-        hint = "--size 224   the size most models are made for"
-        if "more than 1 value per channel" in error.message:
-            why = "batch norm in train mode needs more than one value per channel"
-            hint = f"--batch 2, or --norm-layer group   {why}"
-        elif OUT_OF_MEMORY in error.message:
-            hint = LESS_MEMORY
-        raise CannotRunError(error.message, hint) from error
-
-
 @contextmanager
-def all_seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed every generator that a training may draw from while open; then restore them."""
+def forward_of(
+    model: nn.Module,
+    data: DataSource,
+    seed: int,
+    device: torch.device,
+    observers: Sequence[Observer] = (),
+) -> Iterator[Callable[[Tensor], Any]]:
+    """Yield a function that runs the model under `observers`; if its forward raises, the hint is an option.
+
+    Meanwhile every generator that a training may draw from is seeded. They and the data are restored.
+    """
     devices = [device] if device.type not in ("cpu", "meta") else []
-    with seeded(seed), torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"):
+    with (
+        data.as_found(),
+        seeded(seed),
+        torch.random.fork_rng(devices, device_type=device.type if devices else "cuda"),
+        HookSession(model, observers, is_restoring=False, with_gradients=True) as session,
+    ):
         torch.manual_seed(seed)
-        yield
+
+        def forward(inputs: Tensor) -> Any:
+            try:
+                return session.run((inputs,))
+            except ForwardError as error:
+                raise CannotRunError(error.message, _hint(error.message)) from error
+
+        yield forward
+
+
+def _hint(message: str) -> str:
+    if "more than 1 value per channel" in message:
+        return "--batch 2, or --norm-layer group   batch norm in train mode needs more than one value per channel"
+    return LESS_MEMORY if OUT_OF_MEMORY in message else "--size 224   the size most models are made for"
 
 
 def _finite(value: float) -> float | None:

@@ -3,27 +3,21 @@
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import nn
 
-from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.keywords import ClassifierKeywords, spelled_out
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import invocation
-from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
-from modelscope_cli.training.request import (
-    check_init,
-    check_one_source,
-    name_model,
-    request_of,
-    seed_of,
-)
+from modelscope_cli.records.train import LrfindRecord, RangeTest, Restored, Suggestion
+from modelscope_cli.training.request import check_init, check_one_source, name_model, request_of, seed_of
 from modelscope_cli.training.runner import Callback, CancelFit, LabelledBatch, LossFunction, Runner
 from modelscope_cli.training.save_restore import PARTS, TrainingState, hashes_of
 
@@ -105,19 +99,6 @@ class LrSweep(Callback):
         if run.step >= self.sweep.steps:
             self.stopped = "the end of the range"
             raise CancelFit
-
-
-@dataclass(frozen=True, slots=True)
-class RangeTest:
-    """What a range test gave; fields as in `LrfindRecord`."""
-
-    lr: tuple[float, ...]
-    loss: tuple[float | None, ...]
-    smoothed: tuple[float | None, ...]
-    suggestion: Suggestion
-    stopped: str
-    restored: Restored
-    hashes: dict[str, tuple[str, str]]
 
 
 def find_lr(
@@ -234,30 +215,22 @@ def lrfind(
     progress = progress or SILENT
     _check_sweep(low, high)
     model = name_model(model, weights, keywords, num_classes)
-    request = request_of(
-        keywords,
-        steps=steps,
-        batch=batch,
-        lr=low,
-        seed=seed_of(model, keywords),
-    )
+    request = request_of(keywords, steps=steps, batch=batch, lr=low, seed=seed_of(model, keywords))
     check_init(request, model)
     check_one_source(data, loaders)
     results = Results(out, force)
 
     from modelscope_cli.analysis.subject import header
-    from modelscope_cli.hooks.session import HookSession
-    from modelscope_cli.training.callbacks import EveryStep, ToDevice
+    from modelscope_cli.training.callbacks import On, to_place
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
-    from modelscope_cli.training.fit import all_seeded, classification_loss, run_forward
-    from modelscope_cli.training.loaders import import_loaders
+    from modelscope_cli.training.fit import classification_loss, forward_of
     from modelscope_cli.training.model import trainable
     from modelscope_cli.training.optim import make_optimizer
     from modelscope_cli.training.save_restore import kept_random_states
 
     with kept_random_states():
-        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, request.seed)
+        source = open_data(data, loaders, pictures, size, request.seed)
         classes = {} if num_classes is None else {"num_classes": num_classes}
         classifier = open_classifier(
             model,
@@ -269,10 +242,8 @@ def lrfind(
         )
         net, place = classifier.loaded.module, classifier.place
         with (
-            source.as_found(),
             counting(progress, "steps", steps) as advance,
-            all_seeded(request.seed, place.device),
-            HookSession(net, is_restoring=False, with_gradients=True) as session,
+            forward_of(net, source, request.seed, place.device) as forward,
         ):
             test = find_lr(
                 net,
@@ -280,8 +251,8 @@ def lrfind(
                 source.batches(batch, request.seed),
                 classification_loss(request.label_smoothing, source.n_classes),
                 Sweep(low, high, steps, linear, smoothing, diverged),
-                [ToDevice(place), EveryStep(advance)],
-                forward=lambda inputs: run_forward(session, inputs),
+                [to_place(place), On("after_step", lambda run: advance())],
+                forward,
             )
         for warning in source.warnings():
             progress.warn(warning.message)
@@ -289,7 +260,7 @@ def lrfind(
         warnings = (*classifier.warnings, *source.warnings())
         record = LrfindRecord(
             run=header("lrfind", classifier.loaded, input_info, request.seed, warnings, invoked),
-            **{field.name: getattr(test, field.name) for field in fields(test)},
+            **vars(test),
             optimizer=request.optimizer,
             sweep="linear" if linear else "exponential",
             data=source.source,

@@ -113,7 +113,6 @@ def train(
     from modelscope_cli.training.classifier import open_classifier
     from modelscope_cli.training.data import open_data
     from modelscope_cli.training.fit import train_once
-    from modelscope_cli.training.loaders import import_loaders
     from modelscope_cli.training.runner import INTERRUPTED
     from modelscope_cli.training.save_restore import kept_random_states
 
@@ -124,7 +123,7 @@ def train(
         folder.open() if folder is not None else nullcontext(Path()) as stage,
         counting(progress, "steps", len(variants) * steps) as advance,
     ):
-        source = import_loaders(loaders) if loaders else open_data(data, pictures, size, request.seed)
+        source = open_data(data, loaders, pictures, size, request.seed)
         check_source(source, request, n_trainings=len(variants))
         saving = _checkpoints(folder, save_every, source.classes)
         for variant in variants:

@@ -111,7 +111,7 @@ class Cycle:
                 self.scaled += self._scale != 1 and any(norms) and self._is_untouched(norms)
 
     def after_step(self) -> None:
-        if self._found is not None and not self._averages():
+        if self._found is not None and not self._known_averages():
             self._found = None
         evaluated = self._count_evaluations()
         if self._is_looking() and self._has_closure and self._n_backward:
@@ -185,11 +185,13 @@ class Cycle:
 
     def _averages(self) -> list[Tensor]:
         """Return a sample of the optimizer state of a parameter, by torch's names."""
+        return [sample_of(torch.as_tensor(one), _SAMPLE).clone() for one in self._known_averages()]
+
+    def _known_averages(self) -> list[Any]:
         state = getattr(self.optimizer(), "state", {})
         parameter = self._probes[-1]() if self._probes else None
         values = state.get(parameter, {}) if parameter is not None else {}
-        averages = [torch.as_tensor(values[name]) for name in _AVERAGES if values.get(name) is not None]
-        return [sample_of(one, _SAMPLE).clone() for one in averages]
+        return [values[name] for name in _AVERAGES if values.get(name) is not None]
 
     def _count_evaluations(self) -> int:
         """Return the number of closure calls of LBFGS so far."""

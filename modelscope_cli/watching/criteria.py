@@ -28,6 +28,9 @@ from modelscope_cli.watching.source_location import place_of_caller
 # The targets of a criterion: the number of a class, or numbers of the same shape.
 CLASSES, BINARY, NUMBERS, DIVERGENCE = "classes", "binary", "numbers", "divergence"
 ALIGNMENT = "alignment"  # scores for each time step, against a shorter sequence of classes
+RANKING = (
+    "ranking"  # distances or scores that should differ by a margin: the loss of equal ones is the margin
+)
 _KINDS = {
     "cross_entropy": CLASSES,
     "nll_loss": CLASSES,
@@ -40,8 +43,11 @@ _KINDS = {
     "gaussian_nll_loss": NUMBERS,
     "kl_div": DIVERGENCE,
     "ctc_loss": ALIGNMENT,
+    "triplet_margin_loss": RANKING,
+    "triplet_margin_with_distance_loss": RANKING,
+    "margin_ranking_loss": RANKING,
 }
-_ARGUMENTS = ("input", "log_probs"), ("target", "targets")
+_ARGUMENTS = ("input", "log_probs", "anchor", "input1"), ("target", "targets", "negative")
 _CLASS_DIM = {"cross_entropy": 1, "nll_loss": 1, "ctc_loss": -1}
 _VECTOR = 4  # values of a target: fewer may be a reward, which is nearly random for a long time
 _PASSING = re.compile(
@@ -117,7 +123,7 @@ class CriterionSums:
             shared: covariance of prediction and target; see `_shared`.
         """
         with torch.no_grad():
-            has_no_labels = self.kind == ALIGNMENT or target.requires_grad
+            has_no_labels = self.kind in (ALIGNMENT, RANKING) or target.requires_grad
             x, target = x.detach(), target.detach()
             nothing = value.new_zeros(())
             if self.kind == BINARY:
@@ -245,7 +251,7 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
     The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
     """
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
-    if n < 2 or not target.is_floating_point():
+    if n < 2 or not target.is_floating_point() or (name == "cross_entropy" and target.ndim != 2):
         return None
     with torch.no_grad():
         t = target.detach().float()
@@ -254,19 +260,13 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             total = (torch.xlogy(t, t) - torch.xlogy(t, t.mean(0, keepdim=True))).sum()
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
-            if target.ndim != 2:
-                return None
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets
             variance = t.var().clamp_min(float(options.get("eps", 1e-6)))
-            cost = (
-                (1 + variance.log() + (math.log(2 * math.pi) if options.get("full") else 0.0))
-                / 2
-                * (n - 1)
-                / n
-            )
+            constant = 1 + (math.log(2 * math.pi) if options.get("full") else 0.0)
+            cost = (variance.log() + constant) / 2 * (n - 1) / n
         elif name in ("l1_loss", "smooth_l1_loss", "huber_loss"):
             off = (t - t.median()).abs()
             width = float(options.get("beta", options.get("delta", 1.0))) if name != "l1_loss" else 0.0
@@ -298,9 +298,7 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
             p = p.sigmoid()
         t = target.detach().float()
         off = t - t.mean(0, keepdim=True)
-        is_one = (
-            t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))
-        ).all()  # as for patches: real or generated
+        is_one = (t == t.flatten(1)[:, :1].view(-1, *[1] * (t.ndim - 1))).all()  # patches: real or generated
         return torch.where(is_one, math.nan, (p * off).sum() / (off * off).sum())
 
 
@@ -333,7 +331,7 @@ class CriterionWatch:
     """The sums of every criterion that is called.
 
     Args:
-        is_looking: returns whether the current step is recorded; evaluation always is.
+        is_looking: returns whether criteria of the current step are recorded; those of evaluation always are.
         evaluated: called when a criterion is applied without gradients.
     """
 
@@ -367,7 +365,7 @@ class CriterionWatch:
         if not torch.is_grad_enabled():
             self._evaluated()
         is_first = self.targets is None or self.targets.is_floating_point() > target.is_floating_point()
-        if is_training and is_first and _KINDS[name] != ALIGNMENT:
+        if is_training and is_first and _KINDS[name] not in (ALIGNMENT, RANKING):
             self.targets = target.detach().flatten()[:_MOST_TARGETS].clone()
         by_key = self._training if is_training else self._evaluation
         key = CriterionKey(name, place_of_caller(), is_training)
@@ -379,7 +377,7 @@ class CriterionWatch:
         sums = by_key.get(key)
         if sums is None:
             shapes, made_by = None, self._misplaced_in(key, x) or _made_by(x)
-            if kind not in (CLASSES, ALIGNMENT) and x.shape != target.shape:
+            if kind not in (CLASSES, ALIGNMENT, RANKING) and x.shape != target.shape:
                 shapes = tuple(x.shape), tuple(target.shape)
             sums = by_key[key] = CriterionSums(
                 kind, name.endswith("logits"), n_classes, made_by, shapes, reduction == "sum"
@@ -392,7 +390,9 @@ class CriterionWatch:
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
         shared = guess = None
-        if not target.requires_grad:  # else a model computes it, such as from another view
+        if kind == RANKING:
+            guess = mean.new_tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
+        elif not target.requires_grad:  # else a model computes it, such as from another view
             shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
             guess = _best_constant(name, target, options)
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
@@ -452,7 +452,7 @@ def _watched(name: str, original: Any, see: Callable[..., None], is_looking: Cal
     def look(value: Any, args: Any, kwargs: Any) -> None:
         if not torch.compiler.is_compiling() and is_looking(value):
             arguments = signature.bind(*args, **kwargs).arguments
-            x, target = (arguments.get(one, arguments.get(other)) for one, other in _ARGUMENTS)
+            x, target = (next((arguments[n] for n in names if n in arguments), None) for names in _ARGUMENTS)
             see(name, x, target, value, arguments)
 
     def criterion(*args: Any, **kwargs: Any) -> Any:

@@ -1,7 +1,9 @@
 """Isolate the recorder: its errors never stop the training, and forked processes are ignored."""
 
+import functools
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ class Guard:
         clock: returns seconds.
 
     Attributes:
+        is_open: False in a forked process, and after an error.
         spent: seconds spent in the calls while `is_timed`.
     """
 
@@ -30,16 +33,11 @@ class Guard:
         self._tell, self._clock = tell, clock
         self.spent, self.is_timed = 0.0, True
         self._depth = 0
-        self._pid = os.getpid()
-        self._is_broken = False
+        self.is_open = True
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=functools.partial(_close, weakref.ref(self)))
         self._told: set[str] = set()
         self.step_time: StepTime | None = None  # which counts what the calls take
-
-    @property
-    @left_alone_by_compiler
-    def is_open(self) -> bool:
-        """False in a forked process, and after an error."""
-        return not self._is_broken and os.getpid() == self._pid
 
     @left_alone_by_compiler
     def __call__(self, look: Callable[..., object], *args: Any) -> None:
@@ -54,7 +52,7 @@ class Guard:
             with unseen_by_modes():
                 look(*args)
         except Exception as error:
-            self._is_broken = True
+            self.is_open = False
             reason = in_one_line(f"{type(error).__name__}: {error}", 300)
             self._tell(
                 "broken", f"recording stopped, the training continues; this is a bug in modelscope: {reason}"
@@ -70,6 +68,11 @@ class Guard:
         if message not in self._told:
             self._told.add(message)
             self._tell(kind, message)
+
+
+def _close(guard: "weakref.ref[Guard]") -> None:
+    if (known := guard()) is not None:
+        known.is_open = False
 
 
 @contextmanager

@@ -1,13 +1,25 @@
-"""The open calls of modules in a thread during a forward pass."""
+"""The open calls of modules in a thread during a forward pass, and the functions that they call."""
 
+import functools
 import threading
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.hooks.layers import ChannelFinder
+from modelscope_cli.hooks.torch_private import (
+    can_move_modes,
+    has_compiled,
+    insert_mode,
+    left_alone_by_compiler,
+    remove_mode,
+)
 from modelscope_cli.watching.model_registry import CallKey, WatchedModel
 from modelscope_cli.watching.steps import is_running
 
@@ -47,6 +59,7 @@ class ForwardPass(threading.local):
     def __init__(self) -> None:
         self.open: list[OpenCall] = []
         self.model: WatchedModel | None = None
+        self.calls, self.channels = Counter[str](), ChannelFinder()
         self.begin(None, None, False, None)
 
     def begin(
@@ -59,17 +72,17 @@ class ForwardPass(threading.local):
         """Begin the pass of a root called in `frame`."""
         self.flagged, self.model, self.has_functions, self._frame = flagged, model, has_functions, frame
         self.is_training, self.has_entered = True, False
-        self.calls: Counter[str] = Counter()
         self.inside: list[nn.Module] = []
-        self.channels = ChannelFinder()
+        if flagged is not None:  # else neither is used
+            self.calls, self.channels = Counter[str](), ChannelFinder()
 
     def enter(self, module: nn.Module, name: str | None) -> None:
         """Open a call; `name` is None if the module is not part of the model."""
-        is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
         call = OpenCall(module, name=name)
         if name is not None:
             call.index = self.calls[name]
             self.calls[name] += 1
+            is_looked_into = is_container(module) or (not self.open and not _is_torchs(module))
             is_meant = self.model is not None and self.model.means(name, is_innermost=True)
             call.has_functions = self.has_functions and is_meant and is_looked_into and module.training
         if self.open:
@@ -135,3 +148,143 @@ def _is_torchs(module: nn.Module) -> bool:
 
 def is_norm(module: nn.Module) -> bool:
     return isinstance(module, nn.modules.batchnorm._NormBase | nn.GroupNorm | nn.LayerNorm)
+
+
+_ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish prelu relu
+    relu6 rrelu selu sigmoid silu softmax softplus softsign tanh"""
+_NORMS = "batch_norm group_norm instance_norm layer_norm rms_norm"
+_BY_DIMENSIONS = """adaptive_avg_pool adaptive_max_pool avg_pool conv conv_transpose max_pool"""
+_OTHERS = (
+    "add bmm cat dropout dropout1d dropout2d dropout3d einsum linear matmul scaled_dot_product_attention"
+)
+# Operations that change values; views, copies, shapes and indexing only move them.
+_OPERATIONS = frozenset(
+    [f"{stem}{n}d" for stem in _BY_DIMENSIONS.split() for n in (1, 2, 3)]
+    + f"{_ACTIVATIONS} {_NORMS} {_OTHERS}".split()
+)
+_SAME = {
+    "clamp_min": "clamp",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+    "log_sigmoid": "logsigmoid",
+    "mm": "matmul",
+    "special_expit": "sigmoid",
+    "special_log_softmax": "log_softmax",
+    "special_softmax": "softmax",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionOperation:
+    """The layer or function that returned an output.
+
+    Attributes:
+        type: the class of a layer, or `type_of` a function.
+        channel_dim: dimension of the channels in the output.
+        dim: dimension of a softmax.
+    """
+
+    type: str
+    channel_dim: int | None
+    dim: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of one of torch's functions; `name` is the same for all spellings of an operation."""
+
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    output: Any
+
+    def find_output(self) -> Tensor | None:
+        """Return the tensor that it returned, None if it gets no row.
+
+        A sum gets one if both terms have the shape of the result, as around a shortcut; a bias or an offset does
+        not.
+        """
+        output = self.output
+        x = output[0] if isinstance(output, tuple) and output else output
+        if not isinstance(x, Tensor) or not x.ndim or not x.is_floating_point():
+            return None
+        if self.name == "add" and not all(
+            isinstance(one, Tensor) and one.shape == x.shape for one in self.args[:2]
+        ):
+            return None
+        return x
+
+    @property
+    def dim(self) -> int | None:
+        """The dimension of a softmax."""
+        dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
+        return dim if isinstance(dim, int) else None
+
+
+def name_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+    """Return the name of an operation with a row: `relu` for `torch.relu`, `x.relu_()`, `x.clamp(min=0)`."""
+    name = _plain_name(getattr(function, "__name__", ""))
+    if name == "clamp" and _is_from_zero(args, kwargs):
+        name = "relu"
+    return name if name in _OPERATIONS else None
+
+
+@functools.cache
+def _plain_name(name: str) -> str:
+    name = name.strip("_").removesuffix("_with_indices")
+    return _SAME.get(name, name)
+
+
+def type_of(operation: str) -> str:
+    """Return the type of an operation: `F.relu`, `add`."""
+    return f"F.{operation}" if hasattr(functional, operation) else operation
+
+
+def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    low = kwargs.get("min", args[1] if len(args) > 1 else None)
+    high = kwargs.get("max", args[2] if len(args) > 2 else None)
+    return isinstance(low, int | float) and low == 0 and high is None
+
+
+class _FunctionMode(TorchFunctionMode):
+    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
+        super().__init__()
+        self._see = see
+
+    @functools.partial(left_alone_by_compiler, with_callees=False)
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        output = function(*args, **kwargs)
+        name = name_of(function, args, kwargs)
+        if name is not None:
+            self._see(FunctionCall(name, args, kwargs, output))
+        return output
+
+
+class FunctionalWatch(threading.local):
+    """The function mode of this thread, and whether it is on.
+
+    Args:
+        see: called with each operation that may get a row.
+    """
+
+    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
+        self._mode = _FunctionMode(see)
+        self._is_on = False
+        self._n_above = 0  # modes that the script had entered after this one, when it was last switched off
+
+    def begin(self) -> bool:
+        """Prepare for a forward pass; return False if the mode cannot be used."""
+        self.switch(False)
+        self._n_above = 0
+        return can_move_modes() and not has_compiled()
+
+    def switch(self, is_on: bool) -> None:
+        if is_on == self._is_on:
+            return
+        self._is_on = is_on
+        if is_on:
+            insert_mode(self._mode, self._n_above)
+        else:
+            self._n_above = remove_mode(self._mode)

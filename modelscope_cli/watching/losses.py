@@ -81,7 +81,7 @@ class LossWatch:
             self.scale, loss = self._unscaled(tensor)
             if loss.numel() == 1 and is_counted:
                 # A copy, as scripts may change the loss in place.
-                self._pending.append(loss.reshape(()).clone())
+                self._pending.append(loss.clone() if not loss.ndim else loss.reshape(()).clone())
         if len(self._pending) >= _MOST_PENDING:
             self._add_up()
 

@@ -3,29 +3,22 @@
 import contextlib
 import functools
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.nn.modules import module as hooks
-from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import (
-    can_move_modes,
     has_compiled,
     in_backward,
-    insert_mode,
     is_compiled,
     is_transformed,
     left_alone_by_compiler,
-    remove_mode,
 )
 from modelscope_cli.records.naming import dtype_name, is_rectifier
 from modelscope_cli.records.watch import DROPPED
@@ -33,7 +26,14 @@ from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import is_criterion
 from modelscope_cli.watching.error_isolation import Guard
 from modelscope_cli.watching.finite_flags import BEGUN, CALLED, ENTERED, LEFT, FiniteFlags
-from modelscope_cli.watching.forward_pass import ForwardPass, is_norm
+from modelscope_cli.watching.forward_pass import (
+    ForwardPass,
+    FunctionalWatch,
+    FunctionCall,
+    FunctionOperation,
+    is_norm,
+    type_of,
+)
 from modelscope_cli.watching.losses import LossWatch
 from modelscope_cli.watching.model_inputs import EnteringKey, EnteringSums
 from modelscope_cli.watching.model_registry import (
@@ -55,146 +55,6 @@ from modelscope_cli.watching.step_time import StepTime
 from modelscope_cli.watching.whole_outputs import see_output
 
 MOST_CALLS = 16  # of one function in one call of a module; a loop over time would add a row for every step
-
-_ACTIVATIONS = """celu elu gelu glu hardsigmoid hardswish hardtanh leaky_relu log_softmax logsigmoid mish prelu relu
-    relu6 rrelu selu sigmoid silu softmax softplus softsign tanh"""
-_NORMS = "batch_norm group_norm instance_norm layer_norm rms_norm"
-_BY_DIMENSIONS = """adaptive_avg_pool adaptive_max_pool avg_pool conv conv_transpose max_pool"""
-_OTHERS = (
-    "add bmm cat dropout dropout1d dropout2d dropout3d einsum linear matmul scaled_dot_product_attention"
-)
-# Operations that change values; views, copies, shapes and indexing only move them.
-_OPERATIONS = frozenset(
-    [f"{stem}{n}d" for stem in _BY_DIMENSIONS.split() for n in (1, 2, 3)]
-    + f"{_ACTIVATIONS} {_NORMS} {_OTHERS}".split()
-)
-_SAME = {
-    "clamp_min": "clamp",
-    "clip": "clamp",
-    "concat": "cat",
-    "concatenate": "cat",
-    "log_sigmoid": "logsigmoid",
-    "mm": "matmul",
-    "special_expit": "sigmoid",
-    "special_log_softmax": "log_softmax",
-    "special_softmax": "softmax",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionOperation:
-    """The layer or function that returned an output.
-
-    Attributes:
-        type: the class of a layer, or `type_of` a function.
-        channel_dim: dimension of the channels in the output.
-        dim: dimension of a softmax.
-    """
-
-    type: str
-    channel_dim: int | None
-    dim: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """A call of one of torch's functions; `name` is the same for all spellings of an operation."""
-
-    name: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    output: Any
-
-    def find_output(self) -> Tensor | None:
-        """Return the tensor that it returned, None if it gets no row.
-
-        A sum gets one if both terms have the shape of the result, as around a shortcut; a bias or an offset does
-        not.
-        """
-        output = self.output
-        x = output[0] if isinstance(output, tuple) and output else output
-        if not isinstance(x, Tensor) or not x.ndim or not x.is_floating_point():
-            return None
-        if self.name == "add" and not all(
-            isinstance(one, Tensor) and one.shape == x.shape for one in self.args[:2]
-        ):
-            return None
-        return x
-
-    @property
-    def dim(self) -> int | None:
-        """The dimension of a softmax."""
-        dim = self.kwargs.get("dim", self.args[1] if len(self.args) > 1 else None)
-        return dim if isinstance(dim, int) else None
-
-
-def name_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the name of an operation with a row: `relu` for `torch.relu`, `x.relu_()`, `x.clamp(min=0)`."""
-    name = _plain_name(getattr(function, "__name__", ""))
-    if name == "clamp" and _is_from_zero(args, kwargs):
-        name = "relu"
-    return name if name in _OPERATIONS else None
-
-
-@functools.cache
-def _plain_name(name: str) -> str:
-    name = name.strip("_").removesuffix("_with_indices")
-    return _SAME.get(name, name)
-
-
-def type_of(operation: str) -> str:
-    """Return the type of an operation: `F.relu`, `add`."""
-    return f"F.{operation}" if hasattr(functional, operation) else operation
-
-
-def _is_from_zero(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    low = kwargs.get("min", args[1] if len(args) > 1 else None)
-    high = kwargs.get("max", args[2] if len(args) > 2 else None)
-    return isinstance(low, int | float) and low == 0 and high is None
-
-
-class _FunctionMode(TorchFunctionMode):
-    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
-        super().__init__()
-        self._see = see
-
-    @functools.partial(left_alone_by_compiler, with_callees=False)
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        output = function(*args, **kwargs)
-        name = name_of(function, args, kwargs)
-        if name is not None:
-            self._see(FunctionCall(name, args, kwargs, output))
-        return output
-
-
-class FunctionalWatch(threading.local):
-    """The function mode of this thread, and whether it is on.
-
-    Args:
-        see: called with each operation that may get a row.
-    """
-
-    def __init__(self, see: Callable[[FunctionCall], None]) -> None:
-        self._mode = _FunctionMode(see)
-        self._is_on = False
-        self._n_above = 0  # modes that the script had entered after this one, when it was last switched off
-
-    def begin(self) -> bool:
-        """Prepare for a forward pass; return False if the mode cannot be used."""
-        self.switch(False)
-        self._n_above = 0
-        return can_move_modes() and not has_compiled()
-
-    def switch(self, is_on: bool) -> None:
-        if is_on == self._is_on:
-            return
-        self._is_on = is_on
-        if is_on:
-            insert_mode(self._mode, self._n_above)
-        else:
-            self._n_above = remove_mode(self._mode)
-
 
 _MOST_PASSES = 512  # recorded for one step, for models that are never stepped
 _NEARLY_ALL = 0.9  # of the input of a dropout
@@ -282,7 +142,8 @@ class PassWatch:
             return
         if not in_backward() and not self.is_blind:
             self.step_time.begin_pass(is_inside=bool(self._pass.open))
-            self._guard(self._open, module, args)
+            if self._pass.open or not self._is_only_counted(module):
+                self._guard(self._open, module, args)
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
@@ -297,6 +158,21 @@ class PassWatch:
         if self._replicas is not None:
             return False
         return self._pass.is_aside(module) if self._pass.open else not (module._parameters or module._modules)
+
+    def _is_only_counted(self, module: nn.Module) -> bool:
+        """Count a pass, if nothing else is seen of the step of its model, without the detours of `_open`."""
+        found = self._registry.find(module)
+        model = found[0] if found is not None else None
+        if model is None or model.is_followed or not model.has_been_trained or self._replicas is not None:
+            return False
+        if not torch.is_grad_enabled() or self._losses.is_reevaluated or is_transformed() or has_compiled():
+            return False
+        self._settle()
+        model.has_run = True
+        model.passes[not module.training] += 1
+        model.has_trained |= module.training
+        self._unhook(module)
+        return True
 
     def _open(self, module: nn.Module, args: Any) -> None:
         now = self._pass
@@ -319,8 +195,8 @@ class PassWatch:
             flagged, is_recorded = self._begin_pass(module, args)
             model = flagged if is_recorded else None
             now.begin(flagged, model, is_recorded and can_look_between, sys._getframe(3))
-            now.is_training = peel(module).training
-            found = self._registry.find(peel(module))
+            root = peel(module)
+            now.is_training, found = root.training, self._registry.find(root)
             if can_look_between and found is not None and self._is_passed_over(module, found[0]):
                 self._unhook(module)
             if model is not None:

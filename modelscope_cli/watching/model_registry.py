@@ -1,5 +1,6 @@
 """The models of a process and their layers. A model is registered when it first runs."""
 
+import functools
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -282,12 +283,18 @@ def is_wrapper(module: nn.Module) -> bool:
 
 def _inside(module: nn.Module) -> tuple[str, nn.Module] | None:
     """Return the attribute and the module inside a wrapper; None for any other module."""
-    for kind in type(module).__mro__:
-        attribute = _WRAPPERS.get(kind.__name__)
-        inner = getattr(module, attribute, None) if attribute else None
-        if attribute and isinstance(inner, nn.Module):
+    kind: type = type(module)
+    for attribute in _attributes_of(kind):
+        inner = getattr(module, attribute, None)
+        if isinstance(inner, nn.Module):
             return attribute, inner
     return None
+
+
+@functools.lru_cache(maxsize=1024)  # asked several times in every pass
+def _attributes_of(kind: type) -> tuple[str, ...]:
+    """Return the attributes that hold the wrapped module in a class of modules; none for most."""
+    return tuple(_WRAPPERS[base.__name__] for base in kind.__mro__ if base.__name__ in _WRAPPERS)
 
 
 def written_layers(root: nn.Module) -> list[tuple[Layer, nn.Module]]:

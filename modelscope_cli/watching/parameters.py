@@ -123,12 +123,17 @@ def has_no_gradients(optimizer: Stepper) -> bool:
 def has_finite_gradients(optimizer: Stepper) -> bool:
     """Tell whether the norms of all gradients that an optimizer applies are finite."""
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    kinds = {(type(x), x.dtype, x.layout, x.device.type, x.device.index) for x in grads}
+    device = grads[0].device if grads else None
+    if grads and all(
+        type(x) is Tensor
+        and x.dtype is torch.float32
+        and x.layout is torch.strided
+        and x.device == device
+        and not x.requires_grad
+        for x in grads
+    ):
+        return math.isfinite(torch.stack(norms_at_once(grads)).sum().item())  # most steps do only this
     with torch.no_grad():
-        if len(kinds) == 1 and next(iter(kinds))[:3] == (Tensor, torch.float32, torch.strided):
-            return math.isfinite(
-                torch.stack(norms_at_once(grads)).sum().item()
-            )  # at once: most steps do only this
         return all(map(math.isfinite, fetched(norms_of(grads))))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.analysis.statistics.moments import Moments
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.records.training_facts import Birth, OptimizerFacts, ScheduleFacts, TimeFacts
+from modelscope_cli.records.training_facts import Birth, MemoryFacts, OptimizerFacts, ScheduleFacts, TimeFacts
 from modelscope_cli.records.watch import (
     CriterionSeries,
     Event,
@@ -69,9 +69,16 @@ class FactsLog:
     stated: dict[ParameterKey, tuple[tuple[int, ...], ParameterFacts]] = field(default_factory=dict)
     schedules: dict[tuple[str, str | None], ScheduleFacts] = field(default_factory=dict)
     time: TimeFacts | None = None
+    memory: MemoryFacts | None = None
 
-    def take(self, entry: Entry) -> None:
+    def take(self, kind: str, entry: Entry) -> None:
         """Update the facts; those about deleted models, which later entries lack, remain."""
+        if kind == "time":
+            self.time = TimeFacts(**entry)
+        elif kind == "memory":
+            self.memory = MemoryFacts(**entry | {key: tuple(entry[key]) for key in ("step", "bytes")})
+        if kind != "facts":
+            return
         self.optimizers |= {one["optimizer"]: OptimizerFacts(**one) for one in entry["optimizers"]}
         self.models |= {one["model"]: _model_facts(one) for one in entry["models"]}
         self.schedules |= {(one["schedule"], one["made"]): ScheduleFacts(**one) for one in entry["schedules"]}
@@ -98,6 +105,7 @@ class FactsLog:
             backwards=backwards,
             schedules=tuple(self.schedules.values()),
             time=self.time,
+            memory=self.memory,
         )
 
 
@@ -107,16 +115,9 @@ def _input(described: Described) -> WatchedInput:
     series = InputSeries(
         tuple(described.rows), _numbers(mean), std, _numbers(low), _numbers(high), non_finite, batch, alike
     )
-    model, name = described.key
-    return WatchedInput(
-        model,
-        name,
-        described.entry["type"],
-        tuple(described.entry["shape"]),
-        described.entry["dtype"],
-        bool(described.entry["computed"]),
-        series,
-    )
+    (model, name), entry = described.key, described.entry
+    shape, is_computed = tuple(entry["shape"]), bool(entry["computed"])
+    return WatchedInput(model, name, entry["type"], shape, entry["dtype"], is_computed, series)
 
 
 def _criterion(described: Described) -> WatchedCriterion:
@@ -259,10 +260,8 @@ class RankLog:
             self._by_id[entry["id"]] = self.facts.describe(kind, entry)
         elif kind == "evaluation":
             self._take_rows(entry["criteria"], entry["step"])
-        elif kind == "time":
-            self.facts.time = TimeFacts(**entry)
-        elif kind == "facts":
-            self.facts.take(entry)
+        elif kind in ("time", "memory", "facts"):
+            self.facts.take(kind, entry)
         elif kind == "step":
             self._take_step(entry, entry["step"])
 
@@ -369,7 +368,9 @@ def merge_ranks(ranks: Sequence[RankLog]) -> RunSeries:
             sorted((birth for rank in ranks for birth in rank.births), key=lambda birth: birth.step)
         ),
         facts=replace(
-            first.facts.to_facts(int((first.end or {}).get("backward", 0))), ranks=compare_weights(ranks)
+            first.facts.to_facts(int((first.end or {}).get("backward", 0))),
+            ranks=compare_weights(ranks),
+            rank_times=tuple(one.facts.time for one in ranks if one.facts.time and len(ranks) > 1),
         ),
     )
 
@@ -439,16 +440,10 @@ def _layer(key: LayerKey, order: int, ranks: Sequence[RankLog]) -> WatchedLayer:
         type=next(rank.types[key] for rank in ranks if key in rank.types),
         order=order,
         call=call,
-        series=LayerSeries(
-            step=tuple(steps),
-            mean=tuple(m.mean if m.n else None for m in moments),
-            std=tuple(_nine_digits(m.std) if m.n else None for m in moments),
-            zero_fraction=tuple(_nine_digits((m.n_zero or 0) / m.n) if m.n else None for m in moments),
-            near_zero_fraction=tuple(
-                _nine_digits((m.n_near_zero or 0) / m.n) if m.n else None for m in moments
-            ),
-            nan_count=tuple(m.n_nan for m in moments),
-            inf_count=tuple(m.n_inf for m in moments),
+        series=LayerSeries.of(
+            tuple(steps),
+            moments,
+            _nine_digits,
             grad_norm=tuple(
                 None if sums.grad_squares is None else _nine_digits(math.sqrt(sums.grad_squares))
                 for sums in merged
@@ -489,11 +484,10 @@ def _scalars(
             for group, value in enumerate(read(scalars)):
                 if value is not None:
                     series.setdefault((optimizer, group), {}).setdefault(step, []).append(value)
+    means = {
+        key: {step: sum(v) / len(v) for step, v in sorted(found.items())} for key, found in series.items()
+    }
     return tuple(
-        ScalarSeries(optimizer, tuple(sorted(values)), _means(values), group)
-        for (optimizer, group), values in series.items()
+        ScalarSeries(optimizer, tuple(found), tuple(found.values()), group)
+        for (optimizer, group), found in means.items()
     )
-
-
-def _means(values: dict[int, list[float]]) -> tuple[float, ...]:
-    return tuple(sum(values[step]) / len(values[step]) for step in sorted(values))

@@ -11,7 +11,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from torch.optim import optimizer as optim
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler
-from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -43,13 +42,13 @@ from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gr
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.schedule import Budget, is_recorded
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
-from modelscope_cli.watching.steps import Clock, OpenStep, StepReport
+from modelscope_cli.watching.steps import Clock, Listener, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
-_SPARSE = "recording takes long compared with a step, so fewer are recorded; --every 1 records all"
+_SPARSE = "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
 _watching: set[int] = set()  # processes with a recorder; a fork inherits this
 
 
@@ -65,22 +64,6 @@ def alone() -> Iterator[None]:
         yield
     finally:
         _watching.discard(process)
-
-
-class Listener(Protocol):
-    """Receives the observations of a recorder."""
-
-    def on_step(self, report: StepReport) -> None:
-        """Called after every optimizer step; may raise to stop the script."""
-
-    def on_unstepped(self) -> None:
-        """Called after 1, 2, 4 ... backward passes while there was no step."""
-
-    def on_birth(self, birth: Birth) -> None:
-        """Called before the step in which the first non-finite value occurred."""
-
-    def on_event(self, step: int | None, kind: str, message: str) -> None:
-        """Called at a notable event."""
 
 
 class Recorder:
@@ -115,7 +98,7 @@ class Recorder:
         self.bookkeeper = Bookkeeper(self.registry)
         clock = clock or time.process_time
         self._budget = Budget(clock)
-        self._spent = 0.0  # by the guard, before the current step
+        self._spent = 0.0  # by the guard, up to the last step
         self.guard = self._guard = Guard(
             lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
         )
@@ -124,7 +107,7 @@ class Recorder:
             self.registry, self.losses, self.bookkeeper, self._guard, self.settle, self.replicas
         )
         self.step_time = self._guard.step_time = self._passes.step_time
-        self.criteria = CriterionWatch(self._is_looking, self._passes.count_evaluation)
+        self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
         self._clocks: dict[int, Clock] = {}
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
         self._kinds: Counter[str] = Counter()
@@ -186,6 +169,10 @@ class Recorder:
         models = [model for model in self.registry.models if model.has_been_trained]
         return not models or any(model.is_recording for model in models)
 
+    def _is_counting(self) -> bool:
+        """Whether criteria are looked at: as planned, whether or not there is time for the layers."""
+        return self._is_looking() or any(clock.is_planned for clock in self._clocks.values())
+
     # An optimizer may call the step of another one or of its parent class: the outermost counts.
 
     @left_alone_by_compiler
@@ -238,7 +225,8 @@ class Recorder:
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
         if clock.decided[0] != clock.step:
-            clock.is_owed |= is_recorded(clock.step, self._every)
+            clock.is_planned = is_recorded(clock.step, self._every)
+            clock.is_owed |= clock.is_planned
             is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
             if clock.is_owed and not is_afforded:
                 self._guard.tell_once(SPARSE, _SPARSE)
@@ -254,6 +242,9 @@ class Recorder:
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
         """Report the first non-finite value of a step after a finite one."""
+        if (loss is None or math.isfinite(loss)) and not any(model.flags.spoilt for model in own):
+            clock.is_due, clock.was_finite = False, True
+            return
         labels = {model.label for model in own}
         others = [model for model in self.registry.models if model.label not in labels]
         birth = find_birth(own, others, clock.step, loss)
@@ -338,8 +329,12 @@ class Recorder:
             return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
+        self._hand_on(reports)
+
+    def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
 
     @left_alone_by_compiler
     def settle(self) -> None:
@@ -348,8 +343,7 @@ class Recorder:
         if self._inferred.is_open and self._guard.is_open and not self._stepping:
             ended = (self._end_step(one, one.watch, False) for one in self._inferred.stepped())
             self._guard(reports.extend, ended)
-        for report in reports:
-            self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+            self._hand_on(reports)
 
     @left_alone_by_compiler
     def _before_backward(self, tensors: Any) -> None:
@@ -468,6 +462,7 @@ class Recorder:
         if watch is not None and clock.step == 0:
             self._name_owners(optimizer)
         clock.step += 1
+        self._budget.n += 1
         for model in models:
             model.count_step()
             if watch is not None:
@@ -489,11 +484,10 @@ class Recorder:
                 what = f"no model that {clock.label} trains was seen to run, so its layers are missing"
                 why = "it is compiled by model.compile() or inside a function, is not an nn.Module, or never runs"
                 self._guard.tell_once("unseen", f"{what} ({why})")
-        if watch is not None or is_followed:
-            own = self._budget.clock() - begun
-            self._budget.take(clock.step, self._guard.spent - self._spent + own)
-        self._spent = self._guard.spent
-        self._guard.is_timed = any(model.is_followed for model in self.registry.models)
+        is_plain = watch is None and not is_followed
+        spent = self._guard.spent + (0.0 if is_plain else self._budget.clock() - begun)
+        self._budget.take(spent - self._spent, is_plain)
+        self._spent = spent
         clock.ended = time.perf_counter()
         self.n_steps = max(self.n_steps, clock.step)
         self._n_counted += 1

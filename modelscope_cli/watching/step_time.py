@@ -2,27 +2,47 @@
 
 import builtins
 import functools
+import logging
 import sys
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
+from torch import Tensor, distributed
 from torch.optim import optimizer as optim
 from torch.utils.data import dataloader
 
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.torch_private import in_backward, left_alone_by_compiler
 from modelscope_cli.watching.error_isolation import replaced
+from modelscope_cli.watching.memory_growth import MemoryGrowth
+from modelscope_cli.watching.source_location import place_of_caller
 from modelscope_cli.watching.steps import is_running
 
 DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
 VALIDATION, PRINTING, SAVING, WATCHING, REST = "validation", "printing", "saving", "watching", "rest"
+DEVICE, RANKS = "device", "ranks"
 _VALIDATION_DATA = "validation data"
+_COMPUTING = (FORWARD, BACKWARD, OPTIMIZER, VALIDATION)
+# Functions of tensors that wait for what an accelerator computes.
+_WAITING = ("item", "tolist", "cpu", "numpy", "to", "__bool__", "__float__", "__int__", "__index__")
+_COLLECTIVE = ("all_reduce", "all_gather", "all_gather_object", "broadcast", "barrier", "reduce", "gather")
+_PLACED = 8  # steps in which the line that waits is looked up
+
+
+def has_accelerator() -> bool:
+    """Tell whether tensors may be on a device that computes while the script goes on."""
+    return torch.accelerator.is_available()
+
+
+def is_on_accelerator(tensor: Tensor) -> bool:
+    """Tell whether a tensor is computed while the script goes on."""
+    return tensor.device.type not in ("cpu", "meta")
 
 
 class StepTime:
@@ -45,6 +65,12 @@ class StepTime:
         self._n_steps = self._n_passes = self._n_images = 0
         self._workers: int | None = None
         self._frames: list[FrameType] = []
+        self._idle_since: float | None = None  # an accelerator, which has done all it was given
+        self._idle = 0.0
+        self._n_waited = 0
+        self._has_waited = False
+        self._places: Counter[str] = Counter()
+        self.memory = MemoryGrowth()
 
     @left_alone_by_compiler
     def begin(self, part: str) -> None:
@@ -52,6 +78,9 @@ class StepTime:
         if threading.get_ident() == self._thread:
             self._credit()
             self._open.append(part)
+            if self._idle_since is not None and part in _COMPUTING:
+                self._idle += (self._since or 0.0) - self._idle_since
+                self._idle_since = None
 
     @left_alone_by_compiler
     def end(self, part: str) -> None:
@@ -81,8 +110,13 @@ class StepTime:
         else:
             for part, seconds in self._now.items():
                 self._later[part] += seconds
+            self._n_waited += self._has_waited
+        if self._first is not None and not self._n_steps:
+            self._idle = 0.0
         self._n_steps += 1
+        self._has_waited = False
         self._now.clear()
+        self.memory.end_step()
 
     def _credit(self) -> None:
         now = self._clock()
@@ -106,6 +140,9 @@ class StepTime:
             "first": sum((self._first or {}).values()),
             "workers": self._workers,
             "images": self._n_images,
+            "waited": self._n_waited,
+            "idle": self._idle,
+            "place": next((place for place, _ in self._places.most_common(1)), None),
         }
 
     @contextmanager
@@ -134,11 +171,26 @@ class StepTime:
             stack.callback(optim.register_optimizer_step_post_hook(self._after_step).remove)
             stack.enter_context(
                 replaced(
-                    (iterator, "__next__", timed(iterator.__next__, part_of_data, count)),
+                    (
+                        iterator,
+                        "__next__",
+                        timed(self.memory.of_data(iterator.__next__), part_of_data, count),
+                    ),
                     (loader, "__iter__", timed(loader.__iter__, part_of_data)),
-                    (torch.autograd, "backward", timed(torch.autograd.backward, lambda: BACKWARD)),
+                    (
+                        torch.autograd,
+                        "backward",
+                        timed(torch.autograd.backward, lambda: BACKWARD, self.memory.see_loss),
+                    ),
                     (torch, "save", timed(torch.save, lambda: SAVING)),
                     (builtins, "print", timed(print, lambda: PRINTING)),
+                    (logging.Logger, "handle", timed(logging.Logger.handle, lambda: PRINTING)),
+                    *(
+                        (distributed, name, timed(getattr(distributed, name), lambda: RANKS))
+                        for name in _COLLECTIVE
+                        if hasattr(distributed, name)
+                    ),
+                    *((Tensor, name, self._waiting(name)) for name in _WAITING if has_accelerator()),
                 )
             )
             yield
@@ -163,10 +215,36 @@ class StepTime:
             finally:
                 self.end(part)
             if see is not None:
-                see(args[0], result)
+                see(args[0] if args else None, result)
             return result
 
         return left_alone_by_compiler(timed, with_callees=False)
+
+    def _waiting(self, name: str) -> Callable[..., Any]:
+        """Wrap a function of tensors that waits for an accelerator, if it is given one of its tensors."""
+        function = getattr(Tensor, name)
+
+        @functools.wraps(function)
+        def waiting(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            is_skipped = torch.compiler.is_compiling() or not self._is_waited_for(tensor, name, args, kwargs)
+            if is_skipped or in_backward():
+                return function(tensor, *args, **kwargs)
+            if self._n_steps < _PLACED and (place := place_of_caller()) is not None:
+                self._places[place] += 1
+            self.begin(DEVICE)
+            try:
+                return function(tensor, *args, **kwargs)
+            finally:
+                self.end(DEVICE)
+                self._has_waited = True
+                self._idle_since = self._since
+
+        return left_alone_by_compiler(waiting, with_callees=False)
+
+    def _is_waited_for(self, tensor: Tensor, name: str, args: Any, kwargs: Any) -> bool:
+        if not is_on_accelerator(tensor) or (self._open and self._open[-1] in (WATCHING, DEVICE)):
+            return False
+        return name != "to" or "cpu" in (*map(str, args[:1]), str(kwargs.get("device")))
 
     # An optimizer may call another one's step, or its parent class's: the outermost counts.
 

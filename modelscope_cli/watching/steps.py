@@ -4,10 +4,11 @@ import sys
 import weakref
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
+from modelscope_cli.records.training_facts import Birth
 from modelscope_cli.watching.bookkeeping import COUNTED, Bookkeeper, Cycle
 from modelscope_cli.watching.criteria import CriterionKey, CriterionSums
 from modelscope_cli.watching.model_inputs import Entering, EnteringKey
@@ -47,6 +48,22 @@ class StepReport:
     replicas: ReplicaReport | None = None
 
 
+class Listener(Protocol):
+    """Receives the observations of a recorder."""
+
+    def on_step(self, report: StepReport) -> None:
+        """Called after every optimizer step; may raise to stop the script."""
+
+    def on_unstepped(self) -> None:
+        """Called after 1, 2, 4 ... backward passes while there was no step."""
+
+    def on_birth(self, birth: Birth) -> None:
+        """Called before the step in which the first non-finite value occurred."""
+
+    def on_event(self, step: int | None, kind: str, message: str) -> None:
+        """Called at a notable event."""
+
+
 def is_running(called: FrameType) -> bool:
     """Tell whether a call is still running in this thread."""
     frame: FrameType | None = sys._getframe()
@@ -81,6 +98,7 @@ class Clock:
     step: int = 0
     ended: float = 0.0
     is_due: bool = False  # the next step is recorded, as the previous one was not finite
+    is_planned: bool = False  # the schedule names the current step
     is_owed: bool = False  # a step was due and exceeded the budget
     decided: tuple[int, bool] = (-1, False)  # the current step, and whether it is recorded
     was_finite: bool = True

@@ -121,7 +121,7 @@ def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
     assert record.evidence == ()
     assert all(row.accuracy is None for row in record)
     assert "'0..255', " in str(record)
-    assert "no proof" in str(record)
+    assert "does not prove" in str(record)
 
 
 class Hues(nn.Module):

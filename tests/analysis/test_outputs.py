@@ -58,9 +58,11 @@ WIDE = numbers(2, 4, 8, 8)
         (OrderedDict(out=MAPS, aux=MAPS), "segmentation", "pixels", "out"),
         ({"logits": numbers(2, 4, 2, 2)}, "custom", "pixels", "logits"),
         (WIDE, "custom", "pixels", ""),
-        (MAPS, "custom", "vectors", ""),  # as many channels as the image: an image
+        (MAPS, "custom", "pixels", ""),  # as many channels as the image, and as class names
         (numbers(2, 4, 4, 4), "custom", "vectors", ""),  # feature maps
-        (numbers(2, 1, 8, 8), "custom", "vectors", ""),
+        (numbers(2, 1, 8, 8), "custom", "depth", ""),
+        (numbers(2, 8, 8), "custom", "depth", ""),
+        ({"predicted_depth": numbers(2, 6, 6)}, "custom", "depth", "predicted_depth"),
         ([MAPS, MAPS], "optical_flow", "vectors", "1"),
         (TOKENS, "custom", "vectors", ""),
         (Encoded(TOKENS, SCORES), "custom", "vectors", "pooler_output"),
@@ -92,6 +94,102 @@ def test_what_says_nothing_of_the_images(output, said):
     with pytest.raises(CannotRunError) as caught:
         read(output)
     assert said in caught.value.message
+
+
+class Unet(nn.Module):
+    __module__ = "segmentation_models_pytorch.decoders.unet.model"
+
+
+@pytest.mark.parametrize(
+    ("module", "output", "kind", "why"),
+    [
+        (Unet(), MAPS, "pixels", "Unet is a model for segmentation"),
+        (Unet(), numbers(2, 1, 8, 8), "pixels", "Unet is a model for segmentation"),
+        (nn.Sequential(nn.Sigmoid()), numbers(2, 1, 8, 8).sigmoid(), "pixels", "after a sigmoid"),
+        (
+            nn.Sequential(nn.Sigmoid()),
+            numbers(2, 1, 8, 8),
+            "depth",
+            "one channel",
+        ),  # something comes after it
+        (nn.Identity(), WIDE, "pixels", "4 channels"),
+        (nn.Identity(), numbers(2, 3, 8, 8), "vectors", None),  # as many channels as the image: an image
+    ],
+)
+def test_why_an_output_is_read_as_what_it_is(module, output, kind, why):
+    answer = OutputReader("custom", None, module).read(output, (torch.zeros(2, 3, 8, 8),), 2)
+    assert answer.kind == kind
+    assert (why or "") in answer.note
+    assert ("--output-kind" in answer.note) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("output", "wanted", "kind", "path"),
+    [
+        (MAPS, "segmentation", "pixels", ""),
+        (SCORES, "embedding", "vectors", ""),
+        ({"logits": SCORES, "map": MAPS}, "segmentation", "pixels", "map"),
+        ({"logits": SCORES, "deep": numbers(2, 1, 4, 4)}, "depth", "depth", "deep"),
+        ({"pooled": SCORES, "map": MAPS}, "classes", "classes", "pooled"),
+    ],
+)
+def test_a_kind_that_is_asked_for(output, wanted, kind, path):
+    answer = OutputReader("custom", None, nn.Identity(), wanted).read(output, (torch.zeros(2, 3, 8, 8),), 2)
+    assert (answer.kind, answer.parts[0][0]) == (kind, path)
+    assert "--output-kind" not in (answer.note or "")
+
+
+@pytest.mark.parametrize("wanted", ["classes", "depth", "detection"])
+def test_a_kind_that_the_output_is_not(wanted):
+    with pytest.raises(CannotRunError, match=f"'--output-kind {wanted}' needs .* returns 2x3x8x8") as caught:
+        OutputReader("custom", None, nn.Identity(), wanted).read(MAPS, (torch.zeros(2, 3, 8, 8),), 2)
+    assert caught.value.hint == f"leave out --output-kind {wanted}"
+
+
+def test_one_channel_is_two_classes_whose_softmax_is_its_sigmoid():
+    logits = numbers(2, 1, 8, 8)
+    answer = OutputReader("custom", None, Unet()).read(logits, (torch.zeros(2, 3, 8, 8),), 2)
+    assert_close(answer.main.tensor().softmax(1)[:, 1], logits.sigmoid()[:, 0])
+    ended = OutputReader("custom", None, nn.Sequential(nn.Sigmoid())).read(
+        logits.sigmoid(), (torch.zeros(2, 3, 8, 8),), 2
+    )
+    assert_close(ended.main.tensor().softmax(1)[:, 1], logits.sigmoid()[:, 0])
+
+
+def test_masks_of_queries_are_those_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    classes, masks = numbers(2, 5, 4), numbers(2, 5, 8, 8, seed=1)
+    output = {"class_queries_logits": classes, "masks_queries_logits": masks}
+    answer = read(output)
+    processor = transformers.MaskFormerImageProcessorPil()
+    theirs = processor.post_process_semantic_segmentation(OrderedAttributes(output))
+    size = torch.nn.functional.interpolate(answer.main.tensor().exp(), (384, 384), mode="bilinear")
+    ours = answer.main.tensor().argmax(1) if theirs[0].shape == (8, 8) else size.argmax(1)
+    assert torch.stack(theirs).shape == ours.shape
+    assert float((torch.stack(theirs) == ours).float().mean()) > 0.99
+
+
+class OrderedAttributes(dict):
+    __getattr__ = dict.__getitem__
+
+
+def test_volumes():
+    volume = numbers(2, 4, 5, 8, 8)
+    answer = OutputReader("custom", None, nn.Identity()).read(volume, (torch.zeros(2, 1, 5, 8, 8),), 2)
+    assert (answer.kind, answer.words) == ("pixels", "scores of 4 classes for each of 5x8x8 voxels")
+    assert not answer.divergence(answer).any()
+
+
+def test_a_depth_map():
+    depth = numbers(2, 8, 8).exp()
+    answer = read(depth)
+    followed = answer.follow(THE_PREDICTED, None)
+    assert_close(followed.score(answer), depth.mean((1, 2)))
+    (first, _) = answer.main.ranges()
+    figures = (first.least, first.median, first.mean, first.greatest)
+    expected = (depth[0].min(), depth[0].median(), depth[0].mean(), depth[0].max())
+    assert figures == tuple(close(float(value)) for value in expected)
+    assert answer.as_vectors().kind == "vectors"
 
 
 def test_a_row_of_scores():

@@ -13,8 +13,8 @@ from torch.nn.utils import prune
 
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.predictions.scores import kl_divergence
-from modelscope_cli.analysis.pruning.drift import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.masks import channel_importance, find_prunable, make_masks, unranked
+from modelscope_cli.analysis.pruning.prune import measure_pruning, pruned_state
 from modelscope_cli.analysis.pruning.request import PruneRequest
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.hooks.forward_passes import WeightMasks

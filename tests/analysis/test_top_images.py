@@ -189,7 +189,7 @@ def test_sheets_and_record_are_written(folder, tmp_path):
 
 
 def test_the_crop_is_what_the_place_sees(folder):
-    from modelscope_cli.analysis.top_images.data_set import _cut
+    from modelscope_cli.analysis.top_images.find import _cut
 
     picture = torch.arange(3 * 24 * 20).view(3, 24, 20).remainder(251).to(torch.uint8)
     crop = _cut(picture, (5, 7, 8, 10), 30)

@@ -15,8 +15,7 @@ from torch.distributed.checkpoint.metadata import (
     TensorStorageMetadata,
 )
 
-from modelscope_cli.analysis.weights.statistics import with_stats
-from modelscope_cli.analysis.weights.weights import describe_tensors
+from modelscope_cli.analysis.weights.weights import describe_tensors, with_stats
 from modelscope_cli.checkpoints import pickle_machine as machine
 from modelscope_cli.checkpoints.entries import NameJoiner, UnsupportedError
 from modelscope_cli.checkpoints.reading import read_contents

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modelscope_cli.errors import CannotRunError
-from modelscope_cli.records.nesting import room_for_depth
+from modelscope_cli.records.keywords import room_for_depth
 
 NEST = """
 from torch import nn

@@ -191,7 +191,7 @@ def test_methods_of_explanation_as_papers_and_captum_write_them(refused):
     written = "IntegratedGradients,Grad-CAM,grad_cam++,GradCAM++,InputXGradient,SmoothGrad,LRP,Layer-CAM"
     expected = "integrated-gradients gradcam gradcam++ input-x-gradient smoothgrad lrp layercam"
     assert choose_methods(written) == tuple(expected.split())
-    assert choose_methods(",".join(METHODS)) == METHODS
+    assert choose_methods(",".join(METHODS)) == tuple(METHODS)
     message, hint = refused("explain net.py:Net img.jpg --method GuidedGradCam", 2)
     assert message.startswith("error: 'GuidedGradCam' is not a method: did you mean gradcam")
     assert hint.startswith("hint: did you mean gradcam")

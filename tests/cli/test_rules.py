@@ -6,7 +6,7 @@ import re
 import pytest
 from rich.console import Console
 
-from modelscope_cli.commands.rules.table import rules_sheet
+from modelscope_cli.commands.rules.command import rules_sheet
 from modelscope_cli.report.table import render_table
 from modelscope_cli.rules import training
 from modelscope_cli.rules.reasons import WHY

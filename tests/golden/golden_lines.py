@@ -23,7 +23,7 @@ LINES = {
     "summary_tiny_options": "summary demo/tiny_resnet.py:TinyResNet --freeze conv --model-arg width=8 --num-classes 3 "
     "--batch 2 --fresh -l conv --exclude block3 --all --graph g.svg --color params",
     "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
-    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,zero,gradient -d cpu --dtype float32 -q",
+    "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
     "--fit 20MB --depth 2 #jt",
     "summary_r18": "summary resnet18 -w none --offline",
@@ -63,7 +63,7 @@ LINES = {
     "featuremaps_noise": f"featuremaps {BARE} --input-shape 1,3,32,32 --max-channels 2 -l conv #jt",
     # predict
     "predict_tiny": f"predict {TINY} {STAR} --top 2",
-    "predict_tiny_options": f"predict {TINY} {STAR} {HARB} --labels labels.txt --scores sigmoid --threshold 0.2 "
+    "predict_tiny_options": f"predict {TINY} {STAR} {HARB} --output-kind classes --labels labels.txt --scores sigmoid --threshold 0.2 "
     "--temperature 2 --hook scale=1@conv --batch 2 --workers 0",
     "predict_truth": f"predict {TINY} demo/shapes --truth folders --batch 8",
     "predict_truth_classes": f"predict {TINY} demo/shapes --truth folders --table classes -b 8",
@@ -193,26 +193,26 @@ LINES = {
     "featuremaps_inputs": f"featuremaps {TWO} --no-normalize --max-channels 2 #jt",
     "predict_key_ema": f"predict {LOADED} {STAR} {PREPARED} --dtype bfloat16 #jt",
     "predict_inputs": f"predict {TWO} --no-normalize --model-arg width=6 #jt",
-    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --no-receipt --method saliency --no-save --mask mask.png #jt",
+    "explain_key": f"explain {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-receipt --method saliency --no-save --mask mask.png #jt",
     "explain_resume": f"explain {TINY} demo/shapes/star --size 32 --method hirescam --no-receipt --out maps && "
     f"explain {TINY} demo/shapes/star --size 32 --method hirescam --no-receipt --out maps --resume #jt",
     "explain_raw": f"explain {TINY} --input x={STAR} --no-normalize --no-receipt --method saliency --no-save #jt",
     "explain_noise": f"explain {TINY} --input-shape 1,3,32,32 --no-receipt --method hirescam --no-save #jt",
-    "grads_key": f"grads {LOADED} {STAR} {PREPARED} --dtype float32 --no-save --workers 0 #jt",
+    "grads_key": f"grads {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save --workers 0 #jt",
     "grads_inputs": f"grads {TWO} --no-normalize --no-save #jt",
     "train_key": "train demo/tiny_resnet.py:TinyResNet -c wrapped.pt --key state_dict_ema --strict --model-arg width=16 -d cpu "
     "--steps 2 --pictures 20 --size 16 --batch 4 #t",
     "lrfind_key": f"lrfind {LOADED} --steps 3 --pictures 40 --size 16 --batch 4 --activation general --leak 0.2 "
     "--subtract 0.3 --maximum 4 --freeze conv #jt",
-    "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --no-save -l 'block*' --workers 0 #jt",
+    "ablate_key": f"ablate {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --no-save -l 'block*' --workers 0 #jt",
     "ablate_inputs": f"ablate {TWO} --no-normalize --no-save #jt",
     "ablate_noise": f"ablate {TINY} --input-shape 1,3,32,32 --no-save --seed 1 #t",
-    "prune_key": f"prune {LOADED} {STAR} {PREPARED} --dtype float32 --sweep 0.5 --workers 0 #jt",
+    "prune_key": f"prune {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --sweep 0.5 --workers 0 #jt",
     "prune_inputs": f"prune {TWO} --no-normalize --sweep 0.5 #jt",
     "prune_noise": f"prune {TINY} --input-shape 1,3,32,32 --sweep 0.5 #t",
-    "attack_key": f"attack {LOADED} {STAR} {PREPARED} --dtype float32 --steps 2 -e 0.01 #jt",
+    "attack_key": f"attack {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes --steps 2 -e 0.01 #jt",
     "attack_raw": f"attack {TINY} {STAR} --size 32 --no-normalize --steps 2 -e 0.01 #t",
-    "check_key": f"check {LOADED} {STAR} {PREPARED} --dtype float32 #jt",
+    "check_key": f"check {LOADED} {STAR} {PREPARED} --dtype float32 --output-kind classes #jt",
     "check_inputs": f"check {TWO} --no-normalize #jt",
     "check_resume": f"check {TINY} demo/shapes/star -b 1 --out kept && check {TINY} demo/shapes/star -b 1 --out kept --resume #t",
     "diff_key": f"diff {LOADED} {STAR} {PREPARED} --dtype float32 --b-checkpoint wrapped.pt --b-key state_dict #jt",

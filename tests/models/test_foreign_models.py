@@ -11,7 +11,7 @@ from PIL import Image
 from torch import nn
 
 import modelscope_cli as ms
-from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError
 from modelscope_cli.models.architecture import model_inside
 from modelscope_cli.records.progress import Silent
 
@@ -174,11 +174,9 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("yolov8n", "ultralytics"),
-        ("yolo11n-seg.yaml", "ultralytics"),
-        ("ultralytics:yolov8n", "ultralytics"),
-        ("smp:Unet", "segmentation"),
-        ("ViT-B-32", "open_clip"),
+        ("yolov8n", "yolov8n.yaml"),
+        ("yolov8n.pt", "yolov8n.yaml"),
+        ("ViT-B-32", "open_clip:ViT-B-32"),
         ("torch.hub:facebookresearch/dinov2", "torch.hub:load"),
         ("torchvision:resnet18", "resnet18"),
         ("missing.json", "ls ."),
@@ -187,6 +185,60 @@ def test_a_model_saved_whole_is_named_by_its_class(tmp_path: Path) -> None:
 )
 def test_names_of_other_libraries_are_answered_with_a_line_for_them(typed: str, said: str) -> None:
     assert said in hint_of(typed)
+
+
+@pytest.mark.parametrize(
+    ("package", "typed", "said"),
+    [
+        ("segmentation_models_pytorch", "smp:Unett", "did you mean smp:Unet"),
+        ("open_clip", "open_clip:ViT-B-33", "did you mean open_clip:ViT-B-32"),
+        ("ultralytics", "yolo99n.yaml", "did you mean"),
+    ],
+)
+def test_names_that_a_library_does_not_have(package: str, typed: str, said: str) -> None:
+    pytest.importorskip(package)
+    with pytest.raises(UsageError, match=f"unknown model '{typed}'") as caught:
+        ms.summary(typed)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize("typed", ["smp:Unet", "open_clip:RN50", "yolo11n.yaml"])
+def test_a_library_that_is_not_installed_is_named(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("modelscope_cli.models.hubs.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match="which is not installed") as caught:
+        ms.summary(typed)
+    assert (caught.value.hint or "").startswith("pip install ")
+
+
+def test_models_of_segmentation_models_pytorch_by_name() -> None:
+    smp = pytest.importorskip("segmentation_models_pytorch")
+    told = Told()
+    record = ms.summary("smp:Unet?encoder_name=mobilenet_v2", num_classes=4, progress=told)
+    net = smp.Unet("mobilenet_v2", encoder_weights=None, classes=4)
+    assert record.totals.params == sum(p.numel() for p in net.parameters())
+    assert any("encoder_weights=None" in note and "random" in note for note in told.notes)
+
+
+def test_models_of_open_clip_by_name() -> None:
+    open_clip = pytest.importorskip("open_clip")
+    record = ms.summary("open_clip:ViT-S-32-alt")
+    net = open_clip.create_model("ViT-S-32-alt")
+    assert record.totals.params == sum(p.numel() for p in net.parameters())
+
+
+def test_models_of_ultralytics_by_name() -> None:
+    pytest.importorskip("ultralytics")
+    opened = Image.open
+    record = ms.summary("yolo11n-seg.yaml", torch.rand(1, 3, 64, 64), num_classes=3)
+    assert record.totals.params == 2_843_193
+    assert Image.open is opened  # importing the library replaces it
+
+
+def test_arguments_behind_a_name() -> None:
+    """`?in_chans=1` is `--model-arg in_chans=1`, which wins."""
+    pytest.importorskip("timm")
+    assert ms.summary("timm:test_resnet?in_chans=1").run.input.shape[0][1] == 1
+    assert ms.summary("timm:test_resnet?in_chans=1", model_arg={"in_chans": 4}).run.input.shape[0][1] == 4
 
 
 @pytest.mark.peers

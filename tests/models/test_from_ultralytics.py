@@ -103,8 +103,53 @@ def test_boxes_are_those_of_the_library(saved):
     assert sum(map(len, theirs)) > 10
     for prediction, rows in zip(ms.predict(net, images, top=400), theirs, strict=True):
         ours = sorted((guess.index, *guess.box, guess.score) for guess in prediction.top)
+        rows[:, :4] = rows[:, :4].clamp_min(0).minimum(torch.tensor([96.0, 64.0, 96.0, 64.0]))
         expected = sorted((int(row[5]), *row[:5].tolist()) for row in rows)
         assert torch.allclose(torch.tensor(ours), torch.tensor(expected), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cfg"),
+    [
+        ("DetectionModel", "yolo11n.yaml"),
+        ("SegmentationModel", "yolo11n-seg.yaml"),
+        ("PoseModel", "yolo11n-pose.yaml"),
+        ("OBBModel", "yolo11n-obb.yaml"),
+    ],
+)
+def test_masks_points_and_rotated_boxes_are_those_of_its_predict(kind, cfg, tmp_path):
+    """Of an image of the model's size, so that nothing is scaled back."""
+    import numpy as np
+    from ultralytics import YOLO
+
+    net = spread(small(kind, cfg))
+    net.task = {"Detection": "detect", "Segmentation": "segment", "Pose": "pose", "OBB": "obb"}[kind[:-5]]
+    pixels = np.random.default_rng(0).integers(0, 255, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "image.png")
+    yolo = YOLO(cfg, task=net.task)
+    yolo.model = net
+    (theirs,) = yolo.predict(pixels[..., ::-1], imgsz=64, verbose=False, save=False, project=str(tmp_path))
+    fused = yolo.predictor.model.model  # with batch norm in the convolutions, which rounds otherwise
+    ours = ms.predict(fused, tmp_path / "image.png", top=400)[0].top
+    rows = theirs.obb if kind == "OBBModel" else theirs.boxes
+    assert len(ours) == len(rows) > 5
+    order = rows.conf.argsort(descending=True, stable=True)
+    assert torch.allclose(torch.tensor([one.score for one in ours]), rows.conf[order], atol=1e-5)
+    assert [one.index for one in ours] == rows.cls[order].int().tolist()
+    if kind == "OBBModel":
+        corners = torch.tensor([one.corners for one in ours])
+        gaps = (corners[:, :, None] - rows.xyxyxyxy[order][:, None]).norm(
+            dim=3
+        )  # which of the four is the first differs
+        assert float(gaps.amin(2).max()) < 1e-3
+    else:
+        assert float((torch.tensor([one.box for one in ours]) - rows.xyxy[order]).abs().max()) < 1e-3
+    if kind == "PoseModel":
+        points = torch.tensor([one.points for one in ours])
+        assert float((points - theirs.keypoints.data[order]).abs().max()) < 1e-3
+    if kind == "SegmentationModel":
+        expected = theirs.masks.data[order].float().mean((1, 2))
+        assert torch.allclose(torch.tensor([one.share for one in ours]), expected, atol=1e-3)
 
 
 def test_boxes_of_a_detector_without_suppression():
@@ -120,7 +165,9 @@ def test_boxes_of_a_detector_without_suppression():
     assert 0 < len(expected) <= len(rows)
     guesses = ms.predict(net, torch.ones(1, 3, 64, 64), top=400)[0].top
     assert [guess.index for guess in guesses] == expected[:, 5].int().tolist()
-    assert torch.allclose(torch.tensor([guess.box for guess in guesses]), expected[:, :4], atol=1e-3)
+    assert torch.allclose(
+        torch.tensor([guess.box for guess in guesses]), expected[:, :4].clamp(0, 64), atol=1e-3
+    )
 
 
 def test_images_are_prepared_as_the_library_prepares_them(tmp_path, saved):

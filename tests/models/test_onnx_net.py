@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import modelscope_cli as ms
+from modelscope_cli.checkpoints.protobuf import session_model
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.models.onnx_net import load_onnx
 
@@ -91,6 +92,29 @@ def test_layers_have_torchs_names_and_values(net: Net, file: Path) -> None:
     for key, output in expected.items():
         assert seen[key].shape == output.shape
         assert seen[key].allclose(output, atol=1e-5), key
+
+
+def test_the_runtime_maps_large_values_from_the_file_also_through_a_link(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 3)).eval(), torch.randn(2, 64)
+    (tmp_path / "store").mkdir()
+    path, link = tmp_path / "store" / "net.onnx", tmp_path / "link.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(model, (x,), str(path), dynamo=False)
+    link.symlink_to(path)
+    source = session_model(path, ["new"], path.name)
+    assert len(source) < path.stat().st_size - 16_000  # of the 16,384 bytes of the first weight
+    copied = onnx.load_model_from_string(source)
+    onnx.load_external_data_for_model(copied, str(path.parent))
+    assert copied.graph.output.pop().name == "new"
+    theirs = onnx.load(path).graph.initializer
+    for ours, one in zip(copied.graph.initializer, theirs, strict=True):
+        assert (numpy_helper.to_array(ours) == numpy_helper.to_array(one)).all()
+    with torch.no_grad():
+        for one in (path, link):
+            assert load_onnx(one, has_values=False)(x).allclose(model(x), atol=1e-5)
+    assert all(parameter.is_meta for parameter in load_onnx(path, has_values=False).parameters())
 
 
 def test_a_batch_is_run_image_by_image(net: Net, file: Path) -> None:

@@ -77,7 +77,7 @@ FIGURES = [
     ("watch", "activations", None),  # sums are rows unless something was compiled in this process
     ("watch", "dead_units", [80]),
     ("watch", "gradients", [81]),
-    ("train", "training", [162, 162, 80, 80, 81]),
+    ("train", "training", [162, 80, 81]),
 ]
 
 

@@ -11,9 +11,10 @@ from rules.trainings import criterion, layer, loss, parameter, training
 from modelscope_cli.records.naming import RECTIFIERS
 from modelscope_cli.records.train import LrfindRecord, Restored, Suggestion
 from modelscope_cli.records.watch import Magnitudes, TrainingFinding, WatchRecord
-from modelscope_cli.report import training_panels as curves
+from modelscope_cli.report import training_figures as curves
 from modelscope_cli.report.canvas import new_figure
-from modelscope_cli.report.training_panels import codes, mark_rows, mark_steps
+from modelscope_cli.report.training_figures import codes, mark_rows, mark_steps
+from modelscope_cli.report.training_panels import rectifiers
 from modelscope_cli.report.views import figures_of
 
 UNEVEN = (0, 3, 6, 15, 22, 49)
@@ -62,11 +63,13 @@ def test_lines_and_loss_of_a_watched_training_share_a_linear_axis_of_steps():
     assert {axes.get_xscale() for axes in (mean, std, falling)} == {"linear"}
     assert mean.get_xlim() == std.get_xlim() == falling.get_xlim() == (-0.5, 59.5)
     assert list(mean.lines[0].get_xdata()) == list(UNEVEN)
-    (line,) = [line for line in falling.lines if line.get_label() == "loss"]
+    (line,) = [line for line in falling.lines if line.get_label() == "training loss"]
     assert list(line.get_xdata()) == list(range(60))
     assert all([22, 22] in [list(line.get_xdata()) for line in axes.lines] for axes in (mean, std, falling))
     assert "MS705" in words(figure)
-    assert {"loss", "learning rate", "first step of a finding"} <= set(words(figure))
+    assert {"training loss", "training loss, smoothed", "learning rate", "first step of a finding"} <= set(
+        words(figure)
+    )
 
 
 def test_one_step_is_a_dot_on_an_axis_of_whole_steps():
@@ -91,8 +94,8 @@ def test_a_number_between_gaps_is_a_dot_and_no_other_is():
 def test_a_validation_loss_stands_beside_the_loss_over_the_same_steps():
     measured = replace(criterion(value=(2.0,) * 60), is_training=False)
     figure = figure_of(training(criteria=(measured,)), "activations")
-    assert "validation" in words(figure)
-    (line,) = [line for line in figure.axes[2].lines if line.get_label() == "validation"]
+    (line,) = [line for line in figure.axes[2].lines if line.get_label().endswith("evaluation")]
+    assert line.get_label() in words(figure)
     assert list(line.get_xdata()) == list(range(60))
 
 
@@ -129,7 +132,7 @@ def test_gray_is_explained_where_gradients_are_drawn():
 @pytest.mark.parametrize("kind", [*RECTIFIERS, "LeakyReLU", "PReLU", "GELU", "Conv2d"])
 def test_rules_tables_and_figures_agree_on_what_a_rectifier_is(kind):
     row = layer("it", kind)
-    assert bool(curves.rectifiers([row])) == (kind in RECTIFIERS)
+    assert bool(rectifiers([row])) == (kind in RECTIFIERS)
     title = words(figure_of(training(layers=(row,)), "dead_units"))
     assert any(("of the ReLUs" in text) == (kind in RECTIFIERS) for text in title if "zeros in" in text)
 
@@ -210,7 +213,7 @@ def test_a_range_test_without_a_suggestion_says_so():
 
 def test_several_losses_are_told_apart():
     record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
-    assert {"loss of G", "loss of D"} <= set(words(figure_of(record, "activations")))
+    assert {"training loss, G", "training loss, D"} <= set(words(figure_of(record, "activations")))
 
 
 def test_a_strip_is_blank_where_nothing_was_finite():

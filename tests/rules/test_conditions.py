@@ -72,6 +72,13 @@ def bytes_into(*behind):
     return training(inputs=(given,), layers=(layer("conv", "Conv2d", 0), *behind, LAYERS[2]))
 
 
+def large_input(std=(90.0,) * N, is_computed=False):
+    """A training that fails, of a linear layer with such an input."""
+    inputs = [entering(name, kind, (16, 8), std=std) for name, kind in (("input", ""), ("fc", "Linear"))]
+    inputs[0] = replace(inputs[0], is_computed=is_computed)
+    return guessing(inputs=tuple(inputs))
+
+
 # code: what it takes, and what of that is missing
 SPEAKS = {
     "MS757": {
@@ -105,6 +112,7 @@ SPEAKS = {
     "MS726": {
         "no norm": bytes_into(),
         "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
+        "a training that fails": large_input(),
     },
 }
 QUIET = {
@@ -162,7 +170,11 @@ QUIET = {
         "too short": replace(always_absent(GOING_ON), steps=49),
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
     },
-    "MS726": {"a norm behind it": bytes_into(layer("bn", "BatchNorm2d"))},
+    "MS726": {
+        "a norm behind it": bytes_into(layer("bn", "BatchNorm2d")),
+        "computed by another model": large_input(is_computed=True),
+        "grows during the training": large_input(std=from_step(1.0, 90.0)),
+    },
 }
 
 

@@ -150,6 +150,16 @@ def test_a_fall_to_what_guessing_costs_is_none() -> None:
     assert followed(guessing).learns is True  # who knows no classes cannot see that
 
 
+@pytest.mark.parametrize(("accuracy", "learns"), [(0.9, True), (0.05, None)])
+def test_a_falling_negative_loss_is_contradicted_by_predictions_below_chance(
+    accuracy: float, learns: bool | None
+) -> None:
+    """As where one of several terms of the loss has the wrong sign."""
+    rising = criterion(value=tuple(line(0.7, 1.4, N)), accuracy=(accuracy,) * N)
+    falls = tuple(line(0.2, -0.9, N))
+    assert followed(falls, facts=TrainingFacts(criteria=(rising,))).learns is learns
+
+
 def test_a_loss_that_is_low_from_the_start_need_not_fall() -> None:
     assert learns(value=(0.1,) * N, accuracy=(None,) * N) is True
 

@@ -45,6 +45,7 @@ from modelscope_cli.records.training_facts import (
     LOSS,
     OUTPUT,
     Birth,
+    MemoryFacts,
     ScheduleFacts,
     TimeFacts,
 )
@@ -225,6 +226,13 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
     "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
     "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),
+    "MS774": (training(time=replace(seconds(device=40.0, forward=60.0), waited=N, idle=20.0)), 1, None),
+    "MS775": (training(memory=MemoryFacts((), (), 0.0, marked=20, kept=20)), 1, None),
+    "MS776": (
+        training(rank_times=(seconds(forward=10.0, backward=40.0), seconds(forward=48.0, backward=2.0))),
+        1,
+        None,
+    ),
 }
 
 

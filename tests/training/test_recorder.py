@@ -23,7 +23,7 @@ def tiny():
 
 def record(every, callbacks=()):
     model, batches = tiny()
-    recorder = History("Sequential", every, 0.05)
+    recorder = History("Sequential", every)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     with HookSession(model, [recorder], is_restoring=False, with_gradients=True) as session:
         forward = lambda x: session.run((x,))  # noqa: E731
@@ -61,8 +61,8 @@ def by_hand():
 def test_curves_are_what_a_plain_loop_computes(every):
     recorder, _ = record(every)
     truth = list(by_hand())
-    assert recorder.loss("SGD")[0].value == close([row["loss"] for row in truth])
-    assert recorder.lr("SGD")[0].value == (0.05,) * 6
+    assert recorder.scalars("SGD")[0][0].value == close([row["loss"] for row in truth])
+    assert recorder.scalars("SGD")[1][0].value == (0.05,) * 6
     conv, relu, flat, linear = recorder.layers()
     assert [row.name for row in (conv, relu, flat, linear)] == ["0", "1", "2", "3"]
     looked = truth[::every]
@@ -104,6 +104,6 @@ def test_a_cancelled_batch_is_recorded_once_more_under_the_same_step():
                 raise CancelBatch
 
     recorder, _ = record(1, [Skip()])
-    assert recorder.loss("SGD")[0].step == (0, 1, 2, 3, 4)
+    assert recorder.scalars("SGD")[0][0].step == (0, 1, 2, 3, 4)
     assert recorder.layers()[0].series.step == (0, 1, 2, 3, 4)
     assert recorder.parameters("SGD")[0].series.step == (0, 1, 2, 3, 4)

@@ -5,7 +5,7 @@ import torch
 from tolerance import close
 from torch import nn
 
-from modelscope_cli.training.callbacks import Schedule, StepLimit, UserCallback
+from modelscope_cli.training.callbacks import On, StepLimit, UserCallback
 from modelscope_cli.training.optim import make_optimizer, make_schedule
 from modelscope_cli.training.request import TrainRequest
 from modelscope_cli.training.runner import Callback, CancelBatch, CancelEpoch, CancelFit, Runner
@@ -144,7 +144,7 @@ def test_schedules_are_torchs_own():
         taken = Path()
         run = runner([taken, StepLimit(4)], request, batches=((0, 0),) * 9)
         if schedule := make_schedule(run.optimizer, request):
-            run.callbacks.insert(1, Schedule(schedule))
+            run.callbacks.insert(1, On("after_step", lambda run, schedule=schedule: schedule.step()))
         run.fit(1)
         assert taken.lr == close(expected)
 

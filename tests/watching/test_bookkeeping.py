@@ -34,6 +34,14 @@ def made(model, kind=torch.optim.SGD, **options):
     return kind(model.parameters(), lr=0.01, **options)
 
 
+def train(optimizer, model):
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        model.zero_grad()
+        loss_of(model).backward()
+        optimizer.step()
+
+
 def here(back: int = 0) -> str:
     """Return the line of the caller, so many lines before this one."""
     frame = inspect.currentframe().f_back
@@ -71,22 +79,12 @@ def test_no_zero_grad(recorded):
     assert facts.cycles >= STEPS - 2
 
 
-def cleared_by_data(optimizer, model):
-    for parameter in model.parameters():
-        parameter.grad.data.zero_()
-
-
-def cleared_to_none_by_hand(optimizer, model):
-    for parameter in model.parameters():
-        parameter.grad = None
-
-
 CLEAR = {
     "set to None": lambda optimizer, model: optimizer.zero_grad(set_to_none=True),
     "set to zero": lambda optimizer, model: optimizer.zero_grad(set_to_none=False),
     "by the model": lambda optimizer, model: model.zero_grad(),
-    "through .data": cleared_by_data,
-    "by hand": cleared_to_none_by_hand,
+    "through .data": lambda optimizer, model: [one.grad.data.zero_() for one in model.parameters()],
+    "by hand": lambda optimizer, model: [setattr(one, "grad", None) for one in model.parameters()],
 }
 
 
@@ -191,11 +189,7 @@ def test_a_head_that_was_replaced_after_the_optimizer_was_made(recorded):
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         places.append(here(1))
         model.head = nn.Linear(8, 3)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            model.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     (found,) = [one for one in recorded(script).findings if one.code in CERTAIN]
     assert (found.code, found.layer, found.severity, found.place) == (
@@ -211,11 +205,7 @@ def test_an_optimizer_of_the_head_only_while_the_rest_gets_gradients(recorded):
     def script():
         model = Net()
         optimizer = torch.optim.SGD(model.head.parameters(), lr=0.01)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            model.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     (found,) = [one for one in recorded(script).findings if one.code in CERTAIN]
     assert (found.code, found.layer, found.severity) == ("MS712", "trunk.weight", "warning")
@@ -226,11 +216,7 @@ def test_an_optimizer_of_another_model(recorded):
     def script():
         model, other = Net(), Net()
         optimizer = made(other)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            model.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     assert certain_of(recorded(script))[0] in ("MS712", "MS737")
 
@@ -297,10 +283,7 @@ def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
     def script():
         model = Cut(how)
         optimizer = made(model)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     record = recorded(script)
     (found,) = [one for one in record.findings if one.code in CERTAIN]
@@ -320,10 +303,7 @@ def test_what_is_frozen_on_purpose_is_no_fault(recorded, is_held):
         model.trunk.requires_grad_(False)
         held = model.parameters() if is_held else [p for p in model.parameters() if p.requires_grad]
         optimizer = torch.optim.SGD(held, lr=0.01)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     record = recorded(script)
     assert certain_of(record) == []
@@ -336,10 +316,7 @@ def test_every_weight_frozen_but_the_norms(recorded):
         for parameter in model.parameters():
             parameter.requires_grad_(parameter.ndim == 1)
         optimizer = made(model)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     assert certain_of(recorded(script)) == ["MS717"]
 
@@ -389,10 +366,7 @@ def test_a_model_that_does_not_care_may_be_in_evaluation_mode(recorded):
     def script():
         model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
         optimizer = made(model)
-        for _ in range(STEPS):
-            optimizer.zero_grad()
-            loss_of(model).backward()
-            optimizer.step()
+        train(optimizer, model)
 
     assert certain_of(recorded(script)) == []
 

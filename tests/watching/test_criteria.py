@@ -73,7 +73,7 @@ WAYS = {
 
 def test_every_criterion_is_tried() -> None:
     others = {"ctc_loss", "gaussian_nll_loss"}  # take lengths, or variances, too
-    assert {*MODULES} | others == set(_KINDS)
+    assert {*MODULES} | others | {*RANKING} == set(_KINDS)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -288,6 +288,28 @@ def test_guessing_costs_what_the_best_constant_does(recorded, reduction):
     seen, _ = figures(recorded, lambda x: F.mse_loss(x, target, reduction=reduction))
     best = F.mse_loss(target.mean().expand_as(target), target, reduction=reduction).item()
     assert seen.series.guessing[0] == close(best / (N if reduction == "sum" else 1) * N / (N - 1))
+
+
+RANKING = {
+    "triplet_margin_loss": (lambda a, b, c: F.triplet_margin_loss(a, b, c, margin=1.0), 1.0),
+    "triplet_margin_with_distance_loss": (nn.TripletMarginWithDistanceLoss(margin=0.3), 0.3),
+    "margin_ranking_loss": (
+        lambda a, b, c: F.margin_ranking_loss(a, b, torch.ones(N, CLASSES), margin=0.5),
+        0.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RANKING)
+def test_equal_embeddings_cost_the_margin(recorded, name):
+    criterion, margin = RANKING[name]
+    seen, logits = figures(recorded, lambda x: criterion(x, x.roll(1, 0), x.roll(2, 0)))
+    assert (seen.name, seen.classes, seen.shapes) == (name, None, None)
+    assert seen.series.guessing[0] == close(margin)
+    equal = torch.zeros(N, CLASSES)
+    assert criterion(equal, equal, equal).item() == close(margin)
+    assert seen.series.value[0] == close(criterion(logits, logits.roll(1, 0), logits.roll(2, 0)).item())
+    assert math.isnan(seen.series.target_variance[0])
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -4,11 +4,7 @@
 """
 # ruff: noqa: E501   the lines of a script stay whole
 
-import ast
 import difflib
-from functools import cache
-
-from tools.docs import ROOT
 
 TRAINING = """\
 import torch
@@ -396,6 +392,10 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
             (_END, _END + "\n    averaged.update_parameters(model)" + _VALIDATE.replace("model", "averaged")),
         ),
     ),
+    "MS775": (
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss")),
+        ((_OPTIMIZER, _OPTIMIZER + "\ntotal = 0.0"), (_END, _END + "\n    total += loss.item()")),
+    ),
     "MS708": (
         (
             (
@@ -464,72 +464,11 @@ TRAININGS: dict[str, tuple[Edits, Edits]] = {
 }
 
 
-# By code: what makes the data set `photos`, two classes of eight images each, break the rule.
-IMAGES = """\
-from pathlib import Path
-from PIL import Image
-
-
-def noise(seed, size=(96, 96)):
-    image = Image.effect_noise((12, 12), 90 + seed).resize(size)
-    return Image.merge("RGB", [image.rotate(90 * n) for n in range(3)])
-
-
-for n in range(16):
-    file = Path("photos") / ("cat" if n < 8 else "dog") / f"{n}.png"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    noise(n).save(file)
-"""
-DATA_SETS = {
-    "MS801": 'Path("photos/cat/broken.png").write_bytes(b"not an image")',
-    "MS802": 'Path("photos/cat/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS803": 'noise(0).save("photos/cat/copy.jpg", quality=60)\nImage.open("photos/cat/1.png").save("photos/cat/1.jpg")',
-    "MS804": 'Path("val/cat").mkdir(parents=True)\n'
-    'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
-    "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
-    "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
-    "MS808": 'noise(50).point(lambda value: value // 32).save("photos/cat/dark.png")',
-    "MS809": 'Image.new("RGB", (96, 96), "white").save("photos/cat/white.png")',
-    "MS810": """\
-from PIL import ImageFilter
-
-image = Image.new("RGB", (96, 96), "black")
-image.paste("white", (0, 0, 48, 96))
-image.filter(ImageFilter.GaussianBlur(12)).save("photos/cat/blurred.png")""",
-    "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
-}
-
-
 def change(code: str) -> str:
     """Return the lines to change in the training, as a diff."""
     wrong, right = (written(edits).splitlines() for edits in TRAININGS[code])
     lines = list(difflib.unified_diff(wrong, right, lineterm="", n=1))[2:]
     return "\n".join("" if line.startswith("@@") else line for line in lines).strip("\n")
-
-
-@cache
-def injuries() -> dict[str, str]:
-    """Return by code the function of `tests/rules/sick.py` that breaks the rule, with those that it calls."""
-    source = (ROOT / "tests" / "rules" / "sick.py").read_text(encoding="utf-8")
-    tree = ast.parse(source)
-    parts = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    texts = {}
-    variants = next(node.value for node in tree.body if isinstance(node, ast.Assign))
-    assert isinstance(variants, ast.List)
-    for row in variants.elts:
-        assert isinstance(row, ast.Tuple)
-        code, name = ast.literal_eval(row.elts[0]), ast.unparse(row.elts[1])
-        if code not in texts and name != "itself":
-            texts[code] = "\n\n\n".join(_with_helpers(source, parts, name))
-    return texts
-
-
-def _with_helpers(source: str, parts: dict[str, ast.stmt], name: str) -> list[str]:
-    text = ast.get_source_segment(source, parts[name]) or ""
-    names = [node.id for node in ast.walk(parts[name]) if isinstance(node, ast.Name)]
-    helpers = [one for one in dict.fromkeys(names) if one in parts and one != name]
-    return [*(ast.get_source_segment(source, parts[one]) or "" for one in helpers), text]
 
 
 def written(edits: Edits) -> str:

@@ -1,5 +1,6 @@
 """Every page, or part of a page, that is made from the program."""
 
+import re
 from pathlib import Path
 
 import modelscope_cli as ms
@@ -30,7 +31,16 @@ def generated() -> dict[Path, str]:
         DOCS / "schemas.md": ("documents", documents.overview()),
     }
     made |= {page: _filled(page, name, text) for page, (name, text) in overviews.items()}
-    return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), DOCS / "modelscope.1": manual.manual()}
+    site = ROOT / "zensical.toml"
+    made |= {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), site: _with_commands(site)}
+    return made | {DOCS / "modelscope.1": manual.manual()}
+
+
+def _with_commands(site: Path) -> str:
+    """List the pages of the commands in the navigation."""
+    rows = "".join(f'    {{ "{name}" = "commands/{name}.md" }},\n' for name in commands.commands())
+    listed = r'(?<="commands/index.md" },\n)(    { "\w+" = "commands/\w+.md" },\n)+'
+    return re.sub(listed, rows, site.read_text(encoding="utf-8"))
 
 
 _RECIPES = (

@@ -1,5 +1,9 @@
 """One page a rule, and the list of them."""
 
+import ast
+import re
+from functools import cache
+
 import modelscope_cli as ms
 from modelscope_cli.records.check import RuleInfo
 from tools.docs import ROOT, examples
@@ -45,6 +49,44 @@ COMMANDS = {
     "MS503": ("", f"{_HEALTHY} --max-memory 1MB"),
     "MS504": ("", f"{_HEALTHY} --expect-output 1,100"),
     "MS505": ("", f"{_HEALTHY} --max-train-memory 1MB"),
+}
+
+
+# By code: what makes the data set `photos`, two classes of eight images each, break the rule.
+IMAGES = """\
+from pathlib import Path
+from PIL import Image
+
+
+def noise(seed, size=(96, 96)):
+    image = Image.effect_noise((12, 12), 90 + seed).resize(size)
+    return Image.merge("RGB", [image.rotate(90 * n) for n in range(3)])
+
+
+for n in range(16):
+    file = Path("photos") / ("cat" if n < 8 else "dog") / f"{n}.png"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    noise(n).save(file)
+"""
+DATA_SETS = {
+    "MS801": 'Path("photos/cat/broken.png").write_bytes(b"not an image")',
+    "MS802": 'Path("photos/cat/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
+    "MS803": 'noise(0).save("photos/cat/copy.jpg", quality=60)\n'
+    'Image.open("photos/cat/1.png").save("photos/cat/1.jpg")',
+    "MS804": 'Path("val/cat").mkdir(parents=True)\n'
+    'Path("val/cat/leak.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
+    "MS805": 'Path("photos/dog/copy.png").write_bytes(Path("photos/cat/0.png").read_bytes())',
+    "MS806": 'noise(50, (960, 960)).save("photos/cat/large.png")',
+    "MS807": 'noise(50, (960, 96)).save("photos/cat/wide.png")',
+    "MS808": 'noise(50).point(lambda value: value // 32).save("photos/cat/dark.png")',
+    "MS809": 'Image.new("RGB", (96, 96), "white").save("photos/cat/white.png")',
+    "MS810": """\
+from PIL import ImageFilter
+
+image = Image.new("RGB", (96, 96), "black")
+image.paste("white", (0, 0, 48, 96))
+image.filter(ImageFilter.GaussianBlur(12)).save("photos/cat/blurred.png")""",
+    "MS811": 'Path("val/bird").mkdir(parents=True)\nnoise(50).save("val/bird/0.png")',
 }
 
 
@@ -103,34 +145,34 @@ def _example(code: str) -> list[str]:
             "## Use instead",
             f"```diff\n{examples.change(code)}\n```",
         ]
-    if code in examples.DATA_SETS:
+    if code in DATA_SETS:
         against = " --against val" if code in ("MS804", "MS811") else ""
         return [
             "## Example",
-            f"```py\n{examples.IMAGES}\n{examples.DATA_SETS[code]}\n```",
+            f"```py\n{IMAGES}\n{DATA_SETS[code]}\n```",
             f"`modelscope check photos{against}` reports {code}.",
         ]
     if code in COMMANDS:
         script, line = COMMANDS[code]
         before = [f"```py\n{script}\n```", "Then this command reports it, without running the file:"]
         return ["## Example", *(before if script else []), f"```text\n{line}\n```"]
-    if code in examples.injuries():
+    if code in injuries():
         return [
             "## Example",
             "The network of `modelscope demo`, `net`, breaks this rule and no other after:",
-            f"```py\n{examples.injuries()[code]}\n```",
+            f"```py\n{injuries()[code]}\n```",
         ]
     return []
 
 
 def _file(code: str) -> str:
-    """Return the file that defines a rule, relative to the repository."""
-    texts = {
-        path: path.read_text("utf-8") for path in sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
-    }
-    found = [path for path in texts if f'code="{code}"' in texts[path]]
-    budgets = [path for path in texts if path.name == "structure.py" and f'"{code}"' in texts[path]]
-    return str((found + budgets)[0].relative_to(ROOT))
+    """Return the file that defines a rule."""
+    sources = sorted((ROOT / "modelscope_cli" / "rules").rglob("*.py"))
+    return next(
+        str(path.relative_to(ROOT))
+        for path in sources
+        if re.search(rf'(rule\(|code=)\s*"{code}"', path.read_text("utf-8"))
+    )
 
 
 def _threshold(rule: RuleInfo) -> str:
@@ -151,3 +193,27 @@ def _sentence(text: str) -> str:
     """Return what the program says as a line of a list as a sentence of a page."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".") if text else ""
+
+
+@cache
+def injuries() -> dict[str, str]:
+    """Return by code the function of `tests/rules/sick.py` that breaks the rule, with those that it calls."""
+    source = (ROOT / "tests" / "rules" / "sick.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    parts = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    texts = {}
+    variants = next(node.value for node in tree.body if isinstance(node, ast.Assign))
+    assert isinstance(variants, ast.List)
+    for row in variants.elts:
+        assert isinstance(row, ast.Tuple)
+        code, name = ast.literal_eval(row.elts[0]), ast.unparse(row.elts[1])
+        if code not in texts and name != "itself":
+            texts[code] = "\n\n\n".join(_with_helpers(source, parts, name))
+    return texts
+
+
+def _with_helpers(source: str, parts: dict[str, ast.stmt], name: str) -> list[str]:
+    text = ast.get_source_segment(source, parts[name]) or ""
+    names = [node.id for node in ast.walk(parts[name]) if isinstance(node, ast.Name)]
+    helpers = [one for one in dict.fromkeys(names) if one in parts and one != name]
+    return [*(ast.get_source_segment(source, parts[one]) or "" for one in helpers), text]

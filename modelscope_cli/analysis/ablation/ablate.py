@@ -11,11 +11,10 @@ from modelscope_cli.analysis.ablation import ablating
 from modelscope_cli.analysis.activations.maps import capture_maps
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED
-from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.hooks.selection import Selection
 from modelscope_cli.records.ablate import AblateRecord, Ablation
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
 
@@ -37,7 +36,7 @@ def ablate(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> AblateRecord:
     """Ablate the layers of a model one by one, and return how the prediction changes. Only the layers after the
     ablated one are computed again. Over several images all numbers are means.

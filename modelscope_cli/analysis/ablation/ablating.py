@@ -317,7 +317,7 @@ class _Ablating:
         return answer
 
     def _read(self, output: Any, batch: Batch) -> ModelOutput:
-        return self._reader.read(output, batch.args, batch.n_images).settled()
+        return self._reader.read(output, batch.args, batch.n_images).as_vectors().settled()
 
     def _run_ablated(self, batch: Batch, effect: Effect) -> ModelOutput:
         def change(output: Any) -> Any:

@@ -20,10 +20,9 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.results import Results
 from modelscope_cli.analysis.spatial.arrange import one_frame
-from modelscope_cli.analysis.subject import Subject
-from modelscope_cli.analysis.top_images.data_set import rank_data_set
+from modelscope_cli.analysis.subject import Results, Subject
+from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.selection import Selection, uncalled
 from modelscope_cli.hooks.session import Intervention

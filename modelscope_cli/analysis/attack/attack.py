@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.attack import on_image
 from modelscope_cli.analysis.attack.request import make_request
 from modelscope_cli.analysis.outputs.resolve import resolve_aim
-from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject, seed_of
+from modelscope_cli.analysis.subject import Results, Subject, seed_of
 from modelscope_cli.inputs.python_inputs import to_inputs
 from modelscope_cli.records.attack import AttackRecord
-from modelscope_cli.records.keywords import Keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputKeywords, spelled_out, texts
 from modelscope_cli.records.progress import Progress, counting
 from modelscope_cli.report.views import figures_of
 
@@ -38,7 +37,7 @@ def attack(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> AttackRecord:
     """Find a minimal perturbation of an image that fools a model, and check it again as an 8-bit file.
 

@@ -270,7 +270,7 @@ def function_of_pixels(
         return side.arrange([preprocessing.normalize(pixels).to(loaded.dtype)])
 
     with opened(loaded.module, arrange, interventions) as run:
-        yield lambda pixels: reader.read(run(pixels), (pixels,), len(pixels))
+        yield lambda pixels: reader.read(run(pixels), (pixels,), len(pixels)).as_vectors()
 
 
 def check_family(loaded: LoadedModel) -> None:

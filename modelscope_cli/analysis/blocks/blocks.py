@@ -26,8 +26,7 @@ from modelscope_cli.analysis.blocks.stored_blocks import (
     StoredBlocks,
 )
 from modelscope_cli.analysis.blocks.verifying import Verifying, being_verified, threads, threads_of_blocks
-from modelscope_cli.analysis.results import Results
-from modelscope_cli.analysis.subject import Subject
+from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.ranks import Ranks, find_ranks, is_started_by_torchrun

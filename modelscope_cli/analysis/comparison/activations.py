@@ -6,10 +6,10 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, S
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
-from modelscope_cli.analysis.comparison.programs import Matching, Program, match
+from modelscope_cli.analysis.comparison.programs import LayerNames, Matching, Program, match
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
 from modelscope_cli.hooks.layers import list_layers
@@ -195,7 +195,7 @@ def diff_activations(
         run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
         for batch in track(batches):
             if b.program is not None and matching is None:
-                matching = _matched(run_a, b, batch.args)
+                matching = _matched(run_a, a.loaded.module, b, batch.args)
                 pairing = Pairing(_names(a), frozenset(name for name, _, _ in matching.values))
             with closing(run_a(batch.args)) as ours, closing(_pass(run_b, b, matching, batch.args)) as theirs:
                 for x, y in pairing.pairs(ours, theirs):
@@ -217,10 +217,12 @@ def diff_activations(
     return Activations(shown, examined, kept, labels, matching)
 
 
-def _matched(run_a: Callable[[Arguments], Generator[StreamedOutput]], b: Side, args: Arguments) -> Matching:
+def _matched(
+    run_a: Callable[[Arguments], Generator[StreamedOutput]], a: nn.Module, b: Side, args: Arguments
+) -> Matching:
     assert b.program is not None
     with closing(run_a(args)) as ours:
-        return match(ours, b.program, b.place(args))
+        return match(ours, b.program, b.place(args), LayerNames(a))
 
 
 def _pass(

@@ -13,9 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.evidence import Changed, Evidence, apart, changes, gathered, under
-from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
-from modelscope_cli.checkpoints.tensors import each_with_file, read_values
+from modelscope_cli.analysis.comparison.evidence import Changed, Divergence, apart, changes, gathered, under
+from modelscope_cli.analysis.comparison.programs import (
+    ExportedProgramRun,
+    LayerNames,
+    Matching,
+    OnnxProgram,
+    modules_of,
+)
+from modelscope_cli.checkpoints.entries import TensorEntry
+from modelscope_cli.checkpoints.tensors import read_values
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -125,7 +132,7 @@ def _training(a: Side, b: Side) -> Iterator[Cause]:
 
 
 def _entering(
-    a: Side, evidence: Evidence, tolerance: float, preprocessing: Preprocessing | None
+    a: Side, evidence: Divergence, tolerance: float, preprocessing: Preprocessing | None
 ) -> Iterator[Cause]:
     """What enters the layer already differs: by preprocessing in B, a missing layer, or an operation between."""
     ours = evidence.a_in if evidence.name else evidence.a_out
@@ -218,7 +225,7 @@ def _listed(values: Tensor) -> str:
 # What leaves
 
 
-def _order(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Classes in another order, or a first layer that takes channels in another order."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.shape != b.shape:
@@ -249,7 +256,7 @@ def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
     return Cause("channel_order", layer, message, "give A and B the channels in one order")
 
 
-def _forward(evidence: Evidence, given: Tensor) -> Tensor:
+def _forward(evidence: Divergence, given: Tensor) -> Tensor:
     """Run the layer alone, in the mode of the comparison; it is left as it was."""
     value: Any = given
     with HookSession(evidence.a.loaded.module, is_training=evidence.a.is_training):
@@ -259,7 +266,7 @@ def _forward(evidence: Evidence, given: Tensor) -> Tensor:
     return tensors[0] if tensors else torch.empty(0)
 
 
-def _cast(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _cast(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Values that a coarser type can hold exactly, although those of A do not fit in it."""
     a, b = evidence.a_out, evidence.b_out
     if a is None or b is None or a.dtype != torch.float32:
@@ -289,7 +296,7 @@ def _coarse(tensor: Tensor) -> str | None:
     return None
 
 
-def _variants(evidence: Evidence, tolerance: float) -> Iterator[Cause]:
+def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
@@ -313,9 +320,9 @@ def _told(changed: Changed) -> str:
 # Weights
 
 
-def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
+def _weights(a: Side, b: Side, evidence: Divergence) -> Iterator[Cause]:
     """Parameters of the layer that are not those of A."""
-    stored = _stored(b)
+    stored = _Stored(a, b)
     if len(evidence.modules) == 2:
         yield from _folded_weights(*evidence.modules, stored)
         return
@@ -330,7 +337,9 @@ def _weights(a: Side, b: Side, evidence: Evidence) -> Iterator[Cause]:
 
 def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
     """Compare every parameter that B has under A's name, where the outputs are within the tolerance."""
-    stored = _stored(b)
+    stored = _Stored(a, b)
+    if isinstance(b.program, OnnxProgram):
+        b.program.net.close()
     folded = {key[0]: text.removeprefix("folded into ") for key, text in matching.remarks.items()}
     layers = dict(a.loaded.module.named_modules())
     untested = {key[0] for key in matching.calls} - {key[0] for key in matching.values}
@@ -343,24 +352,45 @@ def _stored_weights(a: Side, b: Side, matching: Matching) -> Iterator[Cause]:
             continue
         for own, tensor in module.named_parameters(recurse=False):
             full = f"{name}.{own}" if name else own
-            other = _fitted_to(tensor, stored[full]) if full in stored else None
+            found = stored.get(full)
+            other = None if found is None else _fitted_to(tensor, found)
             if other is not None and (cause := _differing(name, full, tensor, other)) is not None:
                 yield cause
 
 
-def _stored(b: Side) -> dict[str, Tensor]:
-    if not isinstance(b.program, OnnxProgram):
-        return {key: one for key, one in b.loaded.module.state_dict().items() if isinstance(one, Tensor)}
-    entries = [one for one in b.program.net.model.initialisers if one.special is None]
-    return {entry.name: read_values(entry, file) for entry, file in each_with_file(entries)}
+class _Stored:
+    """The tensors of B by the names that A has for them, each read when it is asked for."""
+
+    def __init__(self, a: Side, b: Side) -> None:
+        self._tensors: dict[str, Tensor | TensorEntry] = {}
+        if isinstance(b.program, OnnxProgram):
+            names = LayerNames(a.loaded.module)
+            for entry in b.program.net.model.initialisers:
+                layer, dot, own = entry.name.rpartition(".")
+                if entry.special is None:
+                    self._tensors[f"{names.resolve(layer)}{dot}{own}"] = entry
+        else:
+            state = b.loaded.module.state_dict()
+            self._tensors |= {key: one for key, one in state.items() if isinstance(one, Tensor)}
+
+    def get(self, name: str) -> Tensor | None:
+        one = self._tensors.get(name)
+        return read_values(one) if isinstance(one, TensorEntry) else one
+
+    def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
+        """Yield the tensors that have a shape, or that have it transposed."""
+        for name, one in self._tensors.items():
+            if tuple(one.shape) in (shape, shape[::-1]) and (found := self.get(name)) is not None:
+                yield found
 
 
-def _counterpart(name: str, tensor: Tensor, stored: dict[str, Tensor]) -> Tensor | None:
+def _counterpart(name: str, tensor: Tensor, stored: _Stored) -> Tensor | None:
     """Return the stored tensor of this name, or the nearest of its shape; it may be transposed."""
-    if name in stored and (found := _fitted_to(tensor, stored[name])) is not None:
+    if (named := stored.get(name)) is not None and (found := _fitted_to(tensor, named)) is not None:
         return found
-    alike = [one for other in stored.values() if (one := _fitted_to(tensor, other)) is not None]
-    nearest = min(alike, key=lambda one: apart(one, tensor), default=None)
+    alike = (_fitted_to(tensor, other) for other in stored.of_shape(tuple(tensor.shape)))
+    fitted = (one for one in alike if one is not None)
+    nearest = min(fitted, key=lambda one: apart(one, tensor), default=None)
     if nearest is None:
         return None
     is_alike = (nearest - tensor.detach().cpu()).abs() <= 1e-5 * tensor.detach().abs().max().cpu()
@@ -394,7 +424,7 @@ def _differing(layer: str, name: str, ours: Tensor, theirs: Tensor, slack: float
 
 
 def _folded_weights(
-    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: dict[str, Tensor]
+    conv: tuple[str, nn.Module], norm: tuple[str, nn.Module], stored: _Stored
 ) -> Iterator[Cause]:
     """Compare a convolution with its norm folded in; which of both differs is told by how its values are spread."""
     weight, layer = getattr(conv[1], "weight", None), norm[1]

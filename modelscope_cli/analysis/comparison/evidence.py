@@ -41,7 +41,7 @@ _DEFAULTS = {"mode": "nearest", "approximate": "none", "align_corners": None}
 
 
 @dataclass(slots=True)
-class Evidence:
+class Divergence:
     """What enters and leaves the first layer that diverges, on both sides.
 
     Attributes:
@@ -131,7 +131,7 @@ def gathered(
     untested: frozenset[str],
     matching: Matching | None,
     args: Arguments,
-) -> Evidence:
+) -> Divergence:
     key = (first.name, first.call, first.output)
     module = a.loaded.module
     names = [first.name]
@@ -152,7 +152,7 @@ def gathered(
         }
         b_in, b_out, between = _values_of(b, matching, key, args, same)
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
-    return Evidence(
+    return Divergence(
         a=a,
         name=first.name,
         modules=modules,
@@ -272,7 +272,7 @@ class _Window(_Tap, Intervention):
 
 
 def under(
-    a: Side, evidence: Evidence, changed: Changed | None = None, *, start: str = "", skipped: str = ""
+    a: Side, evidence: Divergence, changed: Changed | None = None, *, start: str = "", skipped: str = ""
 ) -> Tensor | None:
     """Return what enters the layer in A, or the output, with a change before it; None if A does not take it."""
     name = evidence.modules[0][0] if evidence.modules else ""

@@ -2,9 +2,10 @@
 the output of which layer."""
 
 import itertools
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import torch
@@ -20,7 +21,7 @@ from modelscope_cli.records.run import Arguments
 
 Key = tuple[str, int, str]  # of an output of A: layer, call, path
 
-_MOST_BYTES = 256 << 20  # of the values of one run of an ONNX file that are kept at once
+_MOST_BYTES = 64 << 20  # of the values of one run of an ONNX file that are kept at once
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
 _MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
@@ -79,11 +80,14 @@ class OnnxProgram:
                     yield name, computed.pop(name)
 
     def _groups(self, names: Sequence[str], input_bytes: int) -> Iterator[list[str]]:
-        """Split values so that those of one run fit in memory; before the first run by a guess."""
+        """Split values so that those of one run fit in memory; at first by the shapes that the file states."""
         group: list[str] = []
         nbytes = 0
         for name in names:
-            size = self._nbytes.get(name, 4 * input_bytes)
+            stated = self.net.model.values.get(name)
+            sizes = stated.sizes if stated is not None else None
+            guess = 4 * input_bytes if sizes is None else 4 * math.prod(sizes)
+            size = self._nbytes.get(name, guess)
             if group and nbytes + size > _MOST_BYTES:
                 yield group
                 group, nbytes = [], 0
@@ -234,7 +238,37 @@ class Matching:
                 yield StreamedOutput(self.calls[key], key[2], tensor)
 
 
-def match(outputs: Iterable[StreamedOutput], program: Program, args: Arguments) -> Matching:
+class LayerNames:
+    """Finds the layer of a model that an exporter means: by any path that leads to it, with its calls numbered."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+        self._names = {id(module): name for name, module in model.named_modules()}
+        parents = Counter(id(child) for module in model.modules() for child in module.children())
+        layers = dict(model.named_modules())
+        self._shared = {name: layer for name, layer in layers.items() if parents[id(layer)] > 1}
+
+    def resolve(self, path: str) -> str:
+        """Return the first name of the layer at a path, by which hooks know it; the path itself for none.
+
+        Older exporters write `relu_1` where `relu` is called again, and a shared layer by its first name below
+        whichever layer calls it.
+        """
+        layer = self._model
+        for part in path.split(".") if path else ():
+            base, _, number = part.rpartition("_")
+            names = (part, base) if number.isdecimal() else (part,)
+            found = (one for name in names for one in (getattr(layer, name, None), self._shared.get(name)))
+            child = next((one for one in found if isinstance(one, nn.Module)), None)
+            if child is None:
+                return path
+            layer = child
+        return self._names[id(layer)]
+
+
+def match(
+    outputs: Iterable[StreamedOutput], program: Program, args: Arguments, names: LayerNames
+) -> Matching:
     """Run both sides once and find the value of B for every output of A.
 
     By the modules that nodes were exported from; of several values that leave one call of a module, the one of
@@ -245,8 +279,12 @@ def match(outputs: Iterable[StreamedOutput], program: Program, args: Arguments) 
     for output in outputs:
         matching.calls[output.key], seen[output.key] = output.call, Seen.of(output.tensor)
         del output
-    names = dict.fromkeys((*(value.name for value in program.values), *program.outputs))
-    values = {name: Seen.of(tensor) for name, tensor in program.run(args, list(names))}
+    wanted = dict.fromkeys((*(value.name for value in program.values), *program.outputs))
+    values = {name: Seen.of(tensor) for name, tensor in program.run(args, list(wanted))}
+    calls = _calls(program.values, names)
+    program.values = tuple(
+        replace(value, modules=tuple(map(names.resolve, value.modules))) for value in program.values
+    )
     _match_outputs(matching, seen, program, values)
     layers = {key: one for key, one in seen.items() if key[0]}
     has_scopes = any(
@@ -255,7 +293,7 @@ def match(outputs: Iterable[StreamedOutput], program: Program, args: Arguments) 
     if not program.values:
         matching.remarks.update(dict.fromkeys(layers, "not seen in B"))
     elif has_scopes:
-        _match_scopes(matching, layers, program, values)
+        _match_scopes(matching, layers, program, values, calls)
     else:
         _match_in_order(matching, layers, program, values)
     if not matching.values:
@@ -281,53 +319,72 @@ def _match_outputs(
             matching.remarks[key] = f"B has {len(theirs)} outputs, none of this shape"
 
 
-def _match_scopes(
-    matching: Matching, layers: dict[Key, Seen], program: Program, values: dict[str, Seen]
-) -> None:
-    users: dict[str, set[int]] = defaultdict(set)
-    runs: dict[str, list[list[int]]] = defaultdict(list)
+def _calls(values: Sequence[Value], names: LayerNames) -> dict[str, list[list[Value]]]:
+    """Return the values of each run of consecutive nodes of a layer, by the first name of the layer."""
+    calls: dict[str, list[list[Value]]] = defaultdict(list)
     before: set[str] = set()
-    names = {name for name, _, _ in layers}
-    for n, value in enumerate(program.values):
-        for source in value.inputs:
-            users[source].add(n)
-        modules = {_base(module, names) for module in value.modules}
-        for module in modules:
-            if module not in before:
-                runs[module].append([])
-            runs[module][-1].append(n)
-        before = modules or before
-    n_calls = defaultdict[str, set[int]](set)
-    for name, index, _ in layers:
-        n_calls[name].add(index)
+    for value in values:
+        for path in (paths := set(value.modules)):
+            name = names.resolve(path)
+            if path not in before:
+                calls[name].append([])
+            calls[name][-1].append(value)
+        before = paths or before
+    return calls
 
-    def leaving(members: Sequence[int]) -> list[str]:
-        inside = set(members)
-        made = [program.values[n].name for n in members]
-        return [name for name in made if name in program.outputs or users[name] - inside]
+
+def _split(groups: list[list[Value]], n_calls: int) -> list[list[Value]] | None:
+    """Return the nodes of each call; None if the nodes are not those of so many calls."""
+    if len(groups) == n_calls or n_calls == 1:
+        return groups
+    size, rest = divmod(sum(map(len, groups)), n_calls)
+    if rest or not size or any(len(group) % size for group in groups):
+        return None
+    pieces = [group[at : at + size] for group in groups for at in range(0, len(group), size)]
+    return pieces if len({tuple(one.operator for one in piece) for piece in pieces}) == 1 else None
+
+
+def _match_scopes(
+    matching: Matching,
+    layers: dict[Key, Seen],
+    program: Program,
+    values: dict[str, Seen],
+    calls: dict[str, list[list[Value]]],
+) -> None:
+    users: dict[str, set[str]] = defaultdict(set)
+    for value in program.values:
+        for source in value.inputs:
+            users[source].add(value.name)
+    called: dict[str, set[int]] = defaultdict(set)
+    for name, index, _ in layers:
+        called[name].add(index)
+
+    def leaving(members: Sequence[Value]) -> list[str]:
+        inside = {one.name: one for one in members}
+        return [name for name in inside if name in program.outputs or users[name] - inside.keys()]
 
     for key, one in layers.items():
-        groups, kind = runs.get(key[0], []), matching.calls[key].type
+        groups, kind = calls.get(key[0], []), matching.calls[key].type
         if kind.startswith(("Conv", "Linear")) or "Norm" in kind:  # which a cast or slice in its scope is not
-            groups = [one for one in groups if {program.values[n].operator for n in one} - _MOVING]
-        if len(groups) == len(n_calls[key[0]]):
-            groups = [groups[sorted(n_calls[key[0]]).index(key[1])]]
+            groups = [group for group in groups if {value.operator for value in group} - _MOVING]
+        split = _split(groups, len(called[key[0]]))
+        if split is not None and len(split) > 1 and len(called[key[0]]) > 1:
+            groups = [split[sorted(called[key[0]]).index(key[1])]]
         alike = [
             name
             for group in groups
             for name in leaving(group)
             if name in values and values[name].shape == one.shape
         ]
-        if alike:
-            matching.values[key] = min(reversed(alike), key=lambda name: one.distance(values[name]))
+        nearest = min(reversed(alike), key=lambda name: one.distance(values[name]), default=None)
+        if nearest is not None and (split is not None or one.distance(values[nearest]) < _ALIKE):
+            matching.values[key] = nearest
+        elif groups and split is None:
+            matching.remarks[key] = (
+                f"called {len(called[key[0]])} times, in B {len(groups)}: no value like it"
+            )
         else:
             matching.remarks[key] = "not in B by name" if not groups else "no value like it in B"
-
-
-def _base(module: str, names: set[str]) -> str:
-    """Return the layer that an older exporter numbered by its calls: `relu_1` is `relu` called again."""
-    base, _, number = module.rpartition("_")
-    return base if number.isdecimal() and module not in names and base in names else module
 
 
 def _match_in_order(

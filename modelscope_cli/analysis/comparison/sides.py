@@ -35,8 +35,9 @@ from modelscope_cli.inputs.python_inputs import PythonInputs
 from modelscope_cli.models.architecture import Architecture
 from modelscope_cli.models.check_request import check_request
 from modelscope_cli.models.initialise import fill_from_checkpoint
-from modelscope_cli.models.load import LoadedModel, load_model, resolve_device, resolve_dtype
-from modelscope_cli.models.request import ModelRequest, as_request
+from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton, resolve_device, resolve_dtype
+from modelscope_cli.models.onnx_net import OnnxNet
+from modelscope_cli.models.request import ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
@@ -128,7 +129,7 @@ def _as_module(side: Any) -> Any:
         if not path:
             message = "a session that was made of bytes has no file, whose values could be looked at"
             raise UsageError(message, "give the path of the .onnx file")
-        return load_model(ModelRequest(fspath(path)))
+        return load_skeleton(ModelRequest(fspath(path)))
     return side
 
 
@@ -196,9 +197,8 @@ def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
 
 def is_quantised(module: nn.Module) -> bool:
     """Tell whether a model computes with weights that torchao or an exporter made integers of."""
-    model = getattr(module, "model", None)
-    is_onnx = type(module).__name__ == "OnnxNet" and model is not None and model.is_quantised
-    return is_onnx or any(type(one).__module__.startswith("torchao.") for one in module.parameters())
+    is_in_file = isinstance(module, OnnxNet) and module.model.is_quantised
+    return is_in_file or any(type(one).__module__.startswith("torchao.") for one in module.parameters())
 
 
 def _is_handed(side: Any) -> bool:
@@ -269,7 +269,9 @@ def _loaded(side: Source) -> LoadedModel:
     assert not isinstance(side, WeightsFile)
     if isinstance(side, ModelRequest) and side.model.lower().endswith(".pt2"):
         return load_program(Path(side.model))
-    return side if isinstance(side, LoadedModel) else load_model(side)
+    if isinstance(side, LoadedModel):
+        return side
+    return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values
 
 
 def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) -> None:
@@ -295,6 +297,8 @@ class Weights:
 
 def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
     """Return the state dict of a model, or the mapped tensors of a checkpoint."""
+    if isinstance(side, LoadedModel) and isinstance(side.module, OnnxNet):
+        side = WeightsFile(side.module.model.path)
     if isinstance(side, WeightsFile):
         return _open_file(side, progress)
     loaded = _loaded(side)

@@ -16,7 +16,7 @@ from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import InputInfo, ModelInfo, Notice, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
-from modelscope_cli.rules.dataset import RULES
+from modelscope_cli.rules.registry import DATASET_RULES
 from modelscope_cli.rules.rule import judge, unjudged_error, verdict_of
 from modelscope_cli.rules.settings import read_settings
 
@@ -67,11 +67,13 @@ def check_images(
         fail_on=fail_on,
         baseline=Path(baseline) if baseline is not None else None,
     )
-    rules = settings.rules(RULES)
+    rules = settings.rules(DATASET_RULES)
     invoked = invocation()
     before = known_findings(settings.baseline, update_baseline)
     accepted = before.findings
-    least = settings.thresholds.get(_ALIKE, next(rule.threshold for rule in RULES if rule.code == _ALIKE))
+    least = settings.thresholds.get(
+        _ALIKE, next(rule.threshold for rule in DATASET_RULES if rule.code == _ALIKE)
+    )
     evidence, n_unread = examine_images(folders, others, float(least or 0), progress)
     findings, infos = judge(rules, settings.thresholds, Evidence(is_real=True, dataset=evidence))
     if settings.baseline is not None and update_baseline:

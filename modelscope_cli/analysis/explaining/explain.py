@@ -17,6 +17,7 @@ from torch import Tensor
 
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.explaining.layer import ModuleNames, find_layer
+from modelscope_cli.analysis.explaining.methods import METHODS  # noqa: F401   the docstring names it
 from modelscope_cli.analysis.explaining.one_image import ImageQuery, ImageResult, MethodResult, explain_image
 from modelscope_cli.analysis.explaining.receipt.folder import EvidenceOfFolder
 from modelscope_cli.analysis.explaining.receipt.randomisation import from_the_head
@@ -46,7 +47,7 @@ from modelscope_cli.records.explain import (
     Explanation,
     Receipt,
 )
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out, texts
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out, texts
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.progress import Progress, counting, spell_time
 from modelscope_cli.records.run import Arguments
@@ -171,7 +172,7 @@ def explain(
     force: bool = False,
     keep: bool = True,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> ExplainRecord:
     """Return which parts of an image are evidence for a class, by several methods, and how reliable each map is.
 
@@ -181,9 +182,7 @@ def explain(
     Args:
         model: a name or file as on the command line, a module of yours, or what `load` returned.
         inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
-        method: the methods: auto (a few that complement each other), all (all that apply), or hirescam, gradcam,
-            gradcam++, layercam, finercam, saliency, input-x-gradient, integrated-gradients, smoothgrad, occlusion,
-            rollout, lrp.
+        method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         against: the class that finercam compares the target with.
@@ -246,6 +245,9 @@ def explain(
                 receipt=kind,
                 is_asked_for=method not in (AUTO, ALL),
                 has_maps=n < n_kept,
+                counted=_counted(
+                    subject, question, "passes for the maps", sum(_COSTS.get(name, 1) for name in names)
+                ),
                 announced=partial(_announced, subject, question, kind)
                 if n == 0
                 else lambda passes: nullcontext(),
@@ -326,13 +328,23 @@ def _announced(subject: Subject, question: ImageQuery, kind: str, passes: int) -
         note = f"{kind} receipt: about {passes:,} passes and {spell_time(seconds)} an image{whole}"
         faster = "none" if kind == QUICK else "quick"
         subject.progress.note(f"{note}; --receipt {faster} is faster")
-    if n_images > 1:
+    with _counted(subject, question, "passes", passes):
+        yield
+
+
+_COSTS = {"occlusion": 100, "integrated-gradients": 31, "smoothgrad": 25}  # passes, about; of the others 1
+
+
+@contextmanager
+def _counted(subject: Subject, question: ImageQuery, what: str, passes: int) -> Iterator[None]:
+    """Count the passes of the only image."""
+    if subject.inputs.n_images != 1:
         yield
         return
-    counted = question.run
-    with counting(subject.progress, "passes", passes) as counted.tick:
+    run = question.run
+    with counting(subject.progress, what, passes) as run.tick:
         yield
-    counted.tick = lambda: None
+    run.tick = lambda: None
 
 
 def _region(box: str | None, mask: str | PathLike[str] | None) -> Region | None:

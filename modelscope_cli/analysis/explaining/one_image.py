@@ -117,6 +117,7 @@ def explain_image(
     receipt: str,
     is_asked_for: bool,
     has_maps: bool,
+    counted: AbstractContextManager[None],
     announced: Callable[[int], AbstractContextManager[None]] = lambda passes: nullcontext(),
 ) -> ImageResult:
     """Explain one image by every method that fits.
@@ -125,9 +126,11 @@ def explain_image(
         receipt: `quick`, `full` or `none`.
         is_asked_for: whether the methods were named, so that one that does not fit is an error.
         has_maps: whether to return maps and image, and not only figures.
+        counted: entered for the maps.
         announced: entered for the receipt, with its approximate number of passes.
     """
-    outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
+    with counted:
+        outcomes, unfit = _outcomes(question, names, model, is_asked_for=is_asked_for)
     if receipt != NONE:
         with announced(_passes(outcomes, receipt)):
             outcomes = _with_receipts(question, outcomes, receipt)

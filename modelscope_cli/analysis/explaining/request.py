@@ -2,6 +2,7 @@
 
 import re
 
+from modelscope_cli.analysis.explaining.methods import METHODS
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.explain import NONE, QUICK, RECEIPTS
 from modelscope_cli.records.refusals import check_choice
@@ -10,16 +11,12 @@ AUTO, ALL = "auto", "all"
 # Cheap and complementary: contributions of a layer's cells, of the pixels, and where a network allows it relevance
 # propagation or attention flow. Methods that do not fit are omitted.
 _OF_AUTO = ("hirescam", "integrated-gradients", "lrp", "rollout")
-METHODS = (
-    *("hirescam", "gradcam", "gradcam++", "layercam", "finercam", "saliency", "input-x-gradient"),
-    *("integrated-gradients", "smoothgrad", "occlusion", "rollout", "lrp"),
-)
 
 
 def choose_methods(method: str, against: str | None = None) -> tuple[str, ...]:
     """Return the methods of `auto`, `all` or a list of names; `against` needs Finer-CAM among them."""
     if method in (AUTO, ALL):
-        chosen = METHODS if method == ALL else _OF_AUTO
+        chosen = tuple(METHODS) if method == ALL else _OF_AUTO
         return chosen if against is None or "finercam" in chosen else (*chosen, "finercam")
     spellings = {_letters(name): name for name in METHODS}
     parts = [part.strip() for part in method.split(",") if part.strip()]

@@ -12,10 +12,10 @@ from modelscope_cli.analysis.gradients.request import (
     choose_clip,
 )
 from modelscope_cli.analysis.outputs.target_spec import parse_aim
-from modelscope_cli.analysis.results import Results
+from modelscope_cli.analysis.subject import Results
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.grads import EXPLODING, VANISHING, GradsRecord, GradThresholds
-from modelscope_cli.records.keywords import Keywords, spelled_out
+from modelscope_cli.records.keywords import OutputKeywords, spelled_out
 from modelscope_cli.records.progress import Progress
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def grads(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[Keywords],
+    **keywords: Unpack[OutputKeywords],
 ) -> GradsRecord:
     """Return the gradient of every parameter and activation after forward and backward passes; nothing is trained.
 

@@ -106,7 +106,7 @@ class Criterion:
         if whole is not None:
             return whole
         path, main = main_leaf(outputs)
-        is_scores = self._reader.kind_of(path, main, args) in ("classes", "pixels")
+        is_scores = _has_classes(main) and self._reader.kind_of(path, main, args) in ("classes", "pixels")
         loss = self._of_main_output(path, main, outputs, is_scores=is_scores)
         return self._with_the_others(loss, outputs) if self._request.name == AUTO else loss
 

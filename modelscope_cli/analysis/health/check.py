@@ -20,8 +20,8 @@ from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import (
-    BlockKeywords,
     Keywords,
+    OutputBlockKeywords,
     block_keywords,
     spelled_out,
 )
@@ -132,7 +132,7 @@ def check(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> CheckRecord:
     """Check a model against rules; the result has `.passed` and `.assert_passed()`.
 

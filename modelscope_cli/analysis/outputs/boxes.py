@@ -1,8 +1,8 @@
 """Boxes around objects, as detection models return them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -33,16 +33,38 @@ class ImageBoxes:
     Attributes:
         corners: `(K, 4)`, x0, y0, x1, y1 in pixels of the input image.
         scores: `(K,)`, 0..1. labels: `(K,)`, integers.
+        more: what else belongs to the boxes: `masks`, `(K, H, W)` uint8, `points`, `(K, P, 2 or 3)`, x, y and
+            confidence of key points, and `turned`, `(K, 4, 2)`, of rotated boxes, whose `corners` are around them.
     """
 
     corners: Tensor
     scores: Tensor
     labels: Tensor
+    more: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __getitem__(self, which: Tensor) -> "ImageBoxes":
+        """Return some of the boxes."""
+        more = {name: tensor[which] for name, tensor in self.more.items()}
+        return ImageBoxes(self.corners[which], self.scores[which], self.labels[which], more)
 
     def sorted(self) -> "ImageBoxes":
         """Return the same, best first."""
-        order = self.scores.detach().argsort(descending=True, stable=True)
-        return ImageBoxes(self.corners[order], self.scores[order], self.labels[order])
+        return self[self.scores.detach().argsort(descending=True, stable=True)]
+
+    def guess(self, number: int, categories: Sequence[str] | None) -> Guess:
+        """Return one box as a guess, which has a score and no logit."""
+        label, more = int(self.labels[number]), {name: one[number] for name, one in self.more.items()}
+        mask, points, turned = (more.get(name) for name in ("masks", "points", "turned"))
+        return Guess(
+            label,
+            label_of_class(label, categories),
+            float(self.scores[number]),
+            None,
+            share=None if mask is None else float(mask.float().mean()),
+            box=tuple(self.corners[number].tolist()),
+            corners=None if turned is None else tuple(map(tuple, turned.tolist())),
+            points=None if points is None else tuple(map(tuple, points.tolist())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +86,13 @@ class Boxes(OutputPart):
     def settled(self) -> Self:
         return type(self)(
             tuple(
-                ImageBoxes(settle(one.corners), settle(one.scores), one.labels.cpu()) for one in self.images
+                ImageBoxes(
+                    settle(one.corners),
+                    settle(one.scores),
+                    one.labels.cpu(),
+                    {name: tensor.detach().cpu() for name, tensor in one.more.items()},
+                )
+                for one in self.images
             )
         )
 
@@ -102,14 +130,9 @@ class Boxes(OutputPart):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        """Return the best boxes; they have a score and no logit."""
+        """Return the best boxes."""
         return tuple(
-            tuple(
-                Guess(label, label_of_class(label, categories), score, None, box=tuple(corners))
-                for label, score, corners in zip(
-                    one.labels[:n].tolist(), one.scores[:n].tolist(), one.corners[:n].tolist(), strict=True
-                )
-            )
+            tuple(one.guess(number, categories) for number in range(len(one.scores))[:n])
             for one in self.images
         )
 
@@ -152,38 +175,99 @@ def boxes_of(images: Sequence[Mapping[str, Tensor]]) -> Boxes:
     )
 
 
-# As ultralytics predicts: least score, largest overlap of two boxes of one class, most boxes.
-_LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES = 0.25, 0.7, 300
+# As ultralytics predicts: least score, largest overlap of two boxes of one class, most boxes; and how far the boxes
+# of different classes are moved apart to be suppressed at once.
+_LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES, _APART = 0.25, 0.7, 300, 7680
 
 
 def boxes_of_yolo(
-    found: Tensor, n_classes: int, size: tuple[int, int], *, has_queries: bool, is_final: bool
+    found: Tensor,
+    head: Any,
+    n_classes: int,
+    size: tuple[int, int],
+    protos: Tensor | None = None,
 ) -> Boxes:
-    """Read the output of a detector of ultralytics, with its thresholds.
+    """Read the output of a detector of ultralytics as its `predict` does.
 
     Args:
-        found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. If
-            final, of detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. With queries,
-            as of RT-DETR, `(N, queries, 4 + classes)` in shares of the image.
+        found: `(N, 4 + classes + others, places)`, centre, width and height in pixels and one score per class. Of
+            detectors without suppression, `(N, boxes, 6 + others)`, corners, score, label. Of RT-DETR,
+            `(N, queries, 4 + classes)` in shares of the image. The others are weights of masks, key points or an
+            angle.
+        head: the last layer of the model.
         size: height and width of the image.
+        protos: `(N, weights, h, w)`, whose weighted sums are the masks.
     """
+    kinds = {kind.__name__ for kind in type(head).__mro__}
+    has_queries, is_final = "RTDETRDecoder" in kinds, bool(getattr(head, "end2end", False))
     images = []
-    for one in found:
+    for number, one in enumerate(found):
+        rows = one if has_queries or is_final else one.T
         if is_final:
-            best = one[one[:, 4] > _LEAST_SCORE]
-            images.append(ImageBoxes(best[:, :4], best[:, 4], best[:, 5].long()).sorted())
-            continue
-        rows = one if has_queries else one.T
-        scores, labels = rows[:, 4 : 4 + n_classes].max(1)
-        kept = scores > _LEAST_SCORE
-        corners = box_convert(rows[kept, :4], "cxcywh", "xyxy")
-        if has_queries:
-            corners = corners * corners.new_tensor([size[1], size[0], size[1], size[0]])
-            chosen = torch.arange(len(corners), device=corners.device)
+            scores, labels, others = rows[:, 4], rows[:, 5].long(), rows[:, 6:]
         else:
-            chosen = batched_nms(corners, scores[kept], labels[kept], _MOST_OVERLAP)[:_MOST_BOXES]
-        images.append(ImageBoxes(corners[chosen], scores[kept][chosen], labels[kept][chosen]).sorted())
+            (scores, labels), others = rows[:, 4 : 4 + n_classes].max(1), rows[:, 4 + n_classes :]
+        kept = scores > _LEAST_SCORE
+        places, scores, labels, others = rows[kept, :4], scores[kept], labels[kept], others[kept]
+        more: dict[str, Tensor] = {}
+        if "OBB" in kinds:
+            turned = torch.cat([places, others[:, -1:]], 1)
+            more["turned"] = _corners_of(turned)
+            corners = torch.cat([more["turned"].amin(1), more["turned"].amax(1)], 1)
+            chosen = None if is_final else _suppressed_turned(turned, scores, labels)
+        else:
+            corners = places if is_final else box_convert(places, "cxcywh", "xyxy")
+            if has_queries:
+                corners = corners * corners.new_tensor([size[1], size[0], size[1], size[0]])
+            is_sure = is_final or has_queries
+            chosen = None if is_sure else batched_nms(corners, scores, labels, _MOST_OVERLAP)
+        if "Pose" in kinds:
+            more["points"] = others.reshape(len(others), *head.kpt_shape)
+        boxes = ImageBoxes(corners, scores, labels, more | {"others": others})
+        boxes = boxes if chosen is None else boxes[chosen[:_MOST_BOXES]]
+        more = {name: tensor for name, tensor in boxes.more.items() if name != "others"}
+        if protos is not None and len(boxes.scores):
+            masks = _masks(protos[number], boxes.more["others"], boxes.corners, size)
+            boxes, more = boxes[masks.amax((1, 2)) > 0], {"masks": masks[masks.amax((1, 2)) > 0]}
+        corners = boxes.corners
+        if "OBB" not in kinds:
+            corners = torch.minimum(corners.clamp_min(0), corners.new_tensor([*size[::-1], *size[::-1]]))
+        if (points := more.get("points")) is not None:
+            limits = points.new_tensor([*size[::-1], float("inf")][: points.shape[2]])
+            more["points"] = torch.minimum(points.clamp_min(0), limits)
+        images.append(ImageBoxes(corners, boxes.scores, boxes.labels, more).sorted())
     return Boxes(tuple(images))
+
+
+def _masks(protos: Tensor, weights: Tensor, corners: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return the mask inside each box, `(K, H, W)` uint8."""
+    masks = torch.einsum("kc,chw->khw", weights, protos)
+    large = torch.nn.functional.interpolate(masks[None], size, mode="bilinear")[0]
+    x, y = (torch.arange(side, device=masks.device) for side in (size[1], size[0]))
+    left, top, right, bottom = corners.T[:, :, None, None]
+    is_inside = (x >= left) & (x < right) & (y[:, None] >= top) & (y[:, None] < bottom)
+    return ((large > 0) & is_inside).byte().detach()
+
+
+def _corners_of(turned: Tensor) -> Tensor:
+    """Return the corners, `(K, 4, 2)`, of boxes of centre, width, height and angle, `(K, 5)`."""
+    centre, (width, height), angle = turned[:, :2], turned[:, 2:4].T, turned[:, 4]
+    along = torch.stack([angle.cos(), angle.sin()], 1) * width[:, None] / 2
+    across = torch.stack([-angle.sin(), angle.cos()], 1) * height[:, None] / 2
+    signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
+    return torch.stack([centre + a * along + b * across for a, b in signs], 1)
+
+
+def _suppressed_turned(turned: Tensor, scores: Tensor, labels: Tensor) -> Tensor:
+    """Return the numbers of the rotated boxes that are left, as ultralytics suppresses them."""
+    from ultralytics.utils.metrics import batch_probiou
+    from ultralytics.utils.nms import TorchNMS
+
+    apart = turned.detach().clone()
+    apart[:, :2] += _APART * labels[:, None]
+    if not len(apart):
+        return labels
+    return TorchNMS.fast_nms(apart, scores.detach(), _MOST_OVERLAP, iou_func=batch_probiou)
 
 
 def boxes_of_queries(logits: Tensor, centres: Tensor, size: tuple[int, int], *, has_nothing: bool) -> Boxes:
@@ -232,8 +316,7 @@ def _unmatched(before: ImageBoxes, after: ImageBoxes) -> float:
 
 
 def _found(image: ImageBoxes) -> ImageBoxes:
-    is_detected = image.scores >= _FOUND
-    return ImageBoxes(image.corners[is_detected], image.scores[is_detected], image.labels[is_detected])
+    return image[image.scores >= _FOUND]
 
 
 def _partners(before: ImageBoxes, after: ImageBoxes) -> list[tuple[int, int]]:

@@ -102,15 +102,16 @@ class ClassScores(_Logits):
 
 @dataclass(frozen=True, slots=True)
 class PixelScores(_Logits):
-    """Logits of every pixel, `(N, C, H, W)`."""
+    """Logits of every pixel, `(N, C, H, W)`, or voxel, `(N, C, D, H, W)`."""
 
     kind: ClassVar[str] = "pixels"
     score_name: ClassVar[str] = "mean logit"
 
     @property
     def words(self) -> str:
-        _, classes, height, width = self.logits.shape
-        return f"scores of {classes} classes for each of {height}x{width} pixels"
+        _, classes, *sides = self.logits.shape
+        unit = "pixels" if len(sides) == 2 else "voxels"
+        return f"scores of {classes} classes for each of {'x'.join(map(str, sides))} {unit}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         predicted = self.logits.detach().argmax(1)
@@ -150,9 +151,22 @@ class PixelScores(_Logits):
         return 1 - is_same.double().flatten(1).mean(1)
 
     def divergence(self, after: Self) -> Tensor:
-        rows = [part.logits.movedim(1, -1).flatten(1, 2) for part in (self, after)]
+        rows = [part.logits.movedim(1, -1).flatten(1, -2) for part in (self, after)]
         images = zip(*rows, strict=True)  # one at a time: doubles of all would be twice the memory
         return torch.stack([kl_divergence(before, later).mean() for before, later in images])
+
+
+def pixel_scores(scores: Tensor, ending: str = "") -> PixelScores:
+    """Return scores of pixels, `(N, C, ...)`, as logits.
+
+    One channel becomes two classes, the second with this logit and the first with 0: their softmax is the sigmoid.
+
+    Args:
+        ending: `sigmoid` or `softmax` if the model has applied it, which is undone.
+    """
+    if ending:
+        scores = scores.logit(1e-6) if ending == "sigmoid" else scores.clamp_min(1e-12).log()
+    return PixelScores(torch.cat([torch.zeros_like(scores), scores], 1) if scores.shape[1] == 1 else scores)
 
 
 def _follow_pixels(

@@ -30,10 +30,12 @@ class ModelOutput:
     Attributes:
         parts: by the path of the tensor they were read from.
         leaves: all floating point tensors.
+        why: what the kind was guessed from; empty where it is known.
     """
 
     parts: tuple[tuple[str, OutputPart], ...]
     leaves: Leaves
+    why: str = ""
 
     @property
     def main(self) -> OutputPart:
@@ -42,7 +44,7 @@ class ModelOutput:
 
     @property
     def kind(self) -> str:
-        """`classes`, `pixels`, `boxes`, `vectors`, or `heads` where there are several."""
+        """`classes`, `pixels`, `boxes`, `depth`, `vectors`, or `heads` where there are several."""
         return self.main.kind if len(self.parts) == 1 else "heads"
 
     @property
@@ -61,15 +63,24 @@ class ModelOutput:
         taken = (
             f"'{path}', one of {n_tensors} tensors: " if path and self.kind not in ("heads", "boxes") else ""
         )
-        return f"output: {taken if n_tensors > 1 else ''}{self.words}"
+        reason = f" ({self.why}; --output-kind says otherwise)" if self.why else ""
+        return f"output: {taken if n_tensors > 1 else ''}{self.words}{reason}"
 
     def __len__(self) -> int:
         return len(self.main)
 
+    def as_vectors(self) -> "ModelOutput":
+        """Return the same with depth maps as vectors, which are compared by their angle."""
+        parts = tuple(
+            (path, Vectors(part.tensor(), part.words) if part.kind == "depth" else part)
+            for path, part in self.parts
+        )
+        return ModelOutput(parts, self.leaves, self.why)
+
     def settled(self) -> "ModelOutput":
         """Return the same in float32 on the CPU, without its graph."""
         parts = tuple((path, part.settled()) for path, part in self.parts)
-        return ModelOutput(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves))
+        return ModelOutput(parts, tuple((path, settle(tensor)) for path, tensor in self.leaves), self.why)
 
     def detach(self) -> "ModelOutput":
         """Return the same as `settled`."""

@@ -1,17 +1,19 @@
 """The adapter from any model output to a `ModelOutput`, used by every command.
 
-The main tensor and its kind are derived from the family and the configuration of the model, then from names, then
-from shapes; see `output_kinds.main_leaf`.
+The main tensor and its kind are those that `--output-kind` names; else they are derived from the family and the
+configuration of the model, then from names, then from shapes; see `output_kinds.main_leaf`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.outputs.boxes import Boxes, boxes_of, boxes_of_queries, boxes_of_yolo
-from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores
+from modelscope_cli.analysis.outputs.classes import ClassScores, PixelScores, pixel_scores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import (
     AUXILIARY,
@@ -22,7 +24,7 @@ from modelscope_cli.analysis.outputs.output_kinds import (
     leaves_of,
     main_leaf,
 )
-from modelscope_cli.analysis.outputs.vectors import Vectors
+from modelscope_cli.analysis.outputs.vectors import DepthMaps, Vectors
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.model_config import ConfiguredOutputs, configured_outputs, yolo_of
@@ -30,6 +32,12 @@ from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.records.naming import dtype_name, with_article
 
 _IN_A_BOX = {"boxes", "scores", "labels"}
+# Classes of models whose outputs as large as the image are scores, whatever the number of channels.
+_SEGMENTERS = re.compile(
+    r"segmentation_models_pytorch\.|torchvision\.models\.segmentation|monai\.networks\.nets\.(?!diffusion).*(unet|seg|vnet)"
+)
+# Dimensions of the tensor that is read as each kind.
+_DIMENSIONS = {"classes": (2,), "segmentation": (4, 5), "depth": (3, 4), "embedding": range(1, 9)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +48,13 @@ class OutputReader:
         family: as in `LoadedModel`.
         categories: the labels of the classes; None if unknown.
         module: its configuration may state the number of classes, and whether it is multi-label.
+        wanted: the requested kind, `auto` for a guess.
     """
 
     family: str
     categories: Sequence[str] | None
     module: nn.Module
+    wanted: str = "auto"
     _stated: ConfiguredOutputs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -53,7 +63,7 @@ class OutputReader:
     @classmethod
     def of(cls, loaded: LoadedModel) -> "OutputReader":
         """Return the reader of a loaded model's outputs."""
-        return cls(loaded.family, loaded.categories, loaded.module)
+        return cls(loaded.family, loaded.categories, loaded.module, loaded.output_kind)
 
     def read(self, output: Any, args: Any, n_images: int | None = None) -> ModelOutput:
         """Interpret an output.
@@ -62,7 +72,7 @@ class OutputReader:
             args: the inputs of the model; boxes are in pixels of its image.
             n_images: number of input images, if known.
         """
-        images = _boxes_in(output)
+        images = _boxes_in(output) if self.wanted in ("auto", "detection") else None
         if images is not None:
             boxes = boxes_of(images)
             self._check_rows(len(boxes), n_images, "boxes")
@@ -73,54 +83,108 @@ class OutputReader:
                 f"the model returns {what_is_in(output)}, which cannot be compared or predicted",
                 "modelscope summary ...   shows its output",
             )
-        if (yolo_boxes := self._yolo(leaves, args)) is not None:
-            return ModelOutput(((leaves[0][0], yolo_boxes),), leaves)
         # Each estimate of optical flow refines the one before.
-        path, main = main_leaf(leaves) if self.family != "optical_flow" else leaves[-1]
-        boxes_by_query = self._queries(path, main, leaves, args)
-        if boxes_by_query is not None:
-            return ModelOutput(((path, boxes_by_query),), leaves)
-        part = self._one(path, main, args)
+        path, main = self._main(leaves) if self.family != "optical_flow" else leaves[-1]
+        if self.wanted in ("auto", "detection"):
+            boxes_found = self._yolo(leaves, args) or self._queries(path, main, leaves, args)
+            if boxes_found is not None:
+                return ModelOutput(((path, boxes_found),), leaves)
+        if self.wanted == "detection":
+            raise self._no(leaves, "boxes with scores and labels, as of torchvision, DETR or ultralytics")
+        if self.wanted in ("auto", "segmentation") and (pixels := _masks_of_queries(leaves)) is not None:
+            return ModelOutput((("masks_queries_logits", pixels),), leaves)
+        kind, why = self._kind(path, main, args)
+        part = self._part(kind, main)
         self._check_rows(len(part), n_images, "x".join(map(str, main.shape)))
-        return ModelOutput(((path, part), *self._other_heads(output, path, part, leaves, args)), leaves)
+        others = self._other_heads(path, part, leaves, args) if self.wanted == "auto" else []
+        return ModelOutput(((path, part), *others), leaves, why)
 
     def kind_of(self, path: str, tensor: Tensor, args: Any) -> str:
-        """Return what one tensor of an output is: `classes`, `pixels` or `vectors`."""
-        return self._one(path, tensor, args).kind
+        """Return what one tensor of an output is: `classes`, `pixels`, `depth` or `vectors`."""
+        return self._part(self._kind(path, tensor, args)[0], tensor).kind
 
-    def _one(self, path: str, tensor: Tensor, args: Any) -> OutputPart:
-        stated = self._stated
-        if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
-            return ClassScores(tensor, stated.has_several_labels)
-        if tensor.ndim == 4 and tensor.shape[1] > 1 and self._is_per_pixel(path, tensor, args):
-            return PixelScores(tensor)
+    def _main(self, leaves: Leaves) -> tuple[str, Tensor]:
+        """Return the main output: of the wanted kind the first with its dimensions."""
+        first = main_leaf(leaves)
+        if self.wanted in ("auto", "detection"):
+            return first
+        fitting = (leaf for leaf in (first, *leaves) if leaf[1].ndim in _DIMENSIONS[self.wanted])
+        if self.wanted == "depth":
+            fitting = (leaf for leaf in fitting if leaf[1].ndim == 3 or leaf[1].shape[1] == 1)
+        chosen = next(fitting, None)
+        if chosen is None:
+            needed = {"classes": "scores of N images x classes", "depth": "one channel of N x height x width"}
+            raise self._no(leaves, needed.get(self.wanted, "scores of N x classes x height x width"))
+        return chosen
+
+    def _no(self, leaves: Leaves, needed: str) -> CannotRunError:
+        shapes = ", ".join("x".join(map(str, tensor.shape)) for _, tensor in leaves[:4])
+        return CannotRunError(
+            f"'--output-kind {self.wanted}' needs {needed}, and the model returns {shapes}",
+            f"leave out --output-kind {self.wanted}",
+        )
+
+    def _part(self, kind: str, tensor: Tensor) -> OutputPart:
+        if kind == "classes":
+            return ClassScores(tensor, self._stated.has_several_labels)
+        if kind == "segmentation":
+            return pixel_scores(tensor, _ending(self.module, tensor))
+        if kind == "depth":
+            return DepthMaps(tensor if tensor.ndim == 3 else tensor[:, 0])
         return Vectors(tensor if tensor.ndim > 1 else tensor.reshape(-1, 1))
 
-    def _is_per_pixel(self, path: str, tensor: Tensor, args: Any) -> bool:
-        """Whether a tensor holds scores of pixels, not feature maps, optical flow or an image."""
-        if self.family == "segmentation" or (last_name(path) in ("logits", "out") and path):
-            return True
+    def _kind(self, path: str, tensor: Tensor, args: Any) -> tuple[str, str]:
+        """Return the kind of a tensor, and why where only its shape tells."""
+        if self.wanted != "auto":
+            return self.wanted, ""
+        stated, name = self._stated, last_name(path)
+        if tensor.ndim == 2 and tensor.shape[1] > 1 and not is_features(path) and not stated.has_no_classes:
+            return "classes", ""
+        if name == "predicted_depth":
+            return "depth", ""
+        has_classes = tensor.ndim in (4, 5) and tensor.shape[1] > 1
+        if has_classes and (self.family == "segmentation" or (name in ("logits", "out") and path)):
+            return "segmentation", ""
+        kind = type(self.module).__name__
+        if tensor.ndim == 4 and tensor.shape[1] == 1 and "depth" in kind.lower():
+            return "depth", f"one channel of a {kind}"
+        if has_classes and "segmentation" in kind.lower():
+            return "segmentation", f"{tensor.shape[1]} channels of a {kind}"
         image = _image_in(args)
-        has_size_of_image = image is not None and tensor.shape[-2:] == image.shape[-2:]
-        is_image = image is not None and tensor.shape[1] == image.shape[-3]
-        return self.family == "custom" and has_size_of_image and not is_image
+        if self.family != "custom" or image is None or image.ndim not in (4, 5) or is_features(path):
+            return "embedding", ""
+        if tensor.shape[-2:] != image.shape[-2:] or (tensor.ndim > 3 and tensor.shape[2:] != image.shape[2:]):
+            return "embedding", ""
+        return self._dense(tensor, image.shape[1], path)
+
+    def _dense(self, tensor: Tensor, n_in: int, path: str) -> tuple[str, str]:
+        """Return the kind of a tensor as large as the image, which has `n_in` channels."""
+        n_out = tensor.shape[1] if tensor.ndim > 3 else 1
+        kind, ending = type(self.module), _ending(self.module, tensor)
+        if _SEGMENTERS.match(f"{kind.__module__}.{kind.__qualname__}".lower()):
+            return "segmentation", f"{kind.__name__} is a model for segmentation"
+        if ending and n_out != n_in:
+            return "segmentation", f"as large as the image, after a {ending}"
+        if n_out > 1 and self.categories and len(self.categories) == n_out:
+            return "segmentation", "as large as the image, with as many channels as class names"
+        if n_out > 1 and n_out != n_in:
+            return "segmentation", f"as large as the image, with {n_out} channels"
+        if n_out == 1 and n_in != 1 and not path.endswith(("sample", "reconstruction")):
+            if re.search("seg|unet|mask", kind.__name__, re.IGNORECASE):
+                return "segmentation", f"as large as the image, one channel of a {kind.__name__}"
+            return "depth", "as large as the image, with one channel"
+        return "embedding", ""
 
     def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
-        """Return the boxes of a detector of ultralytics; those of rotated boxes are not read."""
-        kind, image, found = type(self.module).__name__, _image_in(args), leaves[0][1]
-        if yolo_of(self.module) is None or image is None or found.ndim != 3:
+        """Return the boxes of a detector of ultralytics."""
+        yolo: Any = yolo_of(self.module)
+        image, found = _image_in(args), leaves[0][1]
+        if yolo is None or image is None or found.ndim != 3 or not hasattr(yolo.model[-1], "nc"):
             return None
-        if kind.removesuffix("Model") not in ("Detection", "Segmentation", "Pose", "RTDETRDetection"):
-            return None
-        height, width = image.shape[-2:]
-        yolo: Any = self.module
-        return boxes_of_yolo(
-            found,
-            len(yolo.names),
-            (height, width),
-            has_queries=kind.startswith("RTDETR"),
-            is_final=bool(getattr(yolo.model[-1], "end2end", False)),
-        )
+        head, height, width = yolo.model[-1], *image.shape[-2:]
+        protos = leaves[1][1] if hasattr(head, "proto") else None
+        n_classes = len(yolo.names) if type(head).__name__ == "RTDETRDecoder" else head.nc
+        return boxes_of_yolo(found, head, n_classes, (height, width), protos)
 
     def _queries(self, path: str, logits: Tensor, leaves: Leaves, args: Any) -> Boxes | None:
         """Return the boxes of DETR-like models: `logits` with `pred_boxes`."""
@@ -139,13 +203,13 @@ class OutputReader:
         return boxes_of_queries(logits, centres, (height, width), has_nothing=n_classes != logits.shape[2])
 
     def _other_heads(
-        self, output: Any, main: str, part: OutputPart, leaves: Leaves, args: Any
+        self, main: str, part: OutputPart, leaves: Leaves, args: Any
     ) -> list[tuple[str, OutputPart]]:
         """Return the other heads with scores that have a name; entries of a tuple have none."""
         if part.kind not in ("classes", "pixels") or not main or main.rpartition(".")[2].isdigit():
             return []
         others = [
-            (path, self._one(path, tensor, args))
+            (path, self._part(self._kind(path, tensor, args)[0], tensor))
             for path, tensor in leaves
             if path != main and tensor.shape[:1] == (len(part),) and last_name(path) not in AUXILIARY
         ]
@@ -173,6 +237,29 @@ def _boxes_in(output: Any) -> list[Mapping[str, Tensor]] | None:
         and all(isinstance(image, Mapping) and image.keys() >= _IN_A_BOX for image in images)
     )
     return list(images) if is_detection else None
+
+
+def _masks_of_queries(leaves: Leaves) -> PixelScores | None:
+    """Return the classes of pixels of MaskFormer-like models: the masks of all queries, weighted by their classes.
+
+    Cheng et al. 2021, "Per-pixel classification is not all you need", equation 3; the last class is "no object".
+    """
+    named = {last_name(path): tensor for path, tensor in leaves}
+    classes, masks = named.get("class_queries_logits"), named.get("masks_queries_logits")
+    if classes is None or masks is None:
+        return None
+    shares = torch.einsum("nqc,nqhw->nchw", classes.softmax(2)[..., :-1], masks.sigmoid())
+    return PixelScores(shares.clamp_min(1e-12).log())
+
+
+def _ending(module: nn.Module, tensor: Tensor) -> str:
+    """Return `sigmoid` or `softmax` if the last layer of a model is one and the values are within 0..1; else ``."""
+    last = next((m for m in reversed([*module.modules()]) if not [*m.children()]), module)
+    name = {"Sigmoid": "sigmoid", "Softmax": "softmax", "Softmax2d": "softmax"}.get(type(last).__name__, "")
+    if not name:
+        return ""
+    least, most = tensor.detach().aminmax()
+    return name if float(least) >= 0 and float(most) <= 1 else ""
 
 
 def _image_in(args: Any) -> Tensor | None:

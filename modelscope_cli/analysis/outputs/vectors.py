@@ -4,25 +4,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, settle
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
 from modelscope_cli.errors import CannotRunError
+from modelscope_cli.records.predict import ValueRange
 
 
 @dataclass(frozen=True, slots=True)
 class Vectors(OutputPart):
-    """Numbers of each image, `(N, ...)`, compared by cosine similarity."""
+    """Numbers of each image, `(N, ...)`, compared by cosine similarity.
+
+    Attributes:
+        called: what they are, in words; empty to say it by the shape.
+    """
 
     values: Tensor
+    called: str = ""
     kind: ClassVar[str] = "vectors"
     score_name: ClassVar[str] = "cosine similarity"
 
     @property
     def words(self) -> str:
         shape = self.values.shape[1:]
+        if self.called:
+            return self.called
         if len(shape) <= 1:
             return "one value per image" if self.is_one_value else f"an embedding of {shape.numel()} values"
         what = "tokens" if len(shape) == 2 else "feature maps"
@@ -52,6 +61,29 @@ class Vectors(OutputPart):
         if aim.kind == "similar":
             reference, words = reference_like(aim, reference), f"the output for {aim.name}"
         return FollowedScore(words, lambda answer: similarity(answer.tensor(), reference))
+
+
+@dataclass(frozen=True, slots=True)
+class DepthMaps(Vectors):
+    """One value for each pixel, `(N, H, W)`, such as its depth."""
+
+    kind: ClassVar[str] = "depth"
+    score_name: ClassVar[str] = "mean value"
+
+    @property
+    def words(self) -> str:
+        return f"one value, such as a depth, for each of {'x'.join(map(str, self.values.shape[1:]))} pixels"
+
+    def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
+        if aim.kind == PREDICTED:
+            return FollowedScore("the mean of the map", lambda answer: answer.tensor().flatten(1).mean(1))
+        return Vectors(self.values).follow(aim, categories)
+
+    def ranges(self) -> list[ValueRange]:
+        """Return the range of the values of each image."""
+        flat = self.values.double().flatten(1)
+        figures = (flat.amin(1), flat.median(1).values, flat.mean(1), flat.amax(1))
+        return [ValueRange(*row) for row in torch.stack(figures, 1).tolist()]
 
 
 def similarity(values: Tensor, others: Tensor) -> Tensor:

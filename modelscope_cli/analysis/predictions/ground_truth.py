@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from modelscope_cli.analysis.outputs.classes import PixelScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring
 from modelscope_cli.analysis.predictions.metrics import (
@@ -32,7 +31,7 @@ from modelscope_cli.analysis.predictions.scores import probabilities
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.image import decode_mask, in_words, upright_size
+from modelscope_cli.inputs.image import decode_depth, decode_mask, in_words, upright_size
 from modelscope_cli.inputs.listing import ListedImage
 from modelscope_cli.inputs.preprocess import Preprocessing
 from modelscope_cli.inputs.truth import GivenTruth, Words
@@ -50,7 +49,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a class for every pixel, and for {what} no masks are known"
+            message = f"the model predicts a value for every pixel, and for {what} no masks are known"
             raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
@@ -63,24 +62,46 @@ class Masks:
         Args:
             logits: of one image, `(classes, H, W)`.
         """
+        path = self._path(words, image)
+        mask = decode_mask(path)
+        self._check_frame(mask, path, image)
+        self._check_classes(mask, path)
+        best = _resized(logits, mask).argmax(0)
+        is_known = mask < self._n_classes
+        return mask[is_known], best[is_known]
+
+    def depths(self, values: Tensor, words: Words, image: str) -> tuple[Tensor, Tensor]:
+        """Return the true and the predicted depths where the truth is a number above 0, `(n,)` float64 each.
+
+        Args:
+            values: of one image, `(H, W)`, resized bilinearly to the truth.
+        """
+        path = self._path(words, image)
+        truth = decode_depth(path)
+        self._check_frame(truth, path, image)
+        is_known = truth.isfinite() & (truth > 0)
+        if not is_known.any():
+            raise CannotRunError(f"'{path}' holds no depth above 0", "give a map with some")
+        return truth[is_known], _resized(values[None], truth)[0][is_known].double()
+
+    def _path(self, words: Words, image: str) -> Path:
         if len(words) != 1 or not isinstance(words[0], str):
             raise CannotRunError(
                 f"the truth of '{image}' is not the path of one mask", "write lines of 'image,mask.png'"
             )
-        path = self._root / words[0]
-        mask = decode_mask(path)
-        self._check(mask, path, image)
-        resized = F.interpolate(logits[None], tuple(mask.shape), mode="bilinear", align_corners=False)
-        best = resized[0].argmax(0)
-        is_known = mask < self._n_classes
-        return mask[is_known], best[is_known]
+        return self._root / words[0]
 
-    def _check(self, mask: Tensor, path: Path, image: str) -> None:
+    def _check_frame(self, mask: Tensor, path: Path, image: str) -> None:
         height, width = mask.shape
         size = upright_size(ListedImage(image)) if Path(image).is_file() else (width, height)
         if size != (width, height):
             message = f"mask '{path}' is {width} x {height}, its image '{image}' {size[0]} x {size[1]}"
             raise CannotRunError(message, "give a mask of the size of its image")
+        if not self._is_whole(height, width):
+            message = f"the model does not see exactly '{image}', so no mask fits its prediction"
+            raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
+
+    def _check_classes(self, mask: Tensor, path: Path) -> None:
         invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
         if invalid:
             message = (
@@ -89,9 +110,6 @@ class Masks:
             raise CannotRunError(
                 message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
             )
-        if not self._is_whole(height, width):
-            message = f"the model does not see exactly '{image}', so no mask fits its prediction"
-            raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
 
     def _sees_all(self, height: int, width: int) -> bool:
         """Whether the borders of an image of this size are the borders of the model's input.
@@ -109,6 +127,11 @@ class Masks:
         room = 255 / min(ramp.shape[dim], prepared.shape[dim]) + 3
         first, last = prepared.select(dim, 0), prepared.select(dim, -1)
         return bool((first < room).all()) and bool((last > 255 - room).all())
+
+
+def _resized(values: Tensor, truth: Tensor) -> Tensor:
+    """Return values of one image, `(C, H, W)`, in the size of its truth."""
+    return F.interpolate(values[None], tuple(truth.shape), mode="bilinear", align_corners=False)[0]
 
 
 _MOST_NAMED = 10  # images in the record
@@ -148,17 +171,17 @@ class Evaluator:
     def look(self, answer: ModelOutput, batch: Batch, first: int) -> EvaluatedBatch:
         """Compare the predictions for a batch with the truth. `first`: number of its first image."""
         main = answer.main
-        if answer.kind not in ("classes", "pixels"):
+        if answer.kind not in ("classes", "pixels", "depth"):
             raise CannotRunError(
-                f"the model outputs {answer.words}, and '--truth' needs one row of scores per image or pixel",
+                f"the model outputs {answer.words}, and '--truth' needs one row of scores per image or pixel, or a "
+                "depth map",
                 "leave out --truth",
             )
         here = batch.numbers or range(first, first + len(answer))
-        sums, logits = (
-            self._sums_of(main.n_classes or 0, is_of_pixels=isinstance(main, PixelScores)),
-            main.tensor(),
-        )
-        scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
+        sums, logits = self._sums_of(main.n_classes or 0, answer.kind), main.tensor()
+        scores = logits
+        if answer.kind != "depth":
+            scores = probabilities(logits.double(), self._scoring.activation, self._scoring.temperature)
         is_number = ~scores.flatten(1).isnan().any(1)
         kept = [n for n, is_kept in zip(here, is_number.tolist(), strict=True) if is_kept]
         judged = sums.look(
@@ -168,7 +191,8 @@ class Evaluator:
 
     def add(self, judged: EvaluatedBatch) -> None:
         """Add the evaluation of a batch."""
-        sums = self._sums_of(judged.n_classes, is_of_pixels=judged.pixels is not None)
+        kind = "classes" if judged.pixels is None else "pixels"
+        sums = self._sums_of(judged.n_classes, "depth" if judged.depths is not None else kind)
         if judged.n_images:
             sums.add(judged)
         self._n_images += judged.n_images
@@ -202,17 +226,19 @@ class Evaluator:
         """Return the hash of the truth of all images, in their order."""
         return hashlib.sha256(json.dumps(self._words).encode()).hexdigest()
 
-    def _sums_of(self, n_classes: int, *, is_of_pixels: bool) -> "MetricSums":
+    def _sums_of(self, n_classes: int, kind: str) -> "MetricSums":
         if self._sums is None:
-            self._sums = self._begin(n_classes, is_of_pixels)
+            self._sums = self._begin(n_classes, kind)
         return self._sums
 
-    def _begin(self, n_classes: int, is_of_pixels: bool) -> "MetricSums":
+    def _begin(self, n_classes: int, kind: str) -> "MetricSums":
+        if kind == "depth":
+            return OfDepths(Masks(self._truth, self._inputs.preprocessing, 0))
         if n_classes < 2:
             message = "the model outputs one value per image, and '--truth' needs two classes or more"
             raise CannotRunError(message, "leave out --truth")
         names = ClassNames(self._categories, n_classes)
-        if is_of_pixels:
+        if kind == "pixels":
             if self._scoring.activation == "sigmoid":
                 message = "'--truth' is for one class per pixel, and sigmoid predicts several or none"
                 raise CannotRunError(message, "--scores softmax")
@@ -397,6 +423,33 @@ class OfPixels(MetricSums):
             classes=counts.classes(self._names, has_iou=True),
             confusions=counts.confusions(self._names),
         ), []
+
+
+class OfDepths(MetricSums):
+    """Metrics of depth maps; see `TruthReport`."""
+
+    def __init__(self, maps: Masks) -> None:
+        self._maps = maps
+        self._sums = torch.zeros(3, dtype=torch.float64)
+
+    def look(
+        self, logits: Tensor, numbers: Sequence[int], words: Sequence[Words], images: Sequence[str]
+    ) -> EvaluatedBatch:
+        rows = []
+        for values, own, name in zip(logits, words, images, strict=True):
+            truth, predicted = self._maps.depths(values, own, name)
+            gap = predicted - truth
+            is_near = torch.maximum(predicted / truth, truth / predicted.clamp_min(1e-12)) < 1.25
+            row = ((gap.abs() / truth).mean(), gap.square().mean().sqrt(), is_near.double().mean())
+            rows.append(tuple(map(float, row)))
+        return EvaluatedBatch(0, len(rows), depths=tuple(rows))
+
+    def add(self, judged: EvaluatedBatch) -> None:
+        self._sums += torch.tensor(judged.depths, dtype=torch.float64).sum(0)
+
+    def report(self, n_images: int) -> tuple[TruthReport, list[int]]:
+        abs_rel, rmse, delta1 = (self._sums / n_images).tolist()
+        return TruthReport("depth", n_images, abs_rel=abs_rel, rmse=rmse, delta1=delta1), []
 
 
 def _flags(classes: Sequence[Sequence[int]], shape: torch.Size) -> Tensor:

@@ -43,6 +43,7 @@ class EvaluatedBatch:
         n_images: those that could be judged.
         not_numbers: the images whose scores are NaN, and so neither right nor wrong.
         pixels: number of pixels by classes: (truth, predicted, count).
+        depths: the absolute relative error, RMSE and share within 1.25 of each image.
     """
 
     n_classes: int
@@ -50,6 +51,7 @@ class EvaluatedBatch:
     images: tuple[EvaluatedImage, ...] = ()
     pixels: tuple[tuple[int, int, int], ...] | None = None
     not_numbers: tuple[str, ...] = ()
+    depths: tuple[tuple[float, ...], ...] | None = None
 
 
 class ClassNames:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.outputs.classes import ClassScores
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
-from modelscope_cli.analysis.outputs.output_kinds import Scoring
+from modelscope_cli.analysis.outputs.output_kinds import Scoring, last_name
 from modelscope_cli.analysis.outputs.read import OutputReader
 from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
@@ -20,8 +20,9 @@ from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
+from modelscope_cli.inputs.named_noise import IMAGES, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
-from modelscope_cli.records.keywords import BlockKeywords, block_keywords, spelled_out
+from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.report.views import figures_of
@@ -48,7 +49,7 @@ def predict(
     out: str | PathLike[str] | None = None,
     force: bool = False,
     progress: Progress | None = None,
-    **keywords: Unpack[BlockKeywords],
+    **keywords: Unpack[OutputBlockKeywords],
 ) -> PredictRecord:
     """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
 
@@ -58,7 +59,8 @@ def predict(
             the model's own size.
         top: how many classes or boxes to print for each image.
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
-            label}. In Python also a list of names.
+            label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
+            among these texts. In Python also a list of names.
         scores: softmax: exactly one class per image; the scores sum to 1. sigmoid: several classes or none, each
             scored independently. auto: sigmoid if the model specifies it, otherwise softmax.
         threshold: with sigmoid, the lowest score of a class that is on; 0.5 by default.
@@ -85,6 +87,7 @@ def predict(
     given_truth = read_truth(truth) if truth is not None else None
     subject = Subject("predict", model, inputs, keywords, hook=hook, progress=progress)
     activation = choose_activation(scores, threshold, subject.loaded.module)
+    _compare_with(names, subject)
     subject.open()
     interventions = subject.bind().interventions
     record = PredictRecord(
@@ -106,7 +109,7 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, activation)
+        answer = _as_predictions(answer, activation, has_texts=subject.given.named is not None)
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
         has_rows = judge is None or each is not None
@@ -179,10 +182,24 @@ class Predicted:
     judged: EvaluatedBatch | None
 
 
-def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
+def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
+    """Give the names of the classes as texts to a model that compares images with texts."""
+    given = subject.given
+    if names is None or not given.request.files:
+        return
+    texts = texts_of(subject.loaded.module, names)
+    if texts is not None:
+        named = {**texts, IMAGES: list(given.request.files)}
+        subject.given = replace(given, request=replace(given.request, files=()), named=named)
+
+
+def _as_predictions(answer: ModelOutput, activation: str, *, has_texts: bool) -> ModelOutput:
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
-    if not isinstance(main, Vectors):
+    if last_name(answer.parts[0][0]) == "logits_per_image" and not has_texts:
+        message = "the model compares images with texts, and none are given"
+        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these")
+    if not isinstance(main, Vectors) or main.kind == "depth":
         return answer
     if main.is_one_value and activation == "sigmoid":
         scores = ClassScores(main.values.reshape(len(main), 1), has_several=True)
@@ -191,6 +208,8 @@ def _as_predictions(answer: ModelOutput, activation: str) -> ModelOutput:
         f"the model outputs {answer.words}, not scores of classes or boxes: there is nothing to predict",
         "--scores sigmoid   reads it as one class that is on or off"
         if main.is_one_value
+        else "--output-kind segmentation   if they are scores of classes for each pixel"
+        if main.tensor().ndim in (4, 5)
         else "modelscope summary ...   shows its output",
     )
 
@@ -199,6 +218,8 @@ def named_labels(labels: str | PathLike[str] | Sequence[str] | None) -> tuple[tu
     """Return the names of the classes, and what to call them in a message."""
     if labels is None:
         return None, ""
+    if isinstance(labels, str | PathLike) and "," in fspath(labels) and not Path(labels).exists():
+        return tuple(name.strip() for name in fspath(labels).split(",")), "the list of labels"
     if isinstance(labels, str | PathLike):
         return read_labels(Path(labels)), f"labels file '{fspath(labels)}'"
     return tuple(labels), "the list of labels"

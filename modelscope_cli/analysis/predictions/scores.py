@@ -9,6 +9,7 @@ from torch import Tensor
 from modelscope_cli.analysis.outputs.model_output import ModelOutput
 from modelscope_cli.analysis.outputs.output_kinds import Scoring, leaves_of, main_leaf
 from modelscope_cli.analysis.outputs.target_spec import label_of_class
+from modelscope_cli.analysis.outputs.vectors import DepthMaps
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.records.naming import with_article
@@ -32,6 +33,9 @@ def predictions_of(
         first: number of the batch's first image, its name where it comes from no file.
     """
     names = batch.names or tuple(str(first + number) for number in range(len(answer)))
+    if isinstance(answer.main, DepthMaps):
+        ranges = zip(names, answer.main.ranges(), strict=True)
+        return tuple(Prediction(name, (), values=values) for name, values in ranges)
     of_heads = [(path, part.guesses(n, categories, scoring)) for path, part in answer.parts]
     return tuple(
         Prediction(name, guesses[number], path if len(answer.parts) > 1 else None)
@@ -53,6 +57,8 @@ def undecided(predictions: Sequence[Prediction]) -> tuple[Notice, ...]:
 
 
 def _has_favourite(prediction: Prediction) -> bool:
+    if prediction.values is not None:
+        return True
     # For pixels and boxes one class alone is a valid prediction.
     is_row = all(guess.share is None and guess.box is None for guess in prediction.top)
     return not is_row or len({guess.logit for guess in prediction.top}) > 1

@@ -35,7 +35,7 @@ from modelscope_cli.records.summary import (
 )
 
 Key = tuple[str, int]
-_Owner = tuple[Key, ...]  # the open calls, outermost first
+Owner = tuple[Key, ...]  # the open calls, outermost first
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class _Block:
 
     n_bytes: int
     kind: str
-    owner: _Owner
+    owner: Owner
     born: int
     died: int | None = None
 
@@ -111,10 +111,36 @@ class Step:
     is_fake: bool
 
 
-class _StepObserver(Observer):
+class NodeOwners(Observer):
+    """Records which calls were open when each node of the graph of autograd was made, by its sequence number."""
+
+    def __init__(self) -> None:
+        self.open: Owner = ()
+        self._begins: list[int] = []  # numbers, and who was open from there
+        self._owners: list[Owner] = []
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._now_in((*self.open[: call.depth], (call.name, call.index)))
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self._now_in(self.open[: call.depth])
+
+    def _now_in(self, owner: Owner) -> None:
+        self.open = owner
+        self._begins.append(forward_sequence())
+        self._owners.append(owner)
+
+    def owner_of(self, number: int | None) -> Owner:
+        """Return the calls in which a node was made, outermost first; empty if unknown."""
+        place = bisect_right(self._begins, number) if number is not None else 0
+        return self._owners[place - 1] if place else ()
+
+
+class _StepObserver(NodeOwners):
     """Follows all storages of one step, and whose they are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.phase = "forward"
         self.blocks: list[_Block] = []
         self.saved: dict[Key, int] = defaultdict(int)
@@ -127,20 +153,6 @@ class _StepObserver(Observer):
         self._packed: set[int] = set()
         self._total = 0
         self._moment = 0
-        self._open: _Owner = ()
-        self._begins: list[int] = []  # sequence numbers of autograd, and who was open from there
-        self._owners: list[_Owner] = []
-
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._now_in((*self._open[: call.depth], (call.name, call.index)))
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        self._now_in(self._open[: call.depth])
-
-    def _now_in(self, owner: _Owner) -> None:
-        self._open = owner
-        self._begins.append(forward_sequence())
-        self._owners.append(owner)
 
     def see(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
         """Follow the results of an operator."""
@@ -150,7 +162,7 @@ class _StepObserver(Observer):
             self.follow(storage, "temporary", owner)
         self._note_level(owner)
 
-    def follow(self, storage: UntypedStorage, kind: str, owner: _Owner = ()) -> _Block:
+    def follow(self, storage: UntypedStorage, kind: str, owner: Owner = ()) -> _Block:
         """Count a storage, once, until it is freed."""
         key = storage._cdata
         block = self._alive.get(key)
@@ -177,27 +189,23 @@ class _StepObserver(Observer):
     def pack(self, tensor: Tensor) -> Tensor:
         """Count a tensor that autograd keeps, by its storage; weights are there anyway."""
         for storage in storages_in(tensor):
-            block = self.follow(storage, "saved", self._open)
+            block = self.follow(storage, "saved", self.open)
             if storage._cdata in self._packed or block.kind in ("parameters", "buffers"):
                 continue
             self._packed.add(storage._cdata)
             if block.kind == "temporary":
-                block.kind, block.owner = "saved", self._open
+                block.kind, block.owner = "saved", self.open
             self.saved_bytes += block.n_bytes
-            for key in self._open:
+            for key in self.open:
                 self.saved[key] += block.n_bytes
         return tensor
 
-    def _owner(self) -> _Owner:
+    def _owner(self) -> Owner:
         if self.phase == "forward":
-            return self._open
-        number = backward_sequence() if self.phase == "backward" else None
-        if number is None or not self._begins:
-            return ()
-        place = bisect_right(self._begins, number)
-        return self._owners[place - 1] if place > 0 else ()
+            return self.open
+        return self.owner_of(backward_sequence()) if self.phase == "backward" else ()
 
-    def _note_level(self, owner: _Owner) -> None:
+    def _note_level(self, owner: Owner) -> None:
         layer = label(*owner[-1]) if owner else None
         last = self.levels[-1] if self.levels else None
         if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
@@ -271,11 +279,9 @@ def run_step(
                 hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
                 with hooks, _autocast(options):
                     output = session.run(inputs)
-                real = (torch.view_as_real(t) if t.is_complex() else t for _, t in tensors_in(output))
-                losses = [tensor.sum() for tensor in real if tensor.requires_grad]
-                if not losses:
+                loss = loss_of(output)
+                if loss is None:
                     raise CannotRunError("no output depends on anything trainable", "leave out --train")
-                loss = torch.stack([one.float() for one in losses]).sum() if len(losses) > 1 else losses[0]
                 observer.phase = "backward"
                 loss.backward()
             observer.name((parameter.grad for parameter in parameters), "gradients")
@@ -283,8 +289,15 @@ def run_step(
         with operators_shown_to(observer.see):
             for optimizer in optimizers:
                 optimizer.step()
-        del output, loss, losses
+        del output, loss
     return observer.step(is_fake=way != "real")
+
+
+def loss_of(output: Any) -> Tensor | None:
+    """Return the sum of all outputs; None if none of them requires a gradient."""
+    real = (torch.view_as_real(t) if t.is_complex() else t for _, t in tensors_in(output))
+    losses = [tensor.sum() for tensor in real if tensor.requires_grad]
+    return torch.stack([one.float() for one in losses]).sum() if len(losses) > 1 else next(iter(losses), None)
 
 
 def forward_peak(model: nn.Module, args: Arguments) -> int:

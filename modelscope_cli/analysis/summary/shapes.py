@@ -1,12 +1,12 @@
 """`summary`: the layers of a model, their shapes and their cost."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import UntypedStorage, nn
+from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from modelscope_cli.hooks.layers import list_layers, tensors_in
@@ -15,6 +15,7 @@ from modelscope_cli.hooks.selection import TensorUse, storages_in
 from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
 from modelscope_cli.inputs.batch import shapes_of
 from modelscope_cli.records.naming import parents_of
+from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.run import Arguments, Shape
 from modelscope_cli.records.summary import INSIDE, USED, Flow, LayerShape, SummaryTotals
 
@@ -46,6 +47,7 @@ class _Visit:
     inputs: tuple[Shape, ...]
     outputs: tuple[Shape, ...] = ()
     flops: int = 0
+    moved_bytes: int = 0
     output_bytes: int = 0
     is_innermost: bool = False
 
@@ -55,22 +57,26 @@ class _ShapeObserver(Observer):
 
     Attributes:
         flops_inside: of calls into a part of the module tree from outside, by the name of the part.
+        step: called on exit of each call, for progress.
     """
 
-    def __init__(self, counter: FlopCounterMode) -> None:
+    def __init__(self, counter: "_OperatorCounter") -> None:
         self.visits: dict[str, list[_Visit]] = defaultdict(list)
         self.flops_inside: Counter[str] = Counter()
         self._counter = counter
+        self.step: Callable[[], object] = lambda: None
         self._open: list[str] = []
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._open[call.depth :] = [call.name]
-        visit = _Visit(call, shapes_of((args, kwargs)), flops=-self._counter.get_total_flops())
+        flops, moved = -self._counter.get_total_flops(), -self._counter.moved_bytes
+        visit = _Visit(call, shapes_of((args, kwargs)), flops=flops, moved_bytes=moved)
         self.visits[call.name].append(visit)
 
     def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
         visit = self.visits[call.name][call.index]
         visit.flops += self._counter.get_total_flops()
+        visit.moved_bytes += self._counter.moved_bytes
         visit.outputs = shapes_of(output)
         visit.output_bytes = sum(tensor.numel() * tensor.element_size() for _, tensor in tensors_in(output))
         visit.is_innermost = is_innermost
@@ -78,9 +84,12 @@ class _ShapeObserver(Observer):
         for part in parents_of(call.name):
             if not any(name == part or name.startswith(f"{part}.") for name in around):
                 self.flops_inside[part] += visit.flops
+        self.step()
 
 
-def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False) -> MeasuredStructure:
+def measure_shapes(
+    model: nn.Module, args: Arguments, *, with_flow: bool = False, progress: Progress = SILENT
+) -> MeasuredStructure:
     """Run the model once, on whichever device it is, and return its structure.
 
     If the forward raises, the rows up to there are returned with the error.
@@ -93,6 +102,7 @@ def measure_shapes(model: nn.Module, args: Arguments, *, with_flow: bool = False
         HookSession(model, [observer, *followers], interventions=followers) as session,
         counter,
         followers[0].mode if followers else nullcontext(),
+        counting(progress, "layers", len(list_layers(model))) as observer.step,
     ):
         try:
             session.run(args)
@@ -129,19 +139,26 @@ def in_order(rows: Sequence[LayerShape]) -> list[LayerShape]:
 
 
 class _OperatorCounter(FlopCounterMode):
-    """Torch's counter, which also records operators without a formula, and whose tensors were used."""
+    """Torch's counter, which also records operators without a formula, whose tensors were used, and the bytes that
+    operators read and write."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__(display=False)
         self.mod_tracker = _NoTracker()  # type: ignore[assignment]
         self.use = TensorUse(model)
+        self.moved_bytes = 0
         self._others: Counter[str] = Counter()
 
     def _count_flops(self, func_packet: Any, out: Any, args: Any, kwargs: Any) -> Any:
         given = storages_in((*args, *kwargs.values()))
         self.use.see(given)
-        if func_packet not in self.flop_registry and _computes(func_packet, out, given):
-            self._others[str(func_packet).removeprefix("aten.")] += 1
+        name, made = str(func_packet), storages_in(out)
+        is_view = not name.endswith("_") and any(one is other for one in given for other in made)
+        if not is_view and "empty" not in name:
+            self.moved_bytes += _moved((*args[name.endswith(_FILLING) :], *kwargs.values())) + _moved(out)
+        is_arithmetic = given and made and not is_view and not name.endswith(_MOVES)
+        if is_arithmetic and func_packet not in self.flop_registry:
+            self._others[name.removeprefix("aten.")] += 1
         return super()._count_flops(func_packet, out, args, kwargs)  # type: ignore[no-untyped-call]
 
     def uncounted(self) -> tuple[str, ...]:
@@ -160,14 +177,8 @@ class _NoTracker:
         pass
 
 
-def _computes(func_packet: Any, out: Any, given: list[UntypedStorage]) -> bool:
-    """Whether an operator did arithmetic: views and operators that only move or make numbers do none."""
-    name = str(func_packet)
-    made = storages_in(out)
-    is_view = not name.endswith("_") and any(one is other for one in given for other in made)
-    return bool(given and made) and not is_view and not name.endswith(_MOVES)
-
-
+_FILLING = ("copy_", "fill_", "zero_")  # which overwrite their first tensor without reading it
+_MOST = 2**63  # bytes
 _MOVES = ("clone", "_to_copy", "cat", "copy_", "detach", "empty_like", "zeros_like", "stack", "roll", "fill_")
 
 
@@ -197,6 +208,7 @@ def _rows(
             macs=max(visit.flops, 0) // 2,
             flops=max(visit.flops, 0),
             output_bytes=visit.output_bytes,
+            moved_bytes=visit.moved_bytes,
         )
     if not visits:
         yield LayerShape(
@@ -258,6 +270,13 @@ def _totals(
         layers=len({row.name for row in rows}),
         calls=len(all_visits),
     )
+
+
+def _moved(value: Any) -> int:
+    """Return the bytes of the tensors that an operator takes or returns, at most those of their storages."""
+    if isinstance(value, Tensor):
+        return min(value.numel() * value.element_size(), *(one.nbytes() for one in storages_in(value)), _MOST)
+    return sum(map(_moved, value)) if isinstance(value, list | tuple) else 0
 
 
 def _bytes(tensors: list[Any]) -> int:

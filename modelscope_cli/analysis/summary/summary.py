@@ -2,15 +2,12 @@
 
 import math
 import shlex
-import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-import torch
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.gradients.freezing import flags_kept, set_trainable
@@ -25,11 +22,12 @@ from modelscope_cli.analysis.subject import (
 )
 from modelscope_cli.analysis.summary.memory import StepOptions
 from modelscope_cli.analysis.summary.shapes import MeasuredStructure, measure_shapes
+from modelscope_cli.analysis.summary.times import measure_roofline, measure_times
 from modelscope_cli.analysis.summary.training_steps import TrainingSteps
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, not_looked_into
 from modelscope_cli.hooks.patterns import parse_pattern, pick_calls
-from modelscope_cli.hooks.session import Call, ForwardError, HookSession, Observer
+from modelscope_cli.hooks.session import ForwardError
 from modelscope_cli.inputs.batch import Inputs
 from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.inputs.python_inputs import PythonInputs, to_inputs
@@ -40,14 +38,13 @@ from modelscope_cli.records.keywords import Keywords, ModelKeywords, SummaryKeyw
 from modelscope_cli.records.progress import SILENT, Progress, counting
 from modelscope_cli.records.refusals import check_choice
 from modelscope_cli.records.run import Arguments, Notice, invocation
-from modelscope_cli.records.summary import MEASURED, LayerShape, SummaryRecord
+from modelscope_cli.records.summary import MEASURED, LayerShape, Roofline, SummaryRecord
 from modelscope_cli.rules.rule import read_threshold
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
 
 
-_FORWARDS = 5  # timed, after a warm-up
 _Key = tuple[str, int]
 
 
@@ -84,61 +81,46 @@ def with_measured(
     inputs: Inputs,
     measure: Sequence[str],
     progress: Progress,
-) -> tuple[LayerShape, ...]:
-    """Return rows with the requested columns: time of the first batch, `stats` and `grads` of the same input."""
-    measured: dict[_Key, dict[str, float]] = defaultdict(dict)
+    *,
+    is_training: bool = False,
+) -> tuple[tuple[LayerShape, ...], tuple[str, ...], Roofline | None]:
+    """Return rows with the requested columns, the slowest calls, and the roofline if it is needed.
+
+    Times are those of the first batch; `stats` and `grads` are given the same input.
+    """
+    if not measure:
+        return tuple(replace(row, moved_bytes=None) for row in rows), (), None
+    args = first_of(inputs, loaded).args
+    args = training_args(loaded.module, loaded.family, args) if is_training else args
+    columns: dict[str, Mapping[_Key, Any]] = {}
+    slowest: tuple[str, ...] = ()
+    roof = None
     with counting(progress, "measured", len(measure)) as step:
         for one in dict.fromkeys(measure):
-            if one == "time":
-                values = measure_times(loaded.module, first_of(inputs, loaded).args)
-                field = "time_ms"
-            else:
-                field = "zero_fraction" if one == "zero" else "grad_norm"
-                values = (_zeros if one == "zero" else _gradients)(loaded, given)
-            for key, value in values.items():
-                measured[key][field] = value
+            if one in ("time", "backward") and "time_ms" not in columns:
+                times = measure_times(
+                    loaded.module, args, with_backward="backward" in measure, is_training=is_training
+                )
+                columns |= {"time_ms": times.forward, "backward_ms": times.backward}
+                slowest = times.slowest(loaded.info.class_name)
+            elif one == "bound":
+                roof = measure_roofline(loaded.device, loaded.dtype)
+            elif one == "zero":
+                columns["zero_fraction"] = _zeros(loaded, given)
+            elif one == "gradient":
+                columns["grad_norm"] = _gradients(loaded, given)
             step()
-    return tuple(replace(row, **measured.get((row.name, row.call), {})) for row in rows)  # type: ignore[arg-type]
+    is_moved = bool({"bytes", "intensity", "bound"} & set(measure))
 
+    def filled(row: LayerShape) -> LayerShape:
+        values: dict[str, Any] = {field: found.get((row.name, row.call)) for field, found in columns.items()}
+        moved = row.moved_bytes if is_moved else None
+        intensity = row.macs / moved if moved else None
+        if roof is not None and intensity is not None:
+            values["bound"] = "compute" if intensity > roof.macs / roof.bytes else "memory"
+        return replace(row, moved_bytes=moved, intensity=intensity, **values)
 
-def measure_times(model: nn.Module, args: Arguments) -> dict[_Key, float]:
-    """Return the milliseconds of every call, children included: the median of forwards after a warm-up.
-
-    An accelerator is synchronised before and after every call; that, and the hooks of the children, is included in
-    the times of the parents.
-    """
-    timer = _Timer(_devices(model))
-    with HookSession(model, [timer]) as session:
-        session.run(args)
-        timer.times.clear()
-        for _ in range(_FORWARDS):
-            session.run(args)
-    return {key: 1000 * median(seconds) for key, seconds in timer.times.items()}
-
-
-class _Timer(Observer):
-    """Records how long every call takes."""
-
-    def __init__(self, accelerators: Sequence[torch.device]) -> None:
-        self.times: dict[_Key, list[float]] = defaultdict(list)
-        self._accelerators = accelerators
-        self._started: list[float] = []
-
-    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._started[call.depth :] = [self._now()]
-
-    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
-        self.times[call.name, call.index].append(self._now() - self._started[call.depth])
-
-    def _now(self) -> float:
-        for device in self._accelerators:
-            torch.get_device_module(device).synchronize(device)
-        return time.perf_counter()
-
-
-def _devices(model: nn.Module) -> list[torch.device]:
-    found = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
-    return [device for device in found if device.type not in ("cpu", "meta")]
+    return tuple(map(filled, rows)), slowest, roof
 
 
 def _zeros(loaded: LoadedModel, given: PythonInputs) -> dict[_Key, float]:
@@ -204,7 +186,8 @@ def summary(
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
-        measure: what to measure of every call as well: `time`, `zero`, `gradient`; the model then has values.
+        measure: what to measure of every call as well: `time`, `backward`, `bytes`, `intensity`, `bound`, `zero`,
+            `gradient`; the model then has values.
         train: also run one training step without values, and say what it keeps in memory; noise then has two
             images.
         optimizer: the optimizer of the step: sgd, momentum, nesterov, rmsprop, adagrad, adam, adamw. In
@@ -244,9 +227,14 @@ def summary(
     loaded, opened, structure = measured.loaded, measured.inputs, measured.structure
     training = None
     if train and structure.error is None:
-        steps = _training_steps(model, measured, python_inputs, step_options, progress)
-        with flags_kept(loaded.module), without_dynamo() if loaded.info.source == "zoo" else nullcontext():
+        n_steps = 1 + (_TO_FIT if limit is not None else 0) + (_TO_SAVE if limit is not None or flow else 0)
+        with (
+            counting(progress, "training steps, run for their memory", n_steps) as step,
+            flags_kept(loaded.module),
+            without_dynamo() if loaded.info.source == "zoo" else nullcontext(),
+        ):
             set_trainable(loaded.module, frozen)
+            steps = _training_steps(model, measured, python_inputs, step_options, progress, step)
             training = steps.memory()
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
@@ -261,8 +249,9 @@ def summary(
         progress.warn(warning.message)
     seed = python_inputs.request.seed
     error = structure.error
-    if measure and error is None:
-        rows = with_measured(rows, loaded, python_inputs, opened, measure, progress)
+    rows, slowest, roof = with_measured(
+        rows, loaded, python_inputs, opened, () if error else measure, progress, is_training=train
+    )
     record = SummaryRecord(
         run=header("summary", loaded, opened.info, seed, warnings, invoked),
         layers=rows,
@@ -271,11 +260,16 @@ def summary(
         failed=error.call.label if error and error.call else None,
         flow=structure.flow,
         training=training,
+        slowest=slowest,
+        roofline=roof,
     )
     if error is not None:
         error.record = record
         raise error
     return record
+
+
+_TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
 
 
 def with_two_images(given: PythonInputs) -> PythonInputs:
@@ -286,7 +280,12 @@ def with_two_images(given: PythonInputs) -> PythonInputs:
 
 
 def _training_steps(
-    model: Any, measured: "_Measured", given: PythonInputs, options: StepOptions, progress: Progress
+    model: Any,
+    measured: "_Measured",
+    given: PythonInputs,
+    options: StepOptions,
+    progress: Progress,
+    step: Callable[[], object],
 ) -> TrainingSteps:
     """Return the steps of a measured model; with values if they need some."""
 
@@ -302,7 +301,7 @@ def _training_steps(
         return loaded.module, arguments(loaded, inputs)
 
     return TrainingSteps(
-        measured.loaded.module, arguments(measured.loaded, measured.inputs), options, with_values
+        measured.loaded.module, arguments(measured.loaded, measured.inputs), options, with_values, step
     )
 
 
@@ -361,7 +360,9 @@ def _measure(
         loaded = with_shapes(loaded, args, given.request.seed, progress)
         with flags_kept(loaded.module):
             set_trainable(loaded.module, freeze)
-            return _Measured(loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow))
+            return _Measured(
+                loaded, inputs, measure_shapes(loaded.module, args, with_flow=with_flow, progress=progress)
+            )
 
 
 def _keep(

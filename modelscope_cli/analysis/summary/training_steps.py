@@ -24,6 +24,7 @@ class TrainingSteps:
 
     Args:
         with_values: returns the model with values and its arguments; called where a step needs them.
+        progress: called after each step.
     """
 
     def __init__(
@@ -32,11 +33,13 @@ class TrainingSteps:
         args: Arguments,
         options: StepOptions,
         with_values: Callable[[str], tuple[nn.Module, Arguments]],
+        progress: Callable[[], object] = lambda: None,
     ) -> None:
         self._model = model
         self._args = args
         self._options = options
         self._with_values = with_values
+        self._progress = progress
         self._ways: Sequence[str] = WAYS
         self.batch = count_images(args)
         self._steps: dict[int, Step] = {}
@@ -71,6 +74,7 @@ class TrainingSteps:
             else:
                 if options == self._options:  # the next steps begin where this one worked
                     self._ways = WAYS[WAYS.index(way) :]
+                self._progress()
                 return step
         raise AssertionError("unreachable")
 

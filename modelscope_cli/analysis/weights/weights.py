@@ -2,20 +2,30 @@
 
 import contextlib
 import gc
+import math
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from os import PathLike
 from pathlib import Path
+from typing import IO
 
+import torch
+from torch import Tensor
+
+from modelscope_cli.analysis.statistics.moments import RANGE_AND_ZEROS, Moments
+from modelscope_cli.analysis.statistics.reduce import reduce_tensor
 from modelscope_cli.checkpoints.entries import Contents, TensorEntry
 from modelscope_cli.checkpoints.identify import identify
 from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
+from modelscope_cli.checkpoints.tensors import each_with_file, read_values
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.records.keywords import spelled_out
+from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
@@ -30,6 +40,63 @@ from modelscope_cli.records.weights import (
     tell_allowed,
     warnings_of,
 )
+
+Track = Callable[[Iterable[TensorEntry]], Iterable[TensorEntry]]
+_SMALL = 1 << 12
+_PLAIN = {torch.float64, torch.float32, torch.float16, torch.bfloat16}
+
+
+def with_stats(
+    rows: Sequence[TensorRow], entries: Sequence[TensorEntry], track: Track
+) -> tuple[TensorRow, ...]:
+    """Return the rows with the statistics of their values; with a `problem` where there are none."""
+    tracked = each_with_file(track(entries))
+    return tuple(_with_stats(row, entry, file) for row, (entry, file) in zip(rows, tracked, strict=True))
+
+
+def _with_stats(row: TensorRow, entry: TensorEntry, file: IO[bytes] | None) -> TensorRow:
+    try:
+        moments = _moments(_as_numbers(read_values(entry, file)))
+    except TypeError as error:
+        return replace(row, problem=str(error))
+    if not moments.n:
+        problem = "no finite value" if row.numel else "no values"
+        return replace(row, nan_count=moments.n_nan, inf_count=moments.n_inf, problem=problem)
+    return replace(
+        row,
+        nan_count=moments.n_nan,
+        inf_count=moments.n_inf,
+        mean=moments.mean,
+        std=moments.std,
+        min=moments.low,
+        max=moments.high,
+        abs_max=max(abs(moments.low), abs(moments.high)),
+        zero_fraction=(moments.n_zero or 0) / moments.numel,
+    )
+
+
+def _moments(values: Tensor) -> Moments:
+    """Reduce a tensor; a small one in few calls in float64, as overhead dominates."""
+    n = values.numel()
+    if 0 < n <= _SMALL and not values.is_complex():
+        x = values.reshape(-1).to(torch.float64)
+        mean = float(x.mean())
+        deviation = x - mean
+        m2 = float(deviation.dot(deviation))
+        if math.isfinite(m2):
+            low, high = (float(edge) for edge in torch.aminmax(x))
+            return Moments(n, mean, m2, low, high, n_zero=n - int(torch.count_nonzero(x)))
+    return reduce_tensor(values, None, RANGE_AND_ZEROS)()
+
+
+def _as_numbers(values: Tensor) -> Tensor:
+    """Cast dtypes that torch cannot compute with to a wider one."""
+    if values.dtype in _PLAIN or values.is_complex():
+        return values
+    try:
+        return values.to(torch.float64 if values.dtype.itemsize > 2 else torch.float32)
+    except RuntimeError as error:  # torch has no arithmetic for float4 and the like
+        raise TypeError(f"no statistics of {dtype_name(values.dtype)}") from error
 
 
 @spelled_out
@@ -74,7 +141,7 @@ def weights(
         rows = describe_tensors(tensors)
         totals = total_weights(contents, tensors, rows)
     if stats:
-        from modelscope_cli.analysis.weights.statistics import with_stats
+        pass
 
         rows = with_stats(rows, tensors, lambda pairs: progress.track(pairs, "reading", len(tensors)))
     if target is not None:

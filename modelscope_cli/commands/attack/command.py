@@ -6,6 +6,8 @@ from modelscope_cli.shell.output import emit
 
 _SEARCH = ("method", "norm", "epsilon", "steps", "step_size", "restarts", "target")
 
+PLACE = 33  # in `modelscope --help`
+
 
 @command
 def attack(call: CommandCall) -> None:

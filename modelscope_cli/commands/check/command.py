@@ -15,6 +15,8 @@ from modelscope_cli.shell.output import emit
 FOUND = 1
 _BUDGETS = ("max_params", "max_macs", "max_memory", "max_train_memory", "expect_output")
 
+PLACE = 41  # in `modelscope --help`
+
 
 @command
 def check(call: CommandCall) -> int:

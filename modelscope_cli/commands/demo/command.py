@@ -12,6 +12,8 @@ _NEXT = (
     "modelscope watch {0}/train.py --variant sick",
 )
 
+PLACE = 55  # in `modelscope --help`
+
 
 @command
 def demo(call: CommandCall) -> None:

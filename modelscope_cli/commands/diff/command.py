@@ -9,6 +9,8 @@ from modelscope_cli.shell.output import emit
 
 DIFFERENT = 1
 
+PLACE = 44  # in `modelscope --help`
+
 
 @command
 def diff(call: CommandCall) -> int:

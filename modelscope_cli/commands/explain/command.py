@@ -9,6 +9,8 @@ from modelscope_cli.shell.output import emit
 
 NOT_MET = 1
 
+PLACE = 15  # in `modelscope --help`
+
 
 @command
 def explain(call: CommandCall) -> int:

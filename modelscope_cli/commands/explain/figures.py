@@ -90,7 +90,8 @@ class _FigurePage:
         }
         results = [f"{name} {value:.2f}" for name, value in figures.items() if value is not None]
         lines = ["  ".join([*results, f"range ±{limit:.2g} {outcome.units}".rstrip()])]
-        lines += ["; ".join(receipt.failed)] if receipt.failed else []
+        failed = [one.test for one in receipt.tests if one.answer == FAILED]
+        lines += [f"fails {', '.join(failed)}"] if failed else []
         most = max(int(size[0] * _LETTERS), 12)
         wrapped = [line for text in lines for line in textwrap.wrap(text, most)]
         shown = [*wrapped[: _NOTES - 1], "…"] if len(wrapped) > _NOTES else wrapped
@@ -220,7 +221,8 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
     side = 1.9
     row = side + 2 * _LINE + _CAPTION
     height = _HEAD + row * max(-(-len(classes) // _COLUMNS), 1)
-    page = _FigurePage(2 * _MARGIN + _COLUMNS * (side + _GAP) + 0.8, height, title)
+    n_columns = min(max(len(classes), 3), _COLUMNS)  # three are as wide as the title
+    page = _FigurePage(2 * _MARGIN + n_columns * (side + _GAP) + 0.8, height, title)
     spread = {one.label: mean_maps[one.label] * mean_maps[one.label].numel() for one in classes}
     highest = max([1.0, *(cells.max().item() for cells in spread.values())])
     drawn = None
@@ -236,7 +238,8 @@ def draw_class_maps(where: Whereabouts, mean_maps: Mapping[str, Tensor], title: 
         said += f", outside {numbers.percent(one.outside)}" if one.outside is not None else ""
         axes.set_title(said, loc="left", fontsize=8, color=INK, pad=3)
     if drawn is not None:
-        bar_axes = page.axes(page.width - 0.75, _HEAD + 2 * _LINE, 0.14, side)
+        after = _MARGIN + min(len(classes), _COLUMNS) * (side + _GAP)
+        bar_axes = page.axes(after, _HEAD + 2 * _LINE, 0.14, side)
         page.figure.colorbar(drawn, cax=bar_axes).set_label("1 is an even spread", fontsize=8, color=INK)
         bar_axes.tick_params(labelsize=8)
     return page.figure

@@ -133,8 +133,8 @@ def answer(record: ExplainRecord) -> str:
         words[0] += f": {n} maps, not tested"
     elif record.images > 1:
         verdicts = [(row.method, row.receipt.verdict) for row in rows if row.receipt.verdict]
-        counts = [f"{method} for {one.passed}" for method, one in verdicts]
-        words[0] += f": the {record.receipt_kind} tests are passed by {', '.join(counts)} of them"
+        counts = [f"{method} {one.passed} of {record.images}" for method, one in verdicts]
+        words[0] += f"; {record.receipt_kind} tests passed: {', '.join(counts)}"
     else:
         n_passed = len(given[PASSED])
         who = (

@@ -59,14 +59,14 @@ def answer(record: FeatureMapsRecord) -> str:
     if record.top_images:
         n, idle = len(record.channels), sum(bool(row.problem) for row in record.channels)
         words = f"{counted(n, 'channel')} of {counted(len(record.maps), 'layer')}"
-        return f"{words}: {n - idle} with the images that activate them most, {idle} without"
+        return f"{words}: {n - idle} drawn with the images that activate them most, {idle} not drawn"
     drawn = [row for row in record.maps if row.file is not None]
     lost = len(record.maps) - len(drawn)
     shown, channels = sum(len(row.shown) for row in drawn), sum(row.channels for row in drawn)
     words = f"{counted(len(drawn), 'layer')}: {shown:,} of {counted(channels, 'channel')} drawn"
     lows = [row.min for row in drawn if row.min is not None]
     highs = [row.max for row in drawn if row.max is not None]
-    span = f", values {numbers.number(min(lows))} .. {numbers.number(max(highs))}" if lows and highs else ""
+    span = f", values {min(lows):.4g} to {max(highs):.4g}" if lows and highs else ""
     return f"{words}{span}" + (f"; {counted(lost, 'layer')} not drawn" if lost else "")
 
 

@@ -4,6 +4,8 @@ from modelscope_cli.records.refusals import unknown
 from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 
+PLACE = 56  # in `modelscope --help`
+
 
 @command
 def help(call: CommandCall) -> None:

@@ -9,7 +9,7 @@ from modelscope_cli.records.train import RECOMMENDED, LrfindRecord
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, tidy
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
-from modelscope_cli.report.training_panels import say_cut
+from modelscope_cli.report.training_figures import say_cut
 
 _MARKERS = {"steepest": "^", "valley": "o", "minimum": "s"}
 

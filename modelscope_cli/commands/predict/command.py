@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from modelscope_cli.records.predict import PredictRecord
     from modelscope_cli.report.sheet import Sheet
 
+PLACE = 14  # in `modelscope --help`
+
 
 @command
 def predict(call: CommandCall) -> None:

@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from modelscope_cli.errors import UsageError
@@ -17,6 +18,7 @@ from modelscope_cli.records.predict import (
     PredictRecord,
     PreparationEvidence,
     TruthReport,
+    ValueRange,
     Variation,
 )
 from modelscope_cli.records.run import Run
@@ -50,7 +52,9 @@ def _columns(kind: str) -> dict[str, tuple[Column, ...]]:
     return {
         MEASURES: (
             Column("measure", "measure", lambda r: r.key, lambda r: r.name, is_number=False, rank=0),
-            _share("value", "value"),
+            _share("value", "value")
+            if kind != "depth"
+            else figure("value", "value", lambda r: r.value, rank=0),
             _share("low", "95 % from"),
             _share("high", "to"),
         ),
@@ -120,7 +124,10 @@ def truth_sheet(run: Run, report: TruthReport, facts: Facts, table: str | None =
 
 def tables_of(report: TruthReport) -> dict[str, tuple[Any, ...]]:
     """Return the rows of every table for this kind of ground truth."""
-    tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures()), "classes": report.classes}
+    tables: dict[str, tuple[Any, ...]] = {MEASURES: tuple(report.measures())}
+    if report.kind == "depth":
+        return tables
+    tables["classes"] = report.classes
     if report.kind != "labels":
         tables["confusions"] = report.confusions
     if report.kind == "classes":
@@ -158,6 +165,9 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     if record.truth is not None:
         return _truth_answer(record.truth)
     images = len({prediction.image for prediction in record.predictions})
+    if record.output == "depth":
+        medians = sorted(one.values.median for one in record.predictions if one.values)
+        return f"{counted(images, 'depth map')}, medians {medians[0]:.4g} to {medians[-1]:.4g}"
     firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
     if not firsts:
         return f"{counted(images, 'image')}: nothing found"
@@ -182,7 +192,8 @@ def _truth_answer(truth: TruthReport) -> str:
         words.append(f"{numbers.percent(share.value)} right ({low} to {high})")
         words += [_calibrated(truth)] if truth.ece is not None else []
     else:
-        words = [f"{measure.name} {numbers.percent(measure.value)}" for measure in truth.measures()[:3]]
+        show = numbers.number if truth.kind == "depth" else numbers.percent
+        words = [f"{measure.name} {show(measure.value)}" for measure in truth.measures()[:3]]
     broken = sum(one.count for one in truth.not_judged)
     words += [f"{counted(broken, 'image')} not judged"] if broken else []
     return f"{counted(truth.images, 'image')}: {', '.join(words) or 'nothing to measure'}"
@@ -199,19 +210,18 @@ def _calibrated(truth: TruthReport) -> str:
     if abs(gap) <= 2 * error:
         return f"calibration error {numbers.percent(truth.ece)}"
     way = "too low" if gap > 0 else "too high"
-    return f"but the scores are {100 * abs(gap):.0f} percentage points {way} on average"
+    return f"scores {100 * abs(gap):.0f} percentage points {way} on average"
 
 
 def _doctor_answer(record: DoctorRecord) -> str:
     others = record.variations[:-1]
     harmful = [row for row in others if row.changed]
     if not harmful:
-        return (
-            f"None of {len(others)} other preparations changes one of {counted(record.images, 'prediction')}"
-        )
+        predictions = counted(record.images, "prediction")
+        return f"None of {len(others)} other ways of preprocessing changes any of {predictions}"
     worst = harmful[0]
-    words = f"{len(harmful)} of {len(others)} other preparations change a prediction"
-    better = "".join(f"; by {one.kind}, '{one.name}' is the right one" for one in record.evidence[:1])
+    words = f"{len(harmful)} of {len(others)} other ways of preprocessing change a prediction"
+    better = "".join(f"; by {one.kind}, '{one.name}' fits better" for one in record.evidence[:1])
     return f"{words}; '{worst.name}' changes {worst.changed} of {record.images}{better}"
 
 
@@ -241,7 +251,7 @@ def doctor_sheet(record: DoctorRecord) -> Sheet:
 
 def _what(row: Variation) -> str:
     if row.kind == "meant":
-        return "see below"
+        return "the preprocessing that the others are compared with"
     return row.what if row.affected else f"{row.what}: no effect on these images"
 
 
@@ -285,8 +295,8 @@ def _most_sure(record: DoctorRecord, meant: Variation) -> str:
     if best is not meant:
         text += f"; the reference {numbers.percent(meant.top_probability)}"
     return (
-        f"{text}. This is no proof: a wrong scale makes large logits, and large logits make any model "
-        "confident. For the accuracy instead, put the images into folders named after their classes"
+        f"{text}. This does not prove that it is right: a wrong scale makes large logits, and large logits make "
+        "any model confident. To compare accuracies instead, put the images into folders named after their classes"
     )
 
 
@@ -295,8 +305,9 @@ class _GuessRow:
     image: str
     head: str | None
     rank: int  # 1-based
-    guess: Guess
+    guess: Guess | None  # none of a depth map
     is_on: bool | None  # None with softmax, where the first is the prediction
+    values: ValueRange | None = None
 
 
 def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
@@ -306,15 +317,18 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
         guess.share is not None for prediction in record.predictions for guess in prediction.top
     )
     has_threshold = record is None or record.threshold is not None
+    image = Column(
+        "image",
+        "image",
+        lambda r: r.image,
+        lambda r: r.image if r.rank == 1 else "",
+        is_number=False,
+        rank=0,
+    )
+    if output == "depth":
+        return (image, *_range_columns())
     return (
-        Column(
-            "image",
-            "image",
-            lambda r: r.image,
-            lambda r: r.image if r.rank == 1 else "",
-            is_number=False,
-            rank=0,
-        ),
+        image,
         Column("rank", "rank", lambda r: r.rank, rank=3),
         Column("index", "class", lambda r: r.guess.index, rank=2),
         Column("label", "label", lambda r: r.guess.label, is_number=False, rank=0),
@@ -335,14 +349,24 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     )
 
 
+def _range_columns() -> tuple[Column, ...]:
+    """Return the columns of a depth map."""
+    names = ("least", "median", "mean", "greatest")
+    return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
+
+
+def _of_range(row: _GuessRow, name: str) -> float:
+    return getattr(row.values, name)
+
+
 def every_column() -> tuple[Column, ...]:
     """Return the columns of all tables."""
     truth = itertools.chain(*_columns("classes").values())
-    return (*predict_columns(), *truth, *doctor_columns())
+    return (*predict_columns(), *_range_columns(), *truth, *doctor_columns())
 
 
 def _box(row: _GuessRow, n_decimals: int = 0) -> str:
-    return " ".join(f"{side:.{n_decimals}f}" for side in row.guess.box or ())
+    return " ".join(f"{side:.{n_decimals}f}" for side in (row.guess and row.guess.box) or ())
 
 
 def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None) -> Sheet:
@@ -366,6 +390,9 @@ def predict_sheet(record: PredictRecord | DoctorRecord, table: str | None = None
             )
             for prediction in record.predictions
             for rank, guess in enumerate(prediction.top, 1)
+        )
+        + tuple(
+            _GuessRow(one.image, None, 1, None, None, one.values) for one in record.predictions if one.values
         ),
         facts=tuple(_facts(record)),
         definitions=("score", "temperature"),
@@ -380,7 +407,7 @@ def _title(record: PredictRecord) -> str:
 
 
 def _facts(record: PredictRecord) -> list[tuple[str, str]]:
-    facts = [("score", _score_words(record))]
+    facts = [("values" if record.output == "depth" else "score", _score_words(record))]
     if record.output == "boxes":
         without = sum(not prediction.top for prediction in record.predictions)
         if without:
@@ -391,6 +418,8 @@ def _facts(record: PredictRecord) -> list[tuple[str, str]]:
 
 
 def _score_words(record: PredictRecord) -> str:
+    if record.output == "depth":
+        return "values of the map as the model outputs them"
     if record.output == "boxes":
         return "score of the box as the model outputs it, best first"
     unit = "per pixel" if record.output == "pixels" else "per image"

@@ -4,6 +4,8 @@ import modelscope_cli as ms
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
+PLACE = 32  # in `modelscope --help`
+
 
 @command
 def prune(call: CommandCall) -> None:

@@ -65,7 +65,10 @@ def answer(record: PruneRecord) -> str:
     last = record.sweep[-1]
     if last.amount == record.amount or last.agreement is None:
         return words
-    return f"{words}; at {last.amount:g} the same for {numbers.percent(last.agreement)}"
+    most = _answers(record, last)
+    if record.output == "classes" and record.images == 1:
+        most = "the same prediction" if last.agreement == 1 else "another prediction"
+    return f"{words}; {numbers.percent(last.sparsity)} zero: {most}"
 
 
 def _facts(record: PruneRecord) -> list[tuple[str, str]]:

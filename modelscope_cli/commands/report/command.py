@@ -1,9 +1,28 @@
 """`modelscope report`."""
 
 import modelscope_cli as ms
+from modelscope_cli.records.listings import Page, ReportRecord
+from modelscope_cli.records.naming import counted
+from modelscope_cli.report import numbers
+from modelscope_cli.report.sheet import Sheet, choose_columns, field_columns
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.named_model import refuse_model
 from modelscope_cli.shell.output import emit
+
+COLUMNS = (
+    *field_columns(Page, "file"),
+    *field_columns(Page, "bytes", text=lambda r: numbers.memory(r.bytes)),
+    *field_columns(Page, "command model verdict"),
+)
+
+
+def report_sheet(record: ReportRecord, columns: str | None = None) -> Sheet:
+    """Return the written pages."""
+    title = counted(len(record.pages), "page")
+    return Sheet(title=title, columns=choose_columns(COLUMNS, columns), rows=record.pages)
+
+
+PLACE = 51  # in `modelscope --help`
 
 
 @command
@@ -27,9 +46,6 @@ def report(call: CommandCall) -> None:
 
       modelscope report .
     """
-    from modelscope_cli.commands.report.table import COLUMNS, report_sheet
-    from modelscope_cli.report.sheet import choose_columns
-
     where = call.begin()
     choose_columns(COLUMNS, call["columns"])
     refuse_model(str(call["a"]), "--html", "report.html")

@@ -4,6 +4,8 @@ import modelscope_cli as ms
 from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 
+PLACE = 54  # in `modelscope --help`
+
 
 @command
 def schema(call: CommandCall) -> None:

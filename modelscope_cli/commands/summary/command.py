@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 _OPTIONS = ("depth", "freeze", "layer", "exclude", "train", "optimizer", "amp", "fit")
 
+PLACE = 11  # in `modelscope --help`
+
 
 @command
 def summary(call: CommandCall) -> None:
@@ -23,8 +25,9 @@ def summary(call: CommandCall) -> None:
 
     Needs no weights and almost no memory: the model is built and run without data. Shapes and costs are
     those of one forward at the model's own input size; --input-shape and --batch change it. The summary of a
-    torchvision model is cached, for the same versions and options. The columns time, zero and gradient are measured
-    on request: the model then runs on real values, by default with random weights (--weights).
+    torchvision model is cached, for the same versions and options. The columns time, backward, bytes, intensity,
+    bound, zero and gradient are measured on request: the model then runs on real values, by default with random
+    weights (--weights).
 
     With --train one training step runs as well, also without data: saved is what autograd keeps because of a layer,
     and the facts say how much memory the step needs, and when. --fit finds the largest batch.
@@ -37,7 +40,7 @@ def summary(call: CommandCall) -> None:
 
       modelscope summary demo/tiny_resnet.py:TinyResNet --input-shape 1,3,96,96
 
-      modelscope summary resnet18 --columns name,type,macs,time --sort time
+      modelscope summary resnet18 --columns name,time,backward,bytes,bound --sort time
 
       modelscope summary resnet18 --graph resnet18.svg --color params
 

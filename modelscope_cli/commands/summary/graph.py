@@ -91,7 +91,11 @@ def _page(record: SummaryRecord, color: str | None, is_whole: bool) -> str:
 def _shades(record: SummaryRecord, color: str | None) -> list[Shade]:
     """Return the columns to colour by: `color` first, else the first measured one, else MACs."""
     every = dict(zip(COLORS, _SHADES, strict=True))
-    measured = [key for key in MEASURED if any(every[key].value(row) is not None for row in record.layers)]
+    measured = [
+        key
+        for key in MEASURED
+        if key in every and any(every[key].value(row) is not None for row in record.layers)
+    ]
     first = color or next(iter(measured), "macs")
     if first in MEASURED and first not in measured:
         raise UsageError(
@@ -110,6 +114,10 @@ def _shade(name: str, field: str, words: Callable[[Any], str], *, adds: bool = F
     return Shade(name, lambda row: getattr(row, field), lambda row: words(getattr(row, field)), words, adds)
 
 
+def _ms(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g} ms"
+
+
 def _params(row: LayerShape) -> int | None:
     return None if row.call else row.params
 
@@ -124,7 +132,9 @@ _SHADES = (
     _shade("FLOPs", "flops", _some(numbers.short), adds=True),
     Shade("parameters", _params, _params_words, _some(numbers.count), adds=True),
     _shade("output memory", "output_bytes", _some(numbers.memory)),
-    _shade("time", "time_ms", lambda value: "" if value is None else f"{value:.3g} ms", adds=True),
+    _shade("time", "time_ms", _ms, adds=True),
+    _shade("backward", "backward_ms", _ms, adds=True),
+    _shade("bytes moved", "moved_bytes", _some(numbers.memory), adds=True),
     _shade("zeros", "zero_fraction", numbers.percent),
     _shade("gradient", "grad_norm", numbers.number),
 )

@@ -26,7 +26,8 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
     for tone, phase in enumerate(("forward", "backward", "optimizer")):
         levels = [(n, level.bytes) for n, level in enumerate(training.timeline) if level.phase == phase]
         lines.append(Line(phase, [n for n, _ in levels], [n_bytes / 2**20 for _, n_bytes in levels], tone))
-    chart = line_chart("memory along one step (MiB)", lines, height=240, unit="layer")
+    labels = [level.layer or level.phase for level in training.timeline]
+    chart = line_chart("Memory while each layer runs (MiB)", lines, height=240, labels=labels)
     largest = sorted(
         (row for row in record.layers if row.is_leaf and row.peak_bytes), key=_at_peak, reverse=True
     )
@@ -35,7 +36,7 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
         for row in largest[:_MOST_LAYERS]
         for n in [_at_peak(row)]
     ]
-    whose = element("p", f"At the peak, {when_of(training.peak)}, these layers have most:")
+    whose = element("p", f"Layers that hold most memory at the peak, {when_of(training.peak)}:")
     return Section(
         "memory",
         "Memory of a training step",

@@ -45,10 +45,12 @@ def answer(record: SummaryRecord) -> str:
     size = f"{numbers.short(totals.params)} parameters, {numbers.short(totals.macs)} multiply-adds"
     if record.failed is not None:
         return f"The forward pass fails at {record.failed}; until there {size}"
-    not_counted = (
-        f"; {len(record.uncounted_ops)} kinds of operators not counted" if record.uncounted_ops else ""
-    )
-    return f"{size}, {numbers.memory(totals.param_bytes)} of weights in {totals.layers} layers{not_counted}"
+    words = [f"{size}, {numbers.memory(totals.param_bytes)} of weights in {totals.layers} layers"]
+    if record.training is not None:
+        images, peak = counted(record.training.batch, "image"), numbers.memory(record.training.peak_bytes)
+        words.append(f"a training step on {images} needs {peak}")
+    words += [f"{len(record.uncounted_ops)} kinds of operators not counted"] if record.uncounted_ops else []
+    return "; ".join(words)
 
 
 def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> tuple[Column, ...]:
@@ -73,7 +75,10 @@ def summary_columns(rows: Sequence[LayerShape] = (), total_params: int = 0) -> t
         Column("output", "output", lambda r: _all(r.output_shapes), _output, is_number=False, rank=0),
         *field_columns(LayerShape, "params", text=_params),
         Column("share", "share", share, lambda r: numbers.percent(share(r)) if r.params else "", rank=5),
-        *field_columns(LayerShape, "macs memory saved peak order depth trainable flops time zero gradient"),
+        *field_columns(
+            LayerShape,
+            "macs memory saved peak order depth trainable flops time backward bytes intensity bound zero gradient",
+        ),
     )
 
 
@@ -148,6 +153,13 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
+    if record.slowest:
+        n, calls = len(record.slowest), counted(totals.calls, "call")
+        facts.append(("slowest", f"80 % of the time is in {n} of {calls}: {some(record.slowest, 4)}"))
+    if (roof := record.roofline) is not None:
+        ridge = f"compute-bound from {roof.macs / roof.bytes:.3g} MACs a byte"
+        most = f"{numbers.short(roof.macs)} MACs and {numbers.short(roof.bytes)} bytes a second"
+        facts.append(("roofline", f"{ridge}: {most} ({roof.dtype}, {counted(roof.threads, 'thread')})"))
     if record.training is not None:
         facts += training_facts(record.training)
     again = [row for row in record.layers if row.call]
@@ -173,7 +185,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     parts = ", ".join(f"{name} {size(n)}" for name, n in training.at_peak.items())
     facts = [
         ("training step", kind if training.is_fake else f"{kind}, computed with values"),
-        ("kept for the backward", f"{size(training.saved_bytes)} saved by autograd, without weights"),
+        ("for the backward pass", f"{size(training.saved_bytes)} saved by autograd, without weights"),
         ("peak", f"{size(training.peak_bytes)} {when_of(training.peak)}: {parts}"),
     ]
     if training.fit is not None:
@@ -189,11 +201,11 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
 def when_of(level: MemoryLevel) -> str:
     """Return when a level is reached: `in the backward of layer3`."""
     if level.phase == "optimizer":
-        return "in the step of the optimizer"
+        return "in the optimizer step"
     return (
-        f"in the {level.phase} of {level.layer}"
+        f"in the {level.phase} pass of {level.layer}"
         if level.layer
-        else f"in the {level.phase}, outside all layers"
+        else f"in the {level.phase} pass, outside all layers"
     )
 
 

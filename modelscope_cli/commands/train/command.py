@@ -5,6 +5,8 @@ from modelscope_cli.records.check import is_failed
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.output import emit
 
+PLACE = 23  # in `modelscope --help`
+
 
 @command
 def train(call: CommandCall) -> int:

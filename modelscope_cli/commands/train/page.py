@@ -2,7 +2,6 @@
 
 from modelscope_cli.commands.train.table import settings_of, study_facts, train_sheet
 from modelscope_cli.records.train import Training, TrainRecord
-from modelscope_cli.report.page.charts import Line
 from modelscope_cli.report.page.common import images_section, rules_section
 from modelscope_cli.report.page.html import Html, Section, element, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
@@ -31,7 +30,7 @@ def _of_training(record: TrainRecord) -> list[Section]:
     anchors = Anchors(training)
     return [
         Section("verdict", "Verdict", verdict(training, anchors, settings_of(training))),
-        Section("steps", "Loss over steps", _curves(training, anchors)),
+        Section("steps", "Loss over steps", curves(training, anchors)),
         Section("layers", "Layers", layer_rows(training, sheet)),
         Section("tree", "Tree", layer_tree(training, sheet)),
         Section("parameters", "Parameters", parameter_rows(training)),
@@ -53,10 +52,3 @@ def _of_study(record: TrainRecord) -> list[Section]:
 def _variant(training: Training, n: int) -> Html:
     heading = element("h3", element("a", training.name, href=f"#variant-{n}"))
     return joined([heading, verdict(training, Anchors(training, f"{n}-"), settings_of(training))])
-
-
-def _curves(training: Training, anchors: Anchors) -> Html:
-    step = [one.step for one in training.held_out]
-    losses = [Line("validation loss", step, [one.loss for one in training.held_out], 1)]
-    accuracy = [Line("validation images", step, [one.accuracy for one in training.held_out])]
-    return curves(training, anchors, losses if step else (), accuracy if len(step) > 1 else ())

@@ -1,6 +1,6 @@
 """The columns of `train`: the layers of one training, or the variants of a study."""
 
-from modelscope_cli.records.naming import is_rectifier, label_of, some
+from modelscope_cli.records.naming import counted, is_rectifier, label_of, some
 from modelscope_cli.records.train import Training, TrainRecord
 from modelscope_cli.records.watch import SOUND, UNKNOWN, WatchedLayer
 from modelscope_cli.report import numbers
@@ -126,7 +126,8 @@ def settings_of(training: Training) -> str:
     """Return the training settings in one line."""
     settings = training.settings
     rate = f"lr {settings['lr']:g} {settings['schedule']}"
-    return f"{training.steps} steps of {settings['batch']}, {settings['optimizer']}, {rate}"
+    batches = f"{counted(training.steps, 'step')} of {counted(settings['batch'], 'image')}"
+    return f"{batches}, {settings['optimizer']}, {rate}"
 
 
 def _facts(record: TrainRecord) -> list[tuple[str, str]]:

@@ -33,6 +33,9 @@ def _renew(page: Path, record: Any) -> None:
     save_running(record, page)
 
 
+PLACE = 21  # in `modelscope --help`
+
+
 @command
 def watch(call: CommandCall) -> int:
     """Run your own training script, unchanged, and see what happens inside its models.

@@ -5,19 +5,18 @@ from modelscope_cli.records.naming import layer_of, some
 from modelscope_cli.records.watch import WatchRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import comparison
-from modelscope_cli.report.page.charts import Line
 from modelscope_cli.report.page.common import rules_section
 from modelscope_cli.report.page.html import NOTHING, Html, Section, facts, joined
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.training import (
     Anchors,
     curves,
-    last_of,
     layer_rows,
     layer_tree,
     parameter_rows,
     verdict,
 )
+from modelscope_cli.report.training_panels import extent, last_of
 from modelscope_cli.rules.registry import rules_of
 
 
@@ -29,7 +28,7 @@ def sections(record: WatchRecord, embedded: EmbeddedImages) -> list[Section]:
     found = [
         Section("verdict", "Verdict", verdict(record, anchors, steps)),
         *_compared(record),
-        Section("steps", "Loss over steps", _curves(record, anchors)),
+        Section("steps", "Loss over steps", curves(record, anchors)),
         Section("time", "Where the time went", _time(record)),
         Section("layers", "Layers", layer_rows(record, sheet)),
         Section("tree", "Tree", layer_tree(record, sheet)),
@@ -46,40 +45,16 @@ def _compared(record: WatchRecord) -> list[Section]:
     return [Section("compared", "Compared with a run that was fine", facts(lines))] if lines else []
 
 
-def _curves(record: WatchRecord, anchors: Anchors) -> Html:
-    validation = [one for one in record.facts.criteria if not one.is_training and one.series.step]
-    losses = [
-        Line(f"{one.name} {one.place or ''}, evaluation", one.series.step, one.series.value, 1 + n)
-        for n, one in enumerate(validation)
-    ]
-    scored = [one for one in record.facts.criteria if any(v is not None for v in one.series.accuracy)]
-    accuracy = [
-        Line(
-            f"{one.name} {one.place or ''}" + ("" if one.is_training else ", evaluation"),
-            one.series.step,
-            one.series.accuracy,
-            n,
-        )
-        for n, one in enumerate(scored)
-    ]
-    return curves(record, anchors, losses, accuracy)
-
-
 def _input(record: WatchRecord, embedded: EmbeddedImages) -> Html:
     lines: list[tuple[str, str | Html]] = []
     for one in record.facts.inputs:
         if one.type:
             continue
-        series = one.series
-        lows = [v for v in series.min if v is not None]
-        highs = [v for v in series.max if v is not None]
-        words = [f"{numbers.shape(one.shape)} {one.dtype}"]
-        words += [
-            f"mean {numbers.number(last_of(series.mean))}",
-            f"standard deviation {numbers.number(last_of(series.std))}",
+        words = [
+            f"{numbers.shape(one.shape)} {one.dtype}",
+            f"mean {numbers.number(last_of(one.series.mean))}",
         ]
-        if lows and highs:
-            words.append(f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}")
+        words += [f"standard deviation {numbers.number(last_of(one.series.std))}", *extent(one.series)]
         lines.append((f"{one.model} {one.name}", ", ".join(words)))
     figure = embedded.figure(
         "inputs.png", "The first images of the first batch, as the model was given them", class_="pixels"
@@ -92,8 +67,9 @@ def _time(record: WatchRecord) -> Html:
     if time is None or not time.total:
         return NOTHING
     lines: list[tuple[str, str | Html]] = [
-        (part, f"{numbers.percent(time.share(part))}, {numbers.number(time.seconds[part])} s")
+        (part, f"{numbers.percent(time.share(part))}, {time.seconds[part]:.3g} s")
         for part in sorted(time.seconds, key=time.share, reverse=True)
+        if time.share(part) >= 0.001
     ]
     return facts([("in all", time_words(time)), *lines])
 
@@ -119,7 +95,7 @@ def _optimizer(record: WatchRecord) -> Html:
     if held:
         names = some((row.name for row in held), 12)
         layers = {layer_of(row.name) for row in held}
-        lines.append(("held by none", f"{len(held)} parameters of {len(layers)} layers: {names}"))
+        lines.append(("in no optimizer", f"{len(held)} parameters of {len(layers)} layers: {names}"))
     elif lines:
-        lines.append(("held by none", "every parameter has an optimizer"))
+        lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
     return facts(lines) if lines else NOTHING

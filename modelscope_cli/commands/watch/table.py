@@ -24,11 +24,12 @@ from modelscope_cli.report.ci import Problem, Review
 from modelscope_cli.report.facts import comparison, story, training_answer
 from modelscope_cli.report.numbers import number, percent, shape
 from modelscope_cli.report.sheet import Column, Sheet, counter, figure, percentage
+from modelscope_cli.report.training_panels import by_layer, extent, first_of, last_of
 
 
 def watch_sheet(record: WatchRecord) -> Sheet:
     """Return the layers of a record, with the verdict in the facts."""
-    findings = _by_layer(record)
+    findings = by_layer(record.findings)
     label = labelling(record.layers, record.parameters)
     rows = _without_repeats(record.layers, lambda row: bool(findings.get(label(row))))
     title = f"{record.run.model.class_name}, {record.steps} steps, {record.run.device}"
@@ -54,22 +55,6 @@ def every_column() -> tuple[Column, ...]:
     return _columns(lambda row: row.name, {}, ())
 
 
-def _by_layer(record: WatchRecord) -> dict[str, list[TrainingFinding]]:
-    by_layer: dict[str, list[TrainingFinding]] = {}
-    for finding in record.findings:
-        if finding.layer is not None:
-            by_layer.setdefault(finding.layer, []).append(finding)
-    return by_layer
-
-
-def _first(values: Sequence[Any]) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _last(values: Sequence[Any]) -> Any:
-    return _first(values[::-1])
-
-
 def _columns(
     label: Callable[[WatchedLayer], str],
     findings: dict[str, list[TrainingFinding]],
@@ -83,16 +68,16 @@ def _columns(
     return (
         Column("name", "layer", label, is_number=False, rank=0),
         Column("type", "type", lambda row: row.type, is_number=False, rank=0),
-        _figure("mean_first", "mean", "mean", _first, rank=5),
-        _figure("mean_last", "mean end", "mean", _last, rank=4),
-        _figure("std_first", "std", "std", _first, rank=2),
-        _figure("std_last", "std end", "std", _last, rank=1),
-        _portion("zero_first", "zero", "zero_fraction", _first, rank=2),
-        _portion("zero_last", "zero end", "zero_fraction", _last, rank=0),
-        _portion("near_zero_last", "near 0", "near_zero_fraction", _last, rank=6),
+        _figure("mean_first", "mean", "mean", first_of, rank=5),
+        _figure("mean_last", "mean end", "mean", last_of, rank=4),
+        _figure("std_first", "std", "std", first_of, rank=2),
+        _figure("std_last", "std end", "std", last_of, rank=1),
+        _portion("zero_first", "zero", "zero_fraction", first_of, rank=2),
+        _portion("zero_last", "zero end", "zero_fraction", last_of, rank=0),
+        _portion("near_zero_last", "near 0", "near_zero_fraction", last_of, rank=6),
         _end_share("dead_last", "dead", "dead_fraction", layers),
         _end_share("saturated_last", "saturated", "saturated_fraction", layers),
-        _figure("grad_norm_last", "gradient", "grad_norm", _last, rank=3),
+        _figure("grad_norm_last", "gradient", "grad_norm", last_of, rank=3),
         counter("nan", "NaN", lambda row: sum(row.series.nan_count), is_shown=has_non_finite),
         counter("inf", "inf", lambda row: sum(row.series.inf_count), is_shown=has_non_finite),
         Column("findings", "findings", codes, is_number=False, rank=0, is_bad=lambda row: bool(codes(row))),
@@ -117,7 +102,7 @@ def _end_share(key: str, title: str, field: str, layers: Sequence[WatchedLayer])
     """Make a column of a fraction at the end, hidden in the terminal if it is zero everywhere."""
 
     def value(row: WatchedLayer) -> float | None:
-        return _last(getattr(row.series, field) or ())
+        return last_of(getattr(row.series, field) or ())
 
     return percentage(key, title, value, rank=1, is_shown=any(map(value, layers)))
 
@@ -205,7 +190,13 @@ def _facts(record: WatchRecord) -> tuple[tuple[str, str], ...]:
     return (*facts, *story(record.findings, record.verdict, record.reason), *comparison(record.compared))
 
 
-_PARTS = {"data": "waiting for data", "watching": "watching it", "rest": "the rest"}
+_PARTS = {
+    "data": "waiting for data",
+    "device": "waiting for the device",
+    "ranks": "waiting for other ranks",
+    "watching": "recording",
+    "rest": "the rest",
+}
 
 
 def time_words(time: TimeFacts) -> str:
@@ -242,11 +233,8 @@ def _is_alone(series: Sequence[ScalarSeries]) -> bool:
 def _entering(one: WatchedInput, record: WatchRecord) -> tuple[str, str]:
     models = {other.model for other in record.facts.inputs}
     series = one.series
-    lows, highs = ([value for value in values if value is not None] for values in (series.min, series.max))
-    words = [f"{shape(one.shape)} {one.dtype}", f"mean {number(_first(series.mean))}"]
-    words.append(f"std {number(_first(series.std))}")
-    if lows and highs:
-        words.append(f"from {number(min(lows))} to {number(max(highs))}")
+    words = [f"{shape(one.shape)} {one.dtype}", f"mean {number(first_of(series.mean))}"]
+    words += [f"std {number(first_of(series.std))}", *extent(series)]
     if any(series.non_finite):
         words.append(f"{sum(series.non_finite):,} values that are not finite")
     return one.name if len(models) == 1 else f"{one.name} of {one.model}", ", ".join(words)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 FOUND, UNREADABLE = 1, 4
 
+PLACE = 52  # in `modelscope --help`
+
 
 @command
 def weights(call: CommandCall) -> int:

@@ -162,8 +162,9 @@ def environment(record: Any) -> Section:
 def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     weights = run.model.weights
     is_data_set = run.device == "none"
+    name = f" ({run.model.class_name})" if run.model.class_name else ""
     lines: list[tuple[str, str | Html]] = [
-        ("model", f"{run.model.name} ({run.model.class_name}), {weights.resolved} weights: {weights.origin}")
+        ("model", f"{run.model.name}{name}, {weights.resolved} weights: {weights.origin}")
     ]
     if is_data_set:
         lines = [("data set", run.model.name)]
@@ -178,7 +179,12 @@ def _circumstances(run: Run) -> list[tuple[str, str | Html]]:
     if not is_data_set:
         lines.append(("device", f"{run.device}, {run.dtype}"))
     lines += [("warning", warning.message) for warning in run.warnings]
-    lines.append(("took", f"{run.elapsed_ms / 1000:.1f} s"))
+    lines.append(
+        (
+            "took",
+            f"{run.elapsed_ms / 1000:.2g} s" if run.elapsed_ms < 1000 else f"{run.elapsed_ms / 1000:.1f} s",
+        )
+    )
     return lines
 
 

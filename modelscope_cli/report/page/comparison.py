@@ -10,16 +10,16 @@ from typing import Any
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.watch import ScalarSeries
 from modelscope_cli.report import numbers, views
 from modelscope_cli.report.formats import DOCUMENT, strict
-from modelscope_cli.report.page.charts import DepthCurves, Line, depth_section, line_chart, number_of
+from modelscope_cli.report.page.charts import DepthCurves, depth_section, line_chart, number_of
 from modelscope_cli.report.page.common import environment, images_section, kind_of, notes
 from modelscope_cli.report.page.html import Html, Section, element, joined, render_page
 from modelscope_cli.report.page.images import EmbeddedImages
 from modelscope_cli.report.page.tables import sheet_section
 from modelscope_cli.report.reading import PAGE
 from modelscope_cli.report.sheet import Column, Sheet
+from modelscope_cli.report.training_panels import Trained, curves_of, extent
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,7 @@ def _circumstances(record: Any) -> Iterator[tuple[str, str]]:
         yield "device", f"{run.device}, {run.dtype}"
         yield "seed", str(run.seed)
     for one in getattr(getattr(_trained(record), "facts", None), "inputs", ()):
-        lows, highs = ([v for v in values if v is not None] for values in (one.series.min, one.series.max))
-        if lows and highs:
-            span = f"from {numbers.number(min(lows))} to {numbers.number(max(highs))}"
+        for span in extent(one.series):
             yield f"{one.model} {one.name}", f"{numbers.shape(one.shape)} {one.dtype}, {span}"
     certificate = getattr(record, "certificate", None)
     if certificate is not None:
@@ -170,19 +168,16 @@ def _verdict(record: Any) -> Html:
 
 def _curves(a: Any, b: Any) -> list[Section]:
     """Return the losses of two trainings on one axis, if both have some."""
+    both = [_trained(record) for record in (a, b)]
+    if not all(isinstance(one, Trained) for one in both):
+        return []
     charts = []
-    for title, field in (("Loss", "loss"), ("Learning rate", "lr")):
-        series = [_first_series(_trained(record), field) for record in (a, b)]
-        if None not in series:
-            lines = [Line("AB"[n], one.step, one.value, n) for n, one in enumerate(filter(None, series))]
-            charts.append(line_chart(title, lines, height=190 if field == "loss" else 90))
+    curves = [curves_of(one) for one in both]
+    for title, field, height in (("Loss", "loss", 190), ("Learning rate", "rates", 90)):
+        if all(getattr(one, field) for one in curves):
+            firsts = [replace(getattr(one, field)[0], name="AB"[n], tone=n) for n, one in enumerate(curves)]
+            charts.append(line_chart(title, firsts, height=height))
     return [Section("steps", "Over steps", joined(charts))] if charts else []
-
-
-def _first_series(record: Any, field: str) -> ScalarSeries | None:
-    """Return the first series of a field of a training; None for other results."""
-    series = getattr(record, field, None)
-    return series[0] if isinstance(series, tuple) and series and isinstance(series[0], ScalarSeries) else None
 
 
 def _trained(record: Any) -> Any:

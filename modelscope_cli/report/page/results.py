@@ -40,8 +40,8 @@ def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes
     embedded = EmbeddedImages(folder or named_folder(record), drawn)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
     title = views.sheet_of(record).title
-    lead = element("p", f"modelscope {record.command}: {title}")
     answer, kind = views.answer_of(record), kind_of(record)
+    lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))
     return render_page(title, lead, [*sections, environment(record)], [document], answer=answer, kind=kind)
 
 

@@ -2,27 +2,24 @@
 
 from collections.abc import Callable, Sequence
 
-from modelscope_cli.records.train import Training
 from modelscope_cli.records.watch import (
     FAULT,
     SOUND,
     UNKNOWN,
-    ScalarSeries,
     TrainingFinding,
     WatchedLayer,
     WatchedParameter,
-    WatchRecord,
     labelling,
 )
 from modelscope_cli.report import numbers
-from modelscope_cli.report.page.charts import ChartMark, Line, line_chart, spark
+from modelscope_cli.report.page.charts import ChartMark, line_chart, spark
 from modelscope_cli.report.page.common import KINDS, WARNING, finding
 from modelscope_cli.report.page.html import NOTHING, Html, element, facts, joined
 from modelscope_cli.report.page.tables import sheet_section, tree
 from modelscope_cli.report.shades import Shade
 from modelscope_cli.report.sheet import Column, Sheet, figure
+from modelscope_cli.report.training_panels import NUMBERS, Trained, by_step, curves_of, last_of
 
-Trained = WatchRecord | Training
 _VERDICTS = {
     FAULT: "Something is wrong",
     SOUND: "Nothing wrong was found",
@@ -97,52 +94,24 @@ def _summary(training: Trained, steps: str) -> Html:
     return facts(lines)
 
 
-def curves(
-    training: Trained, anchors: Anchors, validation: Sequence[Line] = (), accuracy: Sequence[Line] = ()
-) -> Html:
-    """Return the loss with marked findings, the learning rate and the accuracy, over one axis of steps.
-
-    Args:
-        validation: validation losses; `accuracy`: of training or validation.
-    """
+def curves(training: Trained, anchors: Anchors) -> Html:
+    """Return the losses with marked findings, the learning rates and the accuracies, over one axis of steps."""
     last = max((series.step[-1] for series in training.loss if series.step), default=training.steps)
-    losses = [*series_lines(training.loss, "training loss"), *validation]
-    every = [one for one in training.lr if one.group == 0 or _differs(one, training.lr)]
-    rates = series_lines(every, "learning rate")
+    shown = curves_of(training)
+    losses = [*shown.loss, *shown.validation]
     charts = [
         line_chart("Loss", losses, _marks(training, anchors), last=last) if losses else None,
-        line_chart("Learning rate", rates, height=90, last=last) if rates else None,
-        line_chart("Accuracy", accuracy, height=90, last=last) if accuracy else None,
+        line_chart("Learning rate", shown.rates, height=90, last=last) if shown.rates else None,
+        line_chart("Accuracy", shown.accuracy, height=90, last=last) if shown.accuracy else None,
     ]
     return joined(charts)
 
 
-def _differs(one: ScalarSeries, every: Sequence[ScalarSeries]) -> bool:
-    first = next(other for other in every if other.optimizer == one.optimizer)
-    return one.value != first.value
-
-
-def series_lines(every: Sequence[ScalarSeries], name: str) -> list[Line]:
-    """Return a line per series; with several, the name includes the owner."""
-    is_alone = len(every) == 1
-    named = [
-        name if is_alone else f"{name}, {one.optimizer}" + (f" group {one.group}" if one.group else "")
-        for one in every
-    ]
-    return [
-        Line(words, one.step, one.value, n) for n, (words, one) in enumerate(zip(named, every, strict=True))
-    ]
-
-
 def _marks(training: Trained, anchors: Anchors) -> list[ChartMark]:
     """Return one mark per step; findings that begin at the same step share it."""
-    by_step: dict[int, list[TrainingFinding]] = {}
-    for one in training.findings:
-        if one.since_step is not None:
-            by_step.setdefault(one.since_step, []).append(one)
     return [
         ChartMark(step, " ".join(dict.fromkeys(one.code for one in findings)), anchors.card(findings[0]))
-        for step, findings in sorted(by_step.items())
+        for step, findings in by_step(training.findings).items()
     ]
 
 
@@ -169,28 +138,22 @@ def layer_rows(training: Trained, sheet: Sheet) -> Html:
     )
 
 
-def last_of(values: Sequence[float | None]) -> float | None:
-    """Return the last value that is not None."""
-    return next((value for value in reversed(values) if value is not None), None)
-
-
 def layer_tree(training: Trained, sheet: Sheet) -> Html:
     """Return the layers as a tree of modules."""
     place = {id(row): n for n, row in enumerate(training.layers)}
     label = labelling(training.layers, training.parameters)
 
-    def shade(name: str, field: str, words: Callable[[float | None], str]) -> Shade:
-        return Shade(
-            name,
-            lambda row: last_of(getattr(row.series, field) or ()),
-            lambda row: words(last_of(getattr(row.series, field) or ())),
-        )
+    def shade(field: str, words: Callable[[float | None], str]) -> Shade:
+        def value(row: WatchedLayer) -> float | None:
+            return last_of(getattr(row.series, field) or ())
+
+        return Shade(f"{NUMBERS[field]}, at the end", value, lambda row: words(value(row)))
 
     shades = [
-        shade("zero, at the end", "zero_fraction", numbers.percent),
-        shade("standard deviation, at the end", "std", numbers.number),
-        shade("gradient, at the end", "grad_norm", numbers.number),
-        shade("dead channels, at the end", "dead_fraction", numbers.percent),
+        shade("zero_fraction", numbers.percent),
+        shade("std", numbers.number),
+        shade("grad_norm", numbers.number),
+        shade("dead_fraction", numbers.percent),
     ]
     return tree(sheet.rows, label, lambda row: f"layer-{place[id(row)]}", shades, sheet.is_bad)
 
@@ -203,16 +166,16 @@ def parameter_rows(training: Trained) -> Html:
     bad_names = {one.layer for one in training.findings}
     place = {id(row): n for n, row in enumerate(training.parameters)}
 
-    def at_the_end(key: str, title: str) -> Column:
-        return figure(key, title, lambda row: last_of(getattr(row.series, key)))
+    def at_the_end(key: str) -> Column:
+        return figure(key, NUMBERS[key], lambda row: last_of(getattr(row.series, key)))
 
     columns = (
         Column("name", "parameter", label, is_number=False),
         Column("shape", "shape", lambda row: numbers.shape(row.shape), is_number=False),
         Column("optimizer", "optimizer", lambda row: row.optimizer or "in none", is_number=False),
-        at_the_end("grad_norm", "gradient"),
-        at_the_end("weight_norm", "weight"),
-        at_the_end("update_ratio", "update / weight"),
+        at_the_end("grad_norm"),
+        at_the_end("weight_norm"),
+        at_the_end("update_ratio"),
     )
     sheet = Sheet(
         "", columns, training.parameters, is_bad=lambda row: label(row) in bad_names or _is_forgotten(row)

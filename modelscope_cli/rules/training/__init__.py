@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from modelscope_cli.records.check import ERROR
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, TrainingFacts, TrainingFinding
+from modelscope_cli.rules.rule import rules_in
 from modelscope_cli.rules.training import (
     bookkeeping,
     data,
@@ -27,22 +28,7 @@ from modelscope_cli.rules.training.progress import (
 from modelscope_cli.rules.training.rule_types import Case, Course, TrainingRule
 
 NOT_FALLEN = "MS735"
-RULES: tuple[TrainingRule, ...] = tuple(
-    sorted(
-        (
-            *data.RULES,
-            *bookkeeping.RULES,
-            *modes.RULES,
-            *wiring.RULES,
-            *layers.RULES,
-            *recipe.RULES,
-            *updates.RULES,
-            *loss.RULES,
-            *time.RULES,
-        ),
-        key=lambda rule: rule.code,
-    )
-)
+RULES = rules_in(TrainingRule, data, bookkeeping, modes, wiring, layers, recipe, updates, loss, time)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,
-    TrainingRule,
     TrainingSighting,
     is_inferred,
+    training_rule,
 )
 
 _MOSTLY = 0.9  # of the cycles, of the parameters
@@ -23,8 +23,15 @@ def _size(parameters: Sequence[WatchedParameter]) -> int:
     return sum(math.prod(one.shape) for one in parameters)
 
 
+@training_rule("MS711", "no-optimizer-step", ERROR, 3, Link.BOOKKEEPING)
 def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer that never steps although backward runs."""
+    """Backward runs, but no optimizer ever steps.
+
+    Measure: backward passes without a step
+    Source: certain: no parameter has changed
+    Hint: call optimizer.step() after loss.backward()
+    Why: the run ends with exactly the weights it began with
+    """
     facts = [one.facts for one in case.course.parameters if one.facts is not None]
     if case.course.steps or case.facts.backwards < threshold or not case.facts.idle:
         return
@@ -35,8 +42,18 @@ def never_steps(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, 0, case.facts.backwards, words, made_at)
 
 
+@training_rule("MS712", "not-in-the-optimizer", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Trainable parameters with a gradient that no optimizer holds."""
+    """Parameters receive gradients but are in no optimizer.
+
+    Trainable parameters with a gradient that no optimizer holds.
+
+    Measure: steps without a change
+    Source: certain: they keep their initial values
+    Hint: make the optimizer from model.parameters() after the last layer is in place; freeze the rest with
+        requires_grad_(False)
+    Why: these parameters keep their initial values, and the other layers have to compensate
+    """
     if case.course.steps < threshold or not case.facts.optimizers:
         return
     unheld = [
@@ -117,17 +134,32 @@ def _feeders(case: Case, trained: set[str]) -> set[str]:
     )
 
 
+@training_rule("MS737", "optimizer-of-another-model", ERROR, FEW_STEPS, Link.BOOKKEEPING)
 def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer whose parameters all belong to no model that runs."""
+    """An optimizer holds parameters of a model that is never run.
+
+    Measure: steps without a gradient
+    Source: certain: no module that runs has these parameters
+    Hint: make the optimizer from the parameters of the trained model, once the model is complete
+    Why: the steps change a model that is not used
+    """
     for one in case.facts.optimizers:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
-        if is_all and case.course.steps >= threshold and not any(not_held(case, threshold)):
+        if is_all and case.course.steps >= threshold and not any(not_held.judge(case, threshold)):
             count = counted(one.strangers, "parameter")
             words = f"{one.optimizer} holds {count}, none of them of a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
+@training_rule("MS713", "gradients-never-cleared", ERROR, 3, Link.BOOKKEEPING)
 def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Gradients are never cleared between the steps.
+
+    Measure: steps in a row whose gradients include those of the step before
+    Source: certain: the gradients used by one step are still there when the next backward pass begins
+    Hint: call optimizer.zero_grad() before loss.backward()
+    Why: each step follows the sum of all past gradients, which is less and less a direction of descent
+    """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.uncleared >= _MOSTLY * one.cycles:
             is_closure = one.optimizer.startswith("LBFGS")
@@ -140,7 +172,15 @@ def never_cleared(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 1, one.uncleared, words, one.made, hint=hint)
 
 
+@training_rule("MS714", "gradients-cleared-early", ERROR, 3, Link.BOOKKEEPING)
 def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Gradients are cleared between backward and step.
+
+    Measure: steps without any of the gradients that backward computed
+    Source: certain: they existed after the backward pass, and were gone at the step
+    Hint: call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()
+    Why: the step finds no gradients, and changes nothing
+    """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.emptied >= _MOSTLY * one.cycles:
             words = (
@@ -150,8 +190,15 @@ def cleared_early(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 1, one.emptied, words, one.made)
 
 
+@training_rule("MS715", "cut-off-from-the-loss", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A trainable parameter of a layer that runs, without a gradient in any step."""
+    """A layer runs, but its parameters never receive a gradient.
+
+    Measure: steps without a gradient
+    Source: certain: no backward pass produced one
+    Hint: look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss
+    Why: layers without a gradient keep their initial values, although the training seems to work
+    """
     if case.course.steps < threshold:
         return
     cut = [
@@ -174,8 +221,15 @@ def severed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(last, 0, len(cut), words, case.called(last.model))
 
 
+@training_rule("MS716", "unused-parameters", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A trainable parameter of a layer that never runs."""
+    """An optimizer holds parameters that are never used.
+
+    Measure: steps without a call of the layer or a gradient
+    Source: certain: the layer does not run, and the parameter receives no gradient
+    Hint: call the layer in forward, or remove it
+    Why: an unused layer only costs memory, and often it was forgotten in forward
+    """
     if case.course.steps < threshold:
         return
     idle = [
@@ -194,14 +248,21 @@ def unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(first, 0, len(idle), words)
         return
     for one in case.facts.optimizers:
-        if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held(case, threshold)):
+        if one.strangers and one.strangers < _MOSTLY * one.held and not any(not_held.judge(case, threshold)):
             count = counted(one.strangers, "parameter")
             words = f"{one.optimizer} holds {count} of layers that never run and receive no gradient"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 
+@training_rule("MS717", "every-weight-is-frozen", WARNING, 0.5, Link.BOOKKEEPING)
 def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A training of norms and biases only."""
+    """Every weight has requires_grad=False; only norms or biases can learn.
+
+    Measure: share of the parameters that are frozen
+    Source: certain; even deliberate freezing leaves at least a head to train
+    Hint: set requires_grad_(True) for the layers to train
+    Why: scales and biases alone can hardly learn a new task
+    """
     running = [one for one in case.course.parameters if one.facts is not None and one.facts.has_run]
     frozen = [one for one in running if one.facts is not None and not one.facts.requires_grad]
     free = [one for one in running if one.facts is not None and one.facts.requires_grad]
@@ -218,7 +279,15 @@ def mostly_frozen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, 0, _size(frozen) / _size(running), words)
 
 
+@training_rule("MS745", "step-by-scaled-gradients", ERROR, 3, Link.BOOKKEEPING)
 def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """An optimizer steps with the gradients of a loss that a gradient scaler has multiplied.
+
+    Measure: steps whose gradients are unchanged since the backward pass of a scaled loss
+    Source: certain: the gradient norms are bit-identical to those after the backward pass
+    Hint: call scaler.step(optimizer) instead of optimizer.step()
+    Why: each step is too large by the factor of the scaler, often 65,536
+    """
     for one in case.facts.optimizers:
         if one.cycles >= threshold and one.scaled >= _MOSTLY * one.cycles:
             words = (
@@ -228,8 +297,15 @@ def steps_scaled(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 1, one.scaled, words, one.made)
 
 
+@training_rule("MS761", "optimizer-state-does-not-move", WARNING, 10, Link.BOOKKEEPING)
 def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An optimizer whose state is lost between steps."""
+    """The averages or counters of an optimizer are the same before each step.
+
+    Measure: recorded steps with a gradient and a bit-identical state before them
+    Source: certain: momentum and Adam's averages hold a single gradient, as if there were no earlier step
+    Hint: make the optimizer once, before the loop, and do not clear or load its state between the steps
+    Why: momentum and Adam's averages have no effect, and Adam's steps only depend on the sign of the gradient
+    """
     for one in case.facts.optimizers:
         if one.remade >= threshold:
             words = (
@@ -243,8 +319,18 @@ def forgets(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, 1, one.remade or one.stale, words, one.made)
 
 
+@training_rule("MS763", "average-never-updated", WARNING, 2, Link.BOOKKEEPING)
 def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A copy that is validated instead of the model, or is an average by its class, and was never updated."""
+    """A copy of the model, to validate or to average it, is never updated.
+
+    A copy that is validated instead of the model, or is an average by its class, and was never updated.
+
+    Measure: passes without gradients, with steps of the model in between
+    Source: certain: its values are bit-identical to those of the model before the first step
+    Hint: update the average after each optimizer.step(), as averaged.update_parameters(model) does, or
+        validate the model itself
+    Why: the model that is validated and saved is the untrained one
+    """
     for one in case.facts.models:
         for label, n_runs, n_judged, is_average in one.copies:
             is_its_place = n_judged >= threshold and not any(one.evaluated)
@@ -254,7 +340,15 @@ def left_behind(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 yield TrainingSighting(None, 0, n_runs, words, one.called)
 
 
+@training_rule("MS746", "ranks-disagree", ERROR, 1e-6, Link.BOOKKEEPING)
 def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Several ranks that should hold the same weights hold different ones.
+
+    Measure: relative difference between the weights of two ranks
+    Source: certain: DistributedDataParallel, or averaged gradients, keep every copy bit-identical
+    Hint: treat weights, gradients and steps alike on every rank
+    Why: each rank trains its own model, and only one of them is saved
+    """
     disagreement = case.facts.ranks.disagreement if case.facts.ranks is not None else None
     if disagreement is not None:
         place = disagreement.model, disagreement.name
@@ -267,153 +361,3 @@ def ranks_disagree(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             disagreement.place,
             hint=disagreement.cure,
         )
-
-
-RULES = (
-    TrainingRule(
-        code="MS711",
-        name="no-optimizer-step",
-        severity=ERROR,
-        sentence="backward runs, but no optimizer ever steps",
-        threshold=3,
-        measure="backward passes without a step",
-        source="certain: no parameter has changed",
-        hint="call optimizer.step() after loss.backward()",
-        link=Link.BOOKKEEPING,
-        judge=never_steps,
-    ),
-    TrainingRule(
-        code="MS712",
-        name="not-in-the-optimizer",
-        severity=WARNING,
-        sentence="parameters receive gradients but are in no optimizer",
-        threshold=FEW_STEPS,
-        measure="steps without a change",
-        source="certain: they keep their initial values",
-        hint="make the optimizer from model.parameters() after the last layer is in place; freeze the rest "
-        "with requires_grad_(False)",
-        link=Link.BOOKKEEPING,
-        judge=not_held,
-    ),
-    TrainingRule(
-        code="MS737",
-        name="optimizer-of-another-model",
-        severity=ERROR,
-        sentence="an optimizer holds parameters of a model that is never run",
-        threshold=FEW_STEPS,
-        measure="steps without a gradient",
-        source="certain: no module that runs has these parameters",
-        hint="make the optimizer from the parameters of the trained model, once the model is complete",
-        link=Link.BOOKKEEPING,
-        judge=holds_strangers,
-    ),
-    TrainingRule(
-        code="MS713",
-        name="gradients-never-cleared",
-        severity=ERROR,
-        sentence="gradients are never cleared between the steps",
-        threshold=3,
-        measure="steps in a row whose gradients include those of the step before",
-        source="certain: the gradients used by one step are still there when the next backward pass begins",
-        hint="call optimizer.zero_grad() before loss.backward()",
-        link=Link.BOOKKEEPING,
-        judge=never_cleared,
-    ),
-    TrainingRule(
-        code="MS714",
-        name="gradients-cleared-early",
-        severity=ERROR,
-        sentence="gradients are cleared between backward and step",
-        threshold=3,
-        measure="steps without any of the gradients that backward computed",
-        source="certain: they existed after the backward pass, and were gone at the step",
-        hint="call optimizer.zero_grad() before loss.backward(), not between it and optimizer.step()",
-        link=Link.BOOKKEEPING,
-        judge=cleared_early,
-    ),
-    TrainingRule(
-        code="MS715",
-        name="cut-off-from-the-loss",
-        severity=WARNING,
-        sentence="a layer runs, but its parameters never receive a gradient",
-        threshold=FEW_STEPS,
-        measure="steps without a gradient",
-        source="certain: no backward pass produced one",
-        hint="look for .detach(), .data, .item(), NumPy or torch.no_grad() between this layer and the loss",
-        link=Link.BOOKKEEPING,
-        judge=severed,
-    ),
-    TrainingRule(
-        code="MS716",
-        name="unused-parameters",
-        severity=WARNING,
-        sentence="an optimizer holds parameters that are never used",
-        threshold=FEW_STEPS,
-        measure="steps without a call of the layer or a gradient",
-        source="certain: the layer does not run, and the parameter receives no gradient",
-        hint="call the layer in forward, or remove it",
-        link=Link.BOOKKEEPING,
-        judge=unused,
-    ),
-    TrainingRule(
-        code="MS717",
-        name="every-weight-is-frozen",
-        severity=WARNING,
-        sentence="every weight has requires_grad=False; only norms or biases can learn",
-        threshold=0.5,
-        measure="share of the parameters that are frozen",
-        source="certain; even deliberate freezing leaves at least a head to train",
-        hint="set requires_grad_(True) for the layers to train",
-        link=Link.BOOKKEEPING,
-        judge=mostly_frozen,
-    ),
-    TrainingRule(
-        code="MS745",
-        name="step-by-scaled-gradients",
-        severity=ERROR,
-        sentence="an optimizer steps with the gradients of a loss that a gradient scaler has multiplied",
-        threshold=3,
-        measure="steps whose gradients are unchanged since the backward pass of a scaled loss",
-        source="certain: the gradient norms are bit-identical to those after the backward pass",
-        hint="call scaler.step(optimizer) instead of optimizer.step()",
-        link=Link.BOOKKEEPING,
-        judge=steps_scaled,
-    ),
-    TrainingRule(
-        code="MS761",
-        name="optimizer-state-does-not-move",
-        severity=WARNING,
-        sentence="the averages or counters of an optimizer are the same before each step",
-        threshold=10,
-        measure="recorded steps with a gradient and a bit-identical state before them",
-        source="certain: momentum and Adam's averages hold a single gradient, as if there were no earlier step",
-        hint="make the optimizer once, before the loop, and do not clear or load its state between the steps",
-        link=Link.BOOKKEEPING,
-        judge=forgets,
-    ),
-    TrainingRule(
-        code="MS763",
-        name="average-never-updated",
-        severity=WARNING,
-        sentence="a copy of the model, to validate or to average it, is never updated",
-        threshold=2,
-        measure="passes without gradients, with steps of the model in between",
-        source="certain: its values are bit-identical to those of the model before the first step",
-        hint="update the average after each optimizer.step(), as averaged.update_parameters(model) does, or "
-        "validate the model itself",
-        link=Link.BOOKKEEPING,
-        judge=left_behind,
-    ),
-    TrainingRule(
-        code="MS746",
-        name="ranks-disagree",
-        severity=ERROR,
-        sentence="several ranks that should hold the same weights hold different ones",
-        threshold=1e-6,
-        measure="relative difference between the weights of two ranks",
-        source="certain: DistributedDataParallel, or averaged gradients, keep every copy bit-identical",
-        hint="treat weights, gradients and steps alike on every rank",
-        link=Link.BOOKKEEPING,
-        judge=ranks_disagree,
-    ),
-)

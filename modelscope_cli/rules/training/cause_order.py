@@ -8,7 +8,7 @@ from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, T
 Found = tuple[TrainingRule, TrainingSighting]
 
 # Faults that explain no other finding.
-_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", "MS771", "MS772", "MS773"}
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", *(f"MS{n}" for n in range(771, 777))}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
 

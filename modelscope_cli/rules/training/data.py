@@ -12,9 +12,9 @@ from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,
-    TrainingRule,
     TrainingSighting,
     known,
+    training_rule,
 )
 
 _BYTE = 255.0
@@ -36,23 +36,37 @@ def _first_layer(case: Case, model: str) -> WatchedInput | None:
     return next((one for one in _entering(case) if one.model == model and one.type), None)
 
 
+@training_rule("MS726", "input-not-normalised-in-training", WARNING, 10, Link.DATA)
 def not_normalised(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Bytes of an image without a norm after the first layer; or any input as large, in a training that fails."""
+    """The first layer receives values whose standard deviation is far from 1.
+
+    Bytes of an image without a norm after the first layer; or any input as large, in a training that fails.
+
+    Measure: mean or standard deviation of any input in a training that fails; largest value of images
+    Source: LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1
+    Hint: divide images by 255, subtract the mean and divide by the standard deviation of the data
+    Why: the gradients of the first layer scale with its input, so one step changes its weights far too much
+    """
     for model in dict.fromkeys(one.model for one in _entering(case)):
         first = _first_layer(case, model)
         if first is None or len(first.series.step) < 3 or first.type.startswith(_NORMALISERS):
             continue
+        if any(one.is_computed for one in _entering(case) if one.model == model and not one.type):
+            continue  # by another model, not data
         low, high = min(known(first.series.min), default=0.0), max(known(first.series.max), default=0.0)
         means, stds = known(first.series.mean), known(first.series.std)
         if not means or not stds:
             continue
-        size = max(abs(sum(means) / len(means)), sum(stds) / len(stds))
+        mean, std = statistics.fmean(means), statistics.fmean(stds)
+        size, size_at_first = (
+            max(abs(mean), std),
+            max(abs(means[0]), stds[0]),
+        )  # one that grows is not the data's
         is_image = len(first.shape) == 4 and first.shape[1] in _IMAGE_CHANNELS
         is_bytes = is_image and low >= 0 and threshold < high <= _BYTE
         is_certain = is_bytes and not _is_normalised(case, first)
-        if is_certain or (case.fails and size > threshold):
+        if is_certain or (case.fails and min(size, size_at_first) > threshold):
             what = "these look like bytes, 0 to 255" if is_bytes else "the standard deviation is far from 1"
-            mean, std = sum(means) / len(means), sum(stds) / len(stds)
             words = (
                 f"the first layer, {first.name or first.type}, receives values from {low:.3g} to {high:.3g} "
                 f"with a mean of {mean:.3g} and a standard deviation of {std:.3g}: {what}"
@@ -68,8 +82,15 @@ def _is_normalised(case: Case, first: WatchedInput) -> bool:
     return bool(behind) and behind[0].startswith("BatchNorm")
 
 
+@training_rule("MS727", "input-is-constant", ERROR, 3, Link.DATA)
 def constant_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Constant input, or the same sample repeatedly."""
+    """The input of the model never changes.
+
+    Measure: recorded steps without any difference
+    Source: certain: a model cannot distinguish identical inputs
+    Hint: check what the data set returns
+    Why: the model can at best learn how often each label occurs
+    """
     for model in dict.fromkeys(one.model for one in _entering(case)):
         inputs = [one for one in _entering(case) if one.model == model]
         arguments = [one for one in inputs if not one.type] or inputs
@@ -95,7 +116,15 @@ def _range(one: WatchedInput) -> float:
     return max(known(one.series.max), default=0.0) - min(known(one.series.min), default=0.0)
 
 
+@training_rule("MS728", "input-not-finite", ERROR, 0, Link.DATA)
 def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """NaN or infinite values enter the model.
+
+    Measure: values that are not finite
+    Source: IEEE 754: NaN passes through every sum
+    Hint: check the data: torch.isfinite(images).all()
+    Why: from then on all weights are NaN, and the rest of the run is wasted
+    """
     for one in _entering(case):
         step = next(
             (s for s, n in zip(one.series.step, one.series.non_finite, strict=True) if n > threshold), None
@@ -109,7 +138,15 @@ def input_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]
             return
 
 
+@training_rule("MS732", "batch-norm-of-one", WARNING, 1, Link.DATA)
 def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Batch norm in training mode receives batches of one sample.
+
+    Measure: samples of a batch
+    Source: Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch
+    Hint: use larger batches, or GroupNorm, or freeze the statistics with .eval() on these layers
+    Why: a channel normalised over one value is constant, and evaluation computes another function
+    """
     for one in case.facts.models:
         if one.norm_values is None or one.steps_in_training < FEW_STEPS:
             continue
@@ -122,8 +159,17 @@ def batch_of_one(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 0, batch, words, one.called)
 
 
+@training_rule("MS760", "validated-on-other-values", WARNING, 1.8, Link.DATA)
 def validated_otherwise(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Validation with inputs of another scale and a worse loss."""
+    """A model is validated on values of another scale than in training, and does worse there.
+
+    Measure: ratio of the standard deviations, or 1 and the distance of the means in standard deviations, of
+        the model's input; 3 for images without a criterion
+    Source: derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the
+        figures of ImageNet
+    Hint: prepare both sets by the same steps: scale, mean, standard deviation and order of channels
+    Why: the validation does not measure the model in use, and the best checkpoint is chosen by it
+    """
     for model in case.facts.models:
         given = next((one for one in _entering(case) if one.model == model.model and not one.type), None)
         if not model.validated or given is None or case.fails or given.is_computed:
@@ -158,121 +204,41 @@ def _end_of(one: WatchedCriterion) -> float:
     return statistics.fmean(values[-max(len(values) // 3, 1) :]) if values else math.nan
 
 
+@training_rule("MS764", "dropout-of-nearly-everything", WARNING, 0.9, Link.INITIALISATION)
 def dropped(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Dropout of nearly everything, in a training that is not known to learn."""
+    """A dropout layer sets nearly all of its input to zero, and the training does not provably learn.
+
+    Measure: p of the layer
+    Source: Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9
+    Hint: lower p, the share of values set to 0
+    Why: hardly any of a sample reaches the layers after it, and the rest is scaled up by 1 / (1 - p)
+    """
     if case.progress.learns is not True:
         yield from case.told(DROPPED)
 
 
+@training_rule("MS734", "ranks-see-the-same-data", WARNING, 3, Link.DATA)
 def same_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Every rank receives the same batches.
+
+    Measure: recorded steps with the same input statistics in every rank
+    Source: certain to nine digits of mean, standard deviation and range
+    Hint: use DistributedSampler, or seed the shuffling of each rank differently
+    Why: several devices do the work of one
+    """
     return case.told(SAME_DATA)
 
 
+@training_rule("MS748", "workers-repeat-random-numbers", WARNING, 4, Link.DATA)
 def same_numbers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Workers of a data loader draw the same random numbers for different samples.
+
+    Measure: batches in a row, before and after each of which two workers have the same random state, and use
+        it
+    Source: certain: the states of the random generators that they used, with shuffled samples
+    Hint: seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from torch,
+        random or numpy.random, which are seeded per worker
+    Why: some of the augmentation is missing: several samples get the same random values, in each worker or
+        epoch
+    """
     return case.told(REPEATS)
-
-
-RULES = (
-    TrainingRule(
-        code="MS760",
-        name="validated-on-other-values",
-        severity=WARNING,
-        sentence="a model is validated on values of another scale than in training, and does worse there",
-        threshold=1.8,
-        measure="ratio of the standard deviations, or 1 and the distance of the means in standard "
-        "deviations, of the model's input; 3 for images without a criterion",
-        source="derived: 2 where images are normalised to -1..1 in one place and are 0..1 in the other, 4 with the "
-        "figures of ImageNet",
-        hint="prepare both sets by the same steps: scale, mean, standard deviation and order of channels",
-        link=Link.DATA,
-        judge=validated_otherwise,
-    ),
-    TrainingRule(
-        code="MS764",
-        name="dropout-of-nearly-everything",
-        severity=WARNING,
-        sentence="a dropout layer sets nearly all of its input to zero, and the training does not provably learn",
-        threshold=0.9,
-        measure="p of the layer",
-        source="Srivastava et al. 2014, section 7.3: 0.2 to 0.5 are usual; own choice: 0.9",
-        hint="lower p, the share of values set to 0",
-        link=Link.INITIALISATION,
-        judge=dropped,
-    ),
-    TrainingRule(
-        code="MS726",
-        name="input-not-normalised-in-training",
-        severity=WARNING,
-        sentence="the first layer receives values whose standard deviation is far from 1",
-        threshold=10,
-        measure="mean or standard deviation of any input in a training that fails; largest value of images",
-        source="LeCun, Bottou, Orr, Müller 1998, Efficient BackProp, section 4.3: mean near 0, variance near 1",
-        hint="divide images by 255, subtract the mean and divide by the standard deviation of the data",
-        link=Link.DATA,
-        judge=not_normalised,
-    ),
-    TrainingRule(
-        code="MS727",
-        name="input-is-constant",
-        severity=ERROR,
-        sentence="the input of the model never changes",
-        threshold=3,
-        measure="recorded steps without any difference",
-        source="certain: a model cannot distinguish identical inputs",
-        hint="check what the data set returns",
-        link=Link.DATA,
-        judge=constant_input,
-    ),
-    TrainingRule(
-        code="MS728",
-        name="input-not-finite",
-        severity=ERROR,
-        sentence="NaN or infinite values enter the model",
-        threshold=0,
-        measure="values that are not finite",
-        source="IEEE 754: NaN passes through every sum",
-        hint="check the data: torch.isfinite(images).all()",
-        link=Link.DATA,
-        judge=input_not_finite,
-    ),
-    TrainingRule(
-        code="MS732",
-        name="batch-norm-of-one",
-        severity=WARNING,
-        sentence="batch norm in training mode receives batches of one sample",
-        threshold=1,
-        measure="samples of a batch",
-        source="Wu and He 2018, Group Normalization: the error rises steeply below 8 samples a batch",
-        hint="use larger batches, or GroupNorm, or freeze the statistics with .eval() on these layers",
-        link=Link.DATA,
-        judge=batch_of_one,
-    ),
-    TrainingRule(
-        code="MS734",
-        name="ranks-see-the-same-data",
-        severity=WARNING,
-        sentence="every rank receives the same batches",
-        threshold=3,
-        measure="recorded steps with the same input statistics in every rank",
-        source="certain to nine digits of mean, standard deviation and range",
-        hint="use DistributedSampler, or seed the shuffling of each rank differently",
-        link=Link.DATA,
-        judge=same_data,
-    ),
-    TrainingRule(
-        code="MS748",
-        name="workers-repeat-random-numbers",
-        severity=WARNING,
-        sentence="workers of a data loader draw the same random numbers for different samples",
-        threshold=4,
-        measure=(
-            "batches in a row, before and after each of which two workers have the same random state, and "
-            "use it"
-        ),
-        source="certain: the states of the random generators that they used, with shuffled samples",
-        hint="seed the generator in worker_init_fn, with torch.initial_seed() of the worker, or draw from "
-        "torch, random or numpy.random, which are seeded per worker",
-        link=Link.DATA,
-        judge=same_numbers,
-    ),
-)

@@ -11,10 +11,10 @@ from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
     Case,
     Link,
-    TrainingRule,
     TrainingSighting,
     known,
     lasting,
+    training_rule,
 )
 
 _ENTIRELY = 0.9999  # of the values
@@ -22,7 +22,15 @@ _HARDLY_EVER = 0.25  # of the values are zero; half of them for inputs around ze
 _LAYERS_WITH_FAN = ("Linear", "Conv1d", "Conv2d", "Conv3d")
 
 
+@training_rule("MS702", "output-not-finite", ERROR, 0, Link.LAYERS)
 def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A layer outputs NaN or infinite values.
+
+    Measure: values that are not finite in one output
+    Source: IEEE 754: NaN passes through every sum
+    Hint: look for a division, a logarithm or an overflow in it, or lower the learning rate
+    Why: NaN spreads to everything after the layer, and through the gradients to everything before it
+    """
     spoilt = []
     for layer in case.course.layers:
         counts = zip(layer.series.step, layer.series.nan_count, layer.series.inf_count, strict=True)
@@ -47,8 +55,17 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
 
 
+@training_rule("MS705", "dying-units", WARNING, 0.9, Link.LAYERS)
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first rectifier to die, or a model whose input is all zero."""
+    """A ReLU outputs almost only zeros, until the end.
+
+    The first rectifier to die, or a model whose input is all zero.
+
+    Measure: share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %
+    Source: a ReLU of a symmetric input is zero half of the time; own choice: nine tenths
+    Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
+    Why: a ReLU that outputs only zeros gets no gradient, so it rarely recovers
+    """
     yield from _fed_nothing(case)
     silent = []
     limit = threshold if case.fails else _ENTIRELY
@@ -76,8 +93,16 @@ def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:
             return
 
 
+@training_rule("MS731", "dying-channels", WARNING, 0.4, Link.LAYERS)
 def dead_channels(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The rectifier with the largest share of channels that never fire."""
+    """Many channels of a ReLU are zero for every sample.
+
+    Measure: share of its channels from the first step to the end, if a quarter of the other values is zero
+        too; or until the end, if the training fails
+    Source: own measurement, tests/bench/verdict: at most a third at the first step of healthy runs
+    Hint: lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation
+    Why: most of the layer's capacity is unused
+    """
     dying = []
     for layer in case.course.layers:
         shares = layer.series.dead_fraction
@@ -109,7 +134,15 @@ def _is_decided(layer: WatchedLayer) -> bool:
     return dead is not None and zero is not None and zero - dead < _HARDLY_EVER * (1 - dead)
 
 
+@training_rule("MS730", "saturated-in-training", WARNING, 0.5, Link.LAYERS)
 def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The output of a tanh or sigmoid is saturated, and the training fails.
+
+    Measure: share of the output, until the end
+    Source: Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient
+    Hint: initialise by xavier_uniform_, add a norm before it, or use ReLU or GELU
+    Why: the layers before it get almost no gradient and do not learn
+    """
     if not case.may_fail():
         return
     rows = []
@@ -125,8 +158,15 @@ def saturated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(layer, step, last, words)
 
 
+@training_rule("MS740", "chain-of-sigmoids", WARNING, 3, Link.LAYERS)
 def deep_sigmoids(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A chain of sigmoids, each of which passes at most a quarter of the gradient."""
+    """Several sigmoids follow each other, the gradient shrinks at each, and the training fails.
+
+    Measure: sigmoids in a row
+    Source: the derivative of the sigmoid is 1/4 at most
+    Hint: use ReLU or GELU, or a norm between the layers
+    Why: the gradient is almost zero when it reaches the first layers
+    """
     if not case.may_fail():
         return
     chain = [one for one in _hidden(case) if one.type in ("Sigmoid", "F.sigmoid")]
@@ -155,8 +195,17 @@ def _typical(values: tuple[float | None, ...]) -> float | None:
     return finite[len(finite) // 2] if finite else None
 
 
+@training_rule("MS706", "exploding-activations", WARNING, 100, Link.LAYERS)
 def exploding(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first layer whose outputs have grown beyond the threshold; later layers only pass this on."""
+    """The outputs of a layer keep growing, and the training fails.
+
+    The first layer whose outputs have grown beyond the threshold; later layers only pass this on.
+
+    Measure: growth over the initial value, or over 1 if that is smaller, until the end
+    Source: own measurement: 7x, at the logits, in a healthy run of samples/train.py
+    Hint: lower the learning rate, add a norm after the layer, or use weight decay
+    Why: values that keep growing overflow in the end, and destabilise every later layer
+    """
     if not case.fails:
         return
     grown = []
@@ -185,8 +234,15 @@ def _times(factor: float) -> str:
     return f"{factor:,.0f} times" if factor < 1e6 else f"{factor:.2g} times"
 
 
+@training_rule("MS729", "weights-start-alike", ERROR, FEW_STEPS, Link.INITIALISATION)
 def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Weights whose rows were equal initially and still are, so that all units are the same."""
+    """All rows of a weight start equal and stay equal: its units compute the same.
+
+    Measure: steps after which no row differs from another
+    Source: Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry
+    Hint: initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and the ends of branches
+    Why: units that compute the same get the same gradient: the whole layer is worth one unit
+    """
     if case.course.steps < threshold:
         return
     alike = [
@@ -212,7 +268,15 @@ def symmetric(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(first, 0, size, words + case.beside(others))
 
 
+@training_rule("MS739", "weights-start-huge", WARNING, 10, Link.INITIALISATION)
 def starts_huge(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The initial values of a weight are far too large, and the training fails.
+
+    Measure: root mean square of the initial values, times sqrt(fan in)
+    Source: He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; own choice: seven times that
+    Hint: initialise by kaiming_normal_ or xavier_uniform_
+    Why: activations saturate or explode, and the first steps are spent undoing the initialisation
+    """
     if not case.fails:
         return
     huge = []
@@ -237,104 +301,3 @@ def _type_of(case: Case, parameter: WatchedParameter) -> str:
     owner = parameter.name.rpartition(".")[0]
     types = (one.type for one in case.course.layers if (one.model, one.name) == (parameter.model, owner))
     return next(types, "")
-
-
-RULES = (
-    TrainingRule(
-        code="MS702",
-        name="output-not-finite",
-        severity=ERROR,
-        sentence="a layer outputs NaN or infinite values",
-        threshold=0,
-        measure="values that are not finite in one output",
-        source="IEEE 754: NaN passes through every sum",
-        hint="look for a division, a logarithm or an overflow in it, or lower the learning rate",
-        link=Link.LAYERS,
-        judge=output_not_finite,
-    ),
-    TrainingRule(
-        code="MS705",
-        name="dying-units",
-        severity=WARNING,
-        sentence="a ReLU outputs almost only zeros, until the end",
-        threshold=0.9,
-        measure="share of zeros in the output of a ReLU until the end, if the training fails; else 99.99 %",
-        source="a ReLU of a symmetric input is zero half of the time; own choice: nine tenths",
-        hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
-        link=Link.LAYERS,
-        judge=dead,
-    ),
-    TrainingRule(
-        code="MS706",
-        name="exploding-activations",
-        severity=WARNING,
-        sentence="the outputs of a layer keep growing, and the training fails",
-        threshold=100,
-        measure="growth over the initial value, or over 1 if that is smaller, until the end",
-        source="own measurement: 7x, at the logits, in a healthy run of samples/train.py",
-        hint="lower the learning rate, add a norm after the layer, or use weight decay",
-        link=Link.LAYERS,
-        judge=exploding,
-    ),
-    TrainingRule(
-        code="MS729",
-        name="weights-start-alike",
-        severity=ERROR,
-        sentence="all rows of a weight start equal and stay equal: its units compute the same",
-        threshold=FEW_STEPS,
-        measure="steps after which no row differs from another",
-        source="Goodfellow, Bengio, Courville 2016, section 8.4: the initial values need to break the symmetry",
-        hint="initialise by kaiming_normal_ or xavier_uniform_; zeros are for biases and the ends of branches",
-        link=Link.INITIALISATION,
-        judge=symmetric,
-    ),
-    TrainingRule(
-        code="MS739",
-        name="weights-start-huge",
-        severity=WARNING,
-        sentence="the initial values of a weight are far too large, and the training fails",
-        threshold=10,
-        measure="root mean square of the initial values, times sqrt(fan in)",
-        source="He et al. 2015: sqrt(2) keeps the scale of a signal after ReLUs; own choice: seven times that",
-        hint="initialise by kaiming_normal_ or xavier_uniform_",
-        link=Link.INITIALISATION,
-        judge=starts_huge,
-    ),
-    TrainingRule(
-        code="MS730",
-        name="saturated-in-training",
-        severity=WARNING,
-        sentence="the output of a tanh or sigmoid is saturated, and the training fails",
-        threshold=0.5,
-        measure="share of the output, until the end",
-        source="Glorot and Bengio 2010, section 3: a saturated unit passes almost no gradient",
-        hint="initialise by xavier_uniform_, add a norm before it, or use ReLU or GELU",
-        link=Link.LAYERS,
-        judge=saturated,
-    ),
-    TrainingRule(
-        code="MS740",
-        name="chain-of-sigmoids",
-        severity=WARNING,
-        sentence="several sigmoids follow each other, the gradient shrinks at each, and the training fails",
-        threshold=3,
-        measure="sigmoids in a row",
-        source="the derivative of the sigmoid is 1/4 at most",
-        hint="use ReLU or GELU, or a norm between the layers",
-        link=Link.LAYERS,
-        judge=deep_sigmoids,
-    ),
-    TrainingRule(
-        code="MS731",
-        name="dying-channels",
-        severity=WARNING,
-        sentence="many channels of a ReLU are zero for every sample",
-        threshold=0.4,
-        measure="share of its channels from the first step to the end, if a quarter of the other values is "
-        "zero too; or until the end, if the training fails",
-        source="own measurement, tests/bench/verdict: at most a third at the first step of healthy runs",
-        hint="lower the learning rate, initialise by kaiming_normal_, add a norm, or use a leaky activation",
-        link=Link.LAYERS,
-        judge=dead_channels,
-    ),
-)

@@ -15,7 +15,13 @@ from modelscope_cli.rules.training.progress import (
     is_on_its_way,
     may_wander,
 )
-from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
+from modelscope_cli.rules.training.rule_types import (
+    Case,
+    Link,
+    TrainingSighting,
+    known,
+    training_rule,
+)
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
 _ENOUGH = 50  # steps after which a loss that has not fallen is a finding
@@ -47,7 +53,15 @@ def _place(case: Case) -> str | None:
     return places.pop() if len(places) == 1 else None
 
 
+@training_rule("MS701", "loss-not-finite", ERROR, 0, Link.LAYERS)
 def loss_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The loss becomes NaN or infinite.
+
+    Measure: losses that are not finite
+    Source: IEEE 754: NaN passes through every sum, and into every weight
+    Hint: look for log, sqrt or a division in the loss; lower the learning rate, or clip the gradients
+    Why: from then on all weights are NaN, and the rest of the run is wasted
+    """
     for series in case.course.loss:
         values = [math.nan if value is None else value for value in series.value]
         at = next((i for i, value in enumerate(values) if not math.isfinite(value)), None)
@@ -79,8 +93,17 @@ def _origin(case: Case, step: int) -> str:
     return f"; the first cause: {birth.words}{since}"
 
 
+@training_rule("MS704", "loss-diverges", WARNING, _DIVERGED, Link.LOSS)
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A loss far above its earlier values, except of adversaries."""
+    """The loss has risen far above its lowest level.
+
+    A loss far above its earlier values, except of adversaries.
+
+    Measure: ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start
+    Source: own choice: twice the loss that was kept for a quarter of the run
+    Hint: lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)
+    Why: the model gets worse: it loses what it has learnt
+    """
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
     threshold *= _MOVING if has_moving_targets(case.facts) else 1
@@ -113,8 +136,15 @@ def _since(case: Case, course: LossCourse, limit: float) -> int:
     return 0
 
 
+@training_rule("MS733", "overflow-without-a-scaler", ERROR, 0, Link.BOOKKEEPING)
 def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Non-finite gradients in half precision without a gradient scaler."""
+    """Gradients overflow in float16, and no scaler skips such steps.
+
+    Measure: gradients that are not finite
+    Source: IEEE 754 binary16: the largest value is 65504
+    Hint: use torch.amp.GradScaler, or bfloat16, which needs none
+    Why: one such step makes the weights NaN permanently
+    """
     halves = [one for one in case.facts.models if "float16" in one.dtypes]
     if not halves or any(event.kind == "skipped" for event in case.course.events):
         return
@@ -130,12 +160,22 @@ def overflow(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(None, min(steps), None, words, halves[0].called)
 
 
+@training_rule("MS735", "loss-has-not-fallen", ERROR, _ENOUGH, Link.LOSS)
 def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A loss that has not fallen; not reported if it diverges."""
+    """The loss has not fallen, or is no better than chance.
+
+    A loss that has not fallen; not reported if it diverges.
+
+    Measure: steps with a known loss
+    Source: own choice: 50; a fall is compared with the noise of the loss, and accuracy with chance
+    Hint: look at a few images with their labels; overfit one batch; try the learning rate that lrfind
+        suggests
+    Why: this run does not learn, whatever the cause
+    """
     course = case.progress.main
     if case.progress.learns is not False or course is None or course.n < threshold or course.has_broken:
         return
-    if any(diverging(case, _DIVERGED)):
+    if any(diverging.judge(case, _DIVERGED)):
         return
     chance = case.progress.chance
     start, end = f"{course.start:.3g} over the first steps", f"{course.end:.3g} over the last"
@@ -150,8 +190,15 @@ def not_fallen(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, None, course.end, words, _place(case))
 
 
+@training_rule("MS736", "one-class-predicted", WARNING, _COLLAPSED, Link.STANDSTILL)
 def collapsed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Predictions of one class only, with labels of several."""
+    """Nearly all predictions are the same class, although the labels are of several classes.
+
+    Measure: share of the most frequent predicted class, until the end
+    Source: own choice: 995 of 1,000
+    Hint: weight the classes in the loss, or sample them evenly; check that the labels belong to the images
+    Why: the rare classes are never found, while the accuracy looks high
+    """
     for one in case.facts.criteria:
         series = one.series
         n = max(len(series.step) // 3, 3)
@@ -182,8 +229,16 @@ def _is_on_its_way(case: Case, one: WatchedCriterion) -> bool:
     return case.progress.main is not None and is_on_its_way(one, case.progress.main)
 
 
+@training_rule("MS742", "validation-is-guessing", WARNING, 3, Link.LOSS)
 def validation_guesses(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A model that learns and is no better than guessing in validation."""
+    """The accuracy is good in training, and no better than chance in validation.
+
+    Measure: validations; the accuracy is that of their last third
+    Source: own choice: accuracy within its standard error of the share of the most frequent label
+    Hint: compare the preprocessing and the class indices of both sets; check which copy of the model is
+        validated; if the model has memorised its training data, use more data
+    Why: the model has to work on images it was not trained on, and there it does not
+    """
     accuracy, guessed = case.progress.accuracy, case.progress.guessed
     if case.progress.learns is not True or accuracy is None or guessed is None:
         return
@@ -221,9 +276,19 @@ def _error(right: float, least: float, rows: int) -> float:
     return math.sqrt(max(right * (1 - right), least * (1 - least)) / max(rows, 1))
 
 
+@training_rule("MS756", "predictions-unrelated-to-targets", WARNING, 0.005, Link.LAYERS)
 def unrelated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Predictions that stay unrelated to the targets of their samples."""
-    if any(small_updates(case, SMALL)):
+    """The prediction for a sample is uncorrelated with its target.
+
+    Measure: covariance of predictions and targets over a batch, as a share of the variance of the targets,
+        two standard errors added, in the last third of the records
+    Source: derived: 0 for a constant and for the targets of other samples, R^2 at the least squared error;
+        own measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it begins to learn
+    Hint: check that inputs and targets belong to the same samples; in an autoencoder lower the weight of KL,
+        or raise it slowly, and look for a detach before the decoder
+    Why: the model has at best learnt the mean of the targets, and nothing about a single sample
+    """
+    if any(small_updates.judge(case, SMALL)):
         return  # the weights do not change, which another rule reports
     for one in case.facts.criteria:
         shares = [value for value in one.series.shared if value is not None and math.isfinite(value)]
@@ -254,8 +319,17 @@ def _has_labels(one: WatchedCriterion) -> bool:
     return not is_given or any(map(math.isfinite, known(one.series.target_variance)))
 
 
+@training_rule("MS757", "embeddings-collapse", WARNING, 0.2, Link.STANDSTILL)
 def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Outputs for different samples that collapse to one point while the loss falls."""
+    """A model maps all samples to one point, and that is what lowers the loss.
+
+    Measure: spread of the outputs over a batch, or of their directions, at the end against that at first,
+        where the loss falls with its square
+    Source: Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth
+    Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
+        a predictor, or a term for the variance
+    Why: the loss is at its lowest when all samples are the same point, and these tell nothing apart
+    """
     main = case.progress.main
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
     if case.progress.is_adversarial or main is None or case.course.steps < _ENOUGH or judged:
@@ -280,111 +354,3 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
                 )
                 yield TrainingSighting(None, None, last / first, words, one.called)
                 break
-
-
-RULES = (
-    TrainingRule(
-        code="MS756",
-        name="predictions-unrelated-to-targets",
-        severity=WARNING,
-        sentence="the prediction for a sample is uncorrelated with its target",
-        threshold=0.005,
-        measure="covariance of predictions and targets over a batch, as a share of the variance of the targets, "
-        "two standard errors added, in the last third of the records",
-        source="derived: 0 for a constant and for the targets of other samples, R^2 at the least squared "
-        "error; own measurement: 0.004 with an error of 0.001 in a healthy autoencoder before it "
-        "begins to learn",
-        hint="check that inputs and targets belong to the same samples; in an autoencoder lower the weight "
-        "of KL, or raise it slowly, and look for a detach before the decoder",
-        link=Link.LAYERS,
-        judge=unrelated,
-    ),
-    TrainingRule(
-        code="MS757",
-        name="embeddings-collapse",
-        severity=WARNING,
-        sentence="a model maps all samples to one point, and that is what lowers the loss",
-        threshold=0.2,
-        measure="spread of the outputs over a batch, or of their directions, at the end against that at first, "
-        "where the loss falls with its square",
-        source="Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth",
-        hint="the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient "
-        "and a predictor, or a term for the variance",
-        link=Link.STANDSTILL,
-        judge=embeddings_collapse,
-    ),
-    TrainingRule(
-        code="MS742",
-        name="validation-is-guessing",
-        severity=WARNING,
-        sentence="the accuracy is good in training, and no better than chance in validation",
-        threshold=3,
-        measure="validations; the accuracy is that of their last third",
-        source="own choice: accuracy within its standard error of the share of the most frequent label",
-        hint="compare the preprocessing and the class indices of both sets; check which copy of the model "
-        "is validated; if the model has memorised its training data, use more data",
-        link=Link.LOSS,
-        judge=validation_guesses,
-    ),
-    TrainingRule(
-        code="MS701",
-        name="loss-not-finite",
-        severity=ERROR,
-        sentence="the loss becomes NaN or infinite",
-        threshold=0,
-        measure="losses that are not finite",
-        source="IEEE 754: NaN passes through every sum, and into every weight",
-        hint="look for log, sqrt or a division in the loss; lower the learning rate, or clip the gradients",
-        link=Link.LAYERS,
-        judge=loss_not_finite,
-    ),
-    TrainingRule(
-        code="MS704",
-        name="loss-diverges",
-        severity=WARNING,
-        sentence="the loss has risen far above its lowest level",
-        threshold=_DIVERGED,
-        measure="ratio to the lowest loss over a quarter of the run; an error if the loss ends above its start",
-        source="own choice: twice the loss that was kept for a quarter of the run",
-        hint="lower the learning rate, warm it up, or clip the gradients (clip_grad_norm_)",
-        link=Link.LOSS,
-        judge=diverging,
-    ),
-    TrainingRule(
-        code="MS733",
-        name="overflow-without-a-scaler",
-        severity=ERROR,
-        sentence="gradients overflow in float16, and no scaler skips such steps",
-        threshold=0,
-        measure="gradients that are not finite",
-        source="IEEE 754 binary16: the largest value is 65504",
-        hint="use torch.amp.GradScaler, or bfloat16, which needs none",
-        link=Link.BOOKKEEPING,
-        judge=overflow,
-    ),
-    TrainingRule(
-        code="MS735",
-        name="loss-has-not-fallen",
-        severity=ERROR,
-        sentence="the loss has not fallen, or is no better than chance",
-        threshold=_ENOUGH,
-        measure="steps with a known loss",
-        source="own choice: 50; a fall is compared with the noise of the loss, and accuracy with chance",
-        hint="look at a few images with their labels; overfit one batch; try the learning rate that lrfind "
-        "suggests",
-        link=Link.LOSS,
-        judge=not_fallen,
-    ),
-    TrainingRule(
-        code="MS736",
-        name="one-class-predicted",
-        severity=WARNING,
-        sentence="nearly all predictions are the same class, although the labels are of several classes",
-        threshold=_COLLAPSED,
-        measure="share of the most frequent predicted class, until the end",
-        source="own choice: 995 of 1,000",
-        hint="weight the classes in the loss, or sample them evenly; check that the labels belong to the images",
-        link=Link.STANDSTILL,
-        judge=collapsed,
-    ),
-)

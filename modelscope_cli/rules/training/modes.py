@@ -4,10 +4,24 @@ from collections.abc import Iterator
 
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.watch import ACTIVE
-from modelscope_cli.rules.training.rule_types import FEW_STEPS, Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import (
+    FEW_STEPS,
+    Case,
+    Link,
+    TrainingSighting,
+    training_rule,
+)
 
 
+@training_rule("MS718", "trained-in-evaluation-mode", WARNING, FEW_STEPS, Link.BOOKKEEPING)
 def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """A model with dropout or batch norm is trained in evaluation mode.
+
+    Measure: steps in a row in evaluation mode, until the end
+    Source: certain: .training was False in every pass with gradients
+    Hint: call model.train() before the steps, and again after every evaluation
+    Why: dropout is off, and batch norm normalises by statistics that are never updated
+    """
     for one in case.facts.models:
         since = one.evaluation_since
         if since is None or not one.frozen_modes or case.course.steps - since < threshold:
@@ -25,8 +39,15 @@ def trained_in_evaluation(case: Case, threshold: float) -> Iterator[TrainingSigh
         yield TrainingSighting(None, since, case.course.steps - since, words, one.called)
 
 
+@training_rule("MS743", "validated-in-training-mode", WARNING, 3, Link.BOOKKEEPING)
 def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Validation in training mode only."""
+    """A model with dropout or batch norm is validated in training mode.
+
+    Measure: losses without gradients, all of them in training mode
+    Source: certain: .training was True in every pass without gradients that led to a loss
+    Hint: call model.eval() before the validation, and model.train() after it
+    Why: dropout makes the result noisy, and the validation images change the running statistics of batch norm
+    """
     held = {one.model for one in case.course.parameters if one.optimizer}
     for one in case.facts.models:
         in_training, in_evaluation = one.evaluated
@@ -45,30 +66,4 @@ def validated_in_training(case: Case, threshold: float) -> Iterator[TrainingSigh
 _SWITCH_OFF = (
     "give training=self.training to functional.dropout, and to scaled_dot_product_attention a dropout_p of 0 "
     "unless self.training"
-)
-RULES = (
-    TrainingRule(
-        code="MS718",
-        name="trained-in-evaluation-mode",
-        severity=WARNING,
-        sentence="a model with dropout or batch norm is trained in evaluation mode",
-        threshold=FEW_STEPS,
-        measure="steps in a row in evaluation mode, until the end",
-        source="certain: .training was False in every pass with gradients",
-        hint="call model.train() before the steps, and again after every evaluation",
-        link=Link.BOOKKEEPING,
-        judge=trained_in_evaluation,
-    ),
-    TrainingRule(
-        code="MS743",
-        name="validated-in-training-mode",
-        severity=WARNING,
-        sentence="a model with dropout or batch norm is validated in training mode",
-        threshold=3,
-        measure="losses without gradients, all of them in training mode",
-        source="certain: .training was True in every pass without gradients that led to a loss",
-        hint="call model.eval() before the validation, and model.train() after it",
-        link=Link.BOOKKEEPING,
-        judge=validated_in_training,
-    ),
 )

@@ -181,7 +181,9 @@ def _learns(
     if course.n < MIN_STEPS:
         return None
     if chance is None and course.has_been_negative:
-        return True if course.has_fallen else None  # it has no relative change: a reward, a likelihood
+        # It has no relative change: a reward, a likelihood. Labels predicted worse than by guessing contradict it.
+        is_worse = accuracy is not None and guessed is not None and accuracy < guessed
+        return True if course.has_fallen and not is_worse else None
     if course.has_risen and (chance is None or course.end > chance):
         return False
     if accuracy is not None and guessed is not None and rows:

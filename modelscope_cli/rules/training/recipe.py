@@ -12,10 +12,10 @@ from modelscope_cli.rules.training.rule_types import (
     MIN_RECORDS,
     Case,
     Link,
-    TrainingRule,
     TrainingSighting,
     known,
     share_of_steps,
+    training_rule,
 )
 from modelscope_cli.rules.training.updates import SMALL, small_updates
 
@@ -27,8 +27,16 @@ _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_g
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
 
+@training_rule("MS719", "learning-rate-is-gone", WARNING, 0.5, Link.BOOKKEEPING)
 def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A learning rate near zero for most of a run that had not converged."""
+    """The learning rate is almost zero for most of the run, before the model has learnt.
+
+    Measure: share of the steps below 1 % of the highest learning rate
+    Source: derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, with
+        two divisions by ten; own choice: half
+    Hint: check whether the scheduler counts steps or epochs, and check its gamma
+    Why: most of the run changes nothing: its time is wasted
+    """
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
     for series in case.course.lr:
         values = [value or 0.0 for value in series.value]
@@ -84,8 +92,15 @@ def _has_more_to_learn(case: Case) -> bool:
     return main.end > 0.5 * chance
 
 
+@training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule of about the length of the run that is hardly ever stepped."""
+    """A schedule with the length of the run is stepped far less often.
+
+    Measure: steps of the schedule as a share of those of its optimizer
+    Source: certain: the schedule counts its steps, and its length equals that of the run
+    Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
+    Why: the learning rate never gets where the schedule should take it
+    """
     for one in case.facts.schedules:
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
@@ -97,9 +112,17 @@ def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 0, one.used / one.steps, words, one.made)
 
 
+@training_rule("MS741", "clipped-to-nothing", WARNING, 0.01, Link.STEP_SIZE)
 def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Gradients clipped to a norm that is too small, or clipped before unscaling."""
-    is_still = any(small_updates(case, SMALL))
+    """Gradients are clipped so far that no step changes a weight noticeably, or while they are scaled.
+
+    Measure: by how much the norm of all gradients together differs between the steps
+    Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
+    Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
+    Why: each step has the size of the clip and not that of its gradient: where it is next to nothing the run
+        ends where it began, and gradients clipped while they are scaled shrink further as the scale grows
+    """
+    is_still = any(small_updates.judge(case, SMALL))
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
         optimizer = case.optimizer(label)
@@ -138,8 +161,15 @@ def _norms_together(parameters: Sequence[WatchedParameter]) -> list[float]:
     return [math.sqrt(square) for square in squares.values()]
 
 
+@training_rule("MS744", "weights-decay-to-nothing", WARNING, 1, Link.STEP_SIZE)
 def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Weight decay that exceeds the gradients, in a training that fails."""
+    """Weight decay shrinks the weights faster than they can learn, and the training fails.
+
+    Measure: weight decay, judged if its product with the highest learning rate is 0.01 or more
+    Source: own choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n
+    Hint: lower weight_decay: 1e-4 with SGD and 1e-2 with AdamW are usual
+    Why: the weights go to zero, and with them activations and gradients
+    """
     for one in case.facts.optimizers:
         rates = [
             rate for series in case.course.lr if series.optimizer == one.optimizer for rate in series.value
@@ -151,56 +181,3 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
                 f"removes {taken:.1%} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)
-
-
-RULES = (
-    TrainingRule(
-        code="MS758",
-        name="schedule-hardly-used",
-        severity=WARNING,
-        sentence="a schedule with the length of the run is stepped far less often",
-        threshold=0.2,
-        measure="steps of the schedule as a share of those of its optimizer",
-        source="certain: the schedule counts its steps, and its length equals that of the run",
-        hint="call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length",
-        link=Link.BOOKKEEPING,
-        judge=schedule_unused,
-    ),
-    TrainingRule(
-        code="MS719",
-        name="learning-rate-is-gone",
-        severity=WARNING,
-        sentence="the learning rate is almost zero for most of the run, before the model has learnt",
-        threshold=0.5,
-        measure="share of the steps below 1 % of the highest learning rate",
-        source="derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, "
-        "with two divisions by ten; own choice: half",
-        hint="check whether the scheduler counts steps or epochs, and check its gamma",
-        link=Link.BOOKKEEPING,
-        judge=rate_is_gone,
-    ),
-    TrainingRule(
-        code="MS741",
-        name="clipped-to-nothing",
-        severity=WARNING,
-        sentence="gradients are clipped so far that no step changes a weight noticeably, or while they are scaled",
-        threshold=0.01,
-        measure="by how much the norm of all gradients together differs between the steps",
-        source="derived: norms of gradients vary from batch to batch, those that are always clipped do not",
-        hint="clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler",
-        link=Link.STEP_SIZE,
-        judge=clipped_to_nothing,
-    ),
-    TrainingRule(
-        code="MS744",
-        name="weights-decay-to-nothing",
-        severity=WARNING,
-        sentence="weight decay shrinks the weights faster than they can learn, and the training fails",
-        threshold=1,
-        measure="weight decay, judged if its product with the highest learning rate is 0.01 or more",
-        source="own choice: 1e-5 to 0.5 are usual; 0.01 of a weight is ten times a usual step, A. Karpathy, CS231n",
-        hint="lower weight_decay: 1e-4 with SGD and 1e-2 with AdamW are usual",
-        link=Link.STEP_SIZE,
-        judge=decays_to_nothing,
-    ),
-)

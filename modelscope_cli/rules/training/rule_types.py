@@ -17,7 +17,7 @@ from modelscope_cli.records.watch import (
     WatchedParameter,
     labelling,
 )
-from modelscope_cli.rules.rule import ListedRule
+from modelscope_cli.rules.rule import ListedRule, texts_of
 from modelscope_cli.rules.training.progress import MIN_STEPS, CourseOfTraining
 
 LASTING = 3  # records in a row up to the last of the run that make a state
@@ -192,7 +192,7 @@ class TrainingSighting:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingRule(ListedRule):
     """A rule about a run: `judge` yields every violation of `threshold`.
 
@@ -202,7 +202,22 @@ class TrainingRule(ListedRule):
 
     threshold: float
     link: Link
-    judge: Callable[[Case, float], Iterator[TrainingSighting]]
+    judge: "TrainingJudge"
+
+
+TrainingJudge = Callable[[Case, float], Iterator[TrainingSighting]]
+
+
+def training_rule(
+    code: str, name: str, severity: str, threshold: float, link: Link, **texts: str
+) -> Callable[[TrainingJudge], TrainingRule]:
+    """Make a rule of the function that judges by it; see `texts_of` for its docstring."""
+
+    def decorate(judge: TrainingJudge) -> TrainingRule:
+        fields: dict[str, Any] = {**texts_of(judge), **texts, "link": link, "judge": judge}
+        return TrainingRule(code=code, name=name, severity=severity, threshold=threshold, **fields)
+
+    return decorate
 
 
 def is_inferred(optimizer: str) -> bool:

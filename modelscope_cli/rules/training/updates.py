@@ -21,11 +21,11 @@ from modelscope_cli.rules.training.rule_types import (
     MIN_RECORDS,
     Case,
     Link,
-    TrainingRule,
     TrainingSighting,
     known,
     lasting,
     share_of_steps,
+    training_rule,
 )
 
 _OFTEN = 0.25  # of the steps
@@ -46,7 +46,15 @@ _HALVES = "bfloat16", "float16"
 _NO_WAY = 1e-2  # of its size: ten usual changes of about 1e-3
 
 
+@training_rule("MS703", "gradient-not-finite", ERROR, 0, Link.LAYERS)
 def gradient_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """An optimizer receives NaN or infinite gradients.
+
+    Measure: parameters whose gradient is not finite
+    Source: IEEE 754: NaN passes through every sum, and into every weight
+    Hint: fix the first value that was not finite; lower the learning rate if the loss rose before
+    Why: one step with such a gradient makes the weights NaN permanently
+    """
     birth = case.born(GRADIENT)
     if birth is not None:
         words = (
@@ -104,16 +112,54 @@ def _relative(case: Case, one: WatchedParameter) -> list[float | None]:
     ]
 
 
+@training_rule(
+    "MS707",
+    "vanishing-in-training",
+    WARNING,
+    VANISHING,
+    Link.LAYERS,
+    measure=f"norm of a weight's gradient until the end, {SCALE}",
+    source=VANISHING_SOURCE,
+)
 def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Almost no gradient arrives at a weight, and the training fails.
+
+    Hint: add residual connections or norms, look for dead or saturated activations after it, or freeze it if
+        that is intended
+    Why: these weights do not learn, however long the run lasts
+    """
     return _gradients(case, lambda norm: norm < threshold, f"below {threshold:g}", -1)
 
 
+@training_rule(
+    "MS708",
+    "exploding-in-training",
+    WARNING,
+    EXPLODING,
+    Link.LAYERS,
+    measure=f"norm of a weight's gradient until the end, {SCALE}",
+    source=EXPLODING_SOURCE,
+)
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The gradient of a weight is very large, and the training fails.
+
+    Hint: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
+    Why: a single step changes these weights far too much; the loss jumps or becomes NaN
+    """
     return _gradients(case, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)
 
 
+@training_rule("MS709", "large-updates", WARNING, 0.1, Link.STEP_SIZE)
 def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """The first weight with large changes; at the same step the one that changes most."""
+    """Steps change a weight by a large share of its norm, and the training fails.
+
+    The first weight with large changes; at the same step the one that changes most.
+
+    Measure: |change| / |weight|, in a quarter of the steps; 1 in any
+    Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
+    Hint: lower the learning rate, or warm it up
+    Why: each step overwrites what earlier steps have learnt
+    """
     if not case.fails:
         return
     jump = case.rate_jump()
@@ -150,8 +196,17 @@ def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, Watched
     return large[0][0], -statistics.median(ratio for _, ratio in large), one
 
 
+@training_rule("MS710", "small-updates", WARNING, SMALL, Link.STANDSTILL)
 def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Changes that are small in all steps, not only at the end of a schedule."""
+    """No step of the whole run changes a weight noticeably.
+
+    Changes that are small in all steps, not only at the end of a schedule.
+
+    Measure: |change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together
+    Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that
+    Hint: raise the learning rate
+    Why: the run ends with almost the weights it began with: its time is wasted
+    """
     if _has_learnt(case):
         return
     rows = []
@@ -170,8 +225,16 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
 
 
+@training_rule("MS747", "unchanged-by-steps", ERROR, 10, Link.BOOKKEEPING)
 def unchanged(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A weight with a gradient and a learning rate whose values do not change. Certain."""
+    """A weight receives a gradient and is in an optimizer, but its values never change.
+
+    Measure: recorded steps with a learning rate and a gradient above zero
+    Source: certain: its values before and after each step are the same; a step of its size could be seen
+    Hint: check what writes to the weight: an optimizer that changes a copy, a hook or load_state_dict that
+        restores it; keep weights in float32 if steps are lost in rounding
+    Why: part of the model keeps its initial weights, and the other layers have to work around it
+    """
     restored = [one for one in case.weights() if _is_to_learn(one) and _is_put_back(one, threshold)]
     still = [one for one in case.weights() if _is_to_learn(one) and _stays(case, one, threshold)]
     for rows, reason in (
@@ -223,8 +286,18 @@ def _is_put_back(one: WatchedParameter, threshold: float) -> bool:
     return math.isfinite(norm) and abs(norm**2 - round(norm**2)) > 1e-4 * norm**2
 
 
+@training_rule("MS762", "gradients-never-change", ERROR, 10, Link.BOOKKEEPING)
 def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Different inputs and weights with equal gradients. Certain."""
+    """Every gradient is the same in each step, although the inputs differ.
+
+    Different inputs and weights with equal gradients. Certain.
+
+    Measure: recorded steps in a row with other inputs, other weights and bit-identical gradients
+    Source: certain: a loss that depends on the batch or on the weights has different gradients
+    Hint: check the source of the gradients: a loss computed once, a copied .grad, a batch read once before
+        the loop
+    Why: the steps do not depend on the data: the model learns one batch, or nothing
+    """
     for one in case.facts.optimizers:
         weights = [weight for weight in case.weights() if weight.optimizer == one.optimizer]
         models = {weight.model for weight in weights}
@@ -236,8 +309,16 @@ def repeated(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, None, n, f"{words}, although the inputs differ", one.made)
 
 
+@training_rule("MS749", "gradient-is-always-zero", WARNING, 10, Link.LAYERS)
 def always_zero(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A held parameter of a layer that runs, with a gradient of exactly zero in every recorded step. Certain."""
+    """The gradient of a weight is exactly zero in every step.
+
+    Measure: recorded steps, in all of which every element of the gradient is zero
+    Source: certain: the derivative of the loss by the layer's output is zero
+    Hint: after this layer, look for sign, round, argmax or a comparison (derivative zero), a factor of 0 such
+        as the weight of a loss, or an activation that is always off
+    Why: the weight keeps its initial values, even if the loss falls
+    """
     rows = [one for one in case.weights() if _is_to_learn(one) and _is_never_reached(one, threshold)]
     if rows:
         *others, last = rows
@@ -293,107 +374,3 @@ def _is_warming_up(case: Case, label: str) -> bool:
     series_of_optimizer = (series for series in case.course.lr if series.optimizer == label)
     rates = [[rate or 0.0 for rate in series.value] for series in series_of_optimizer]
     return any(one[-1] >= 0.9 * max(one) > 0 and one[0] < 0.2 * one[-1] for one in rates if one)
-
-
-RULES = (
-    TrainingRule(
-        code="MS762",
-        name="gradients-never-change",
-        severity=ERROR,
-        sentence="every gradient is the same in each step, although the inputs differ",
-        threshold=10,
-        measure="recorded steps in a row with other inputs, other weights and bit-identical gradients",
-        source="certain: a loss that depends on the batch or on the weights has different gradients",
-        hint="check the source of the gradients: a loss computed once, a copied .grad, a batch read once "
-        "before the loop",
-        link=Link.BOOKKEEPING,
-        judge=repeated,
-    ),
-    TrainingRule(
-        code="MS747",
-        name="unchanged-by-steps",
-        severity=ERROR,
-        sentence="a weight receives a gradient and is in an optimizer, but its values never change",
-        threshold=10,
-        measure="recorded steps with a learning rate and a gradient above zero",
-        source="certain: its values before and after each step are the same; a step of its size could be seen",
-        hint="check what writes to the weight: an optimizer that changes a copy, a hook or load_state_dict "
-        "that restores it; keep weights in float32 if steps are lost in rounding",
-        link=Link.BOOKKEEPING,
-        judge=unchanged,
-    ),
-    TrainingRule(
-        code="MS749",
-        name="gradient-is-always-zero",
-        severity=WARNING,
-        sentence="the gradient of a weight is exactly zero in every step",
-        threshold=10,
-        measure="recorded steps, in all of which every element of the gradient is zero",
-        source="certain: the derivative of the loss by the layer's output is zero",
-        hint="after this layer, look for sign, round, argmax or a comparison (derivative zero), a factor of "
-        "0 such as the weight of a loss, or an activation that is always off",
-        link=Link.LAYERS,
-        judge=always_zero,
-    ),
-    TrainingRule(
-        code="MS703",
-        name="gradient-not-finite",
-        severity=ERROR,
-        sentence="an optimizer receives NaN or infinite gradients",
-        threshold=0,
-        measure="parameters whose gradient is not finite",
-        source="IEEE 754: NaN passes through every sum, and into every weight",
-        hint="fix the first value that was not finite; lower the learning rate if the loss rose before",
-        link=Link.LAYERS,
-        judge=gradient_not_finite,
-    ),
-    TrainingRule(
-        code="MS709",
-        name="large-updates",
-        severity=WARNING,
-        sentence="steps change a weight by a large share of its norm, and the training fails",
-        threshold=0.1,
-        measure="|change| / |weight|, in a quarter of the steps; 1 in any",
-        source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that",
-        hint="lower the learning rate, or warm it up",
-        link=Link.STEP_SIZE,
-        judge=large_updates,
-    ),
-    TrainingRule(
-        code="MS710",
-        name="small-updates",
-        severity=WARNING,
-        sentence="no step of the whole run changes a weight noticeably",
-        threshold=SMALL,
-        measure="|change| / |weight|, in every step; in a training that fails also 1e-2 in all steps together",
-        source="A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-5 is a hundredth of that",
-        hint="raise the learning rate",
-        link=Link.STANDSTILL,
-        judge=small_updates,
-    ),
-    TrainingRule(
-        code="MS707",
-        name="vanishing-in-training",
-        severity=WARNING,
-        sentence="almost no gradient arrives at a weight, and the training fails",
-        threshold=VANISHING,
-        measure=f"norm of a weight's gradient until the end, {SCALE}",
-        source=VANISHING_SOURCE,
-        hint="add residual connections or norms, look for dead or saturated activations after it, or freeze "
-        "it if that is intended",
-        link=Link.LAYERS,
-        judge=vanishing,
-    ),
-    TrainingRule(
-        code="MS708",
-        name="exploding-in-training",
-        severity=WARNING,
-        sentence="the gradient of a weight is very large, and the training fails",
-        threshold=EXPLODING,
-        measure=f"norm of a weight's gradient until the end, {SCALE}",
-        source=EXPLODING_SOURCE,
-        hint="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate",
-        link=Link.LAYERS,
-        judge=exploding_gradients,
-    ),
-)

@@ -7,7 +7,13 @@ from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.watch import BROADCAST, LEAKS, SUMMED, WRONG_SIGN, WatchedCriterion
 from modelscope_cli.rules.training.progress import MIN_STEPS, has_one_place, scale_of
-from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting, known
+from modelscope_cli.rules.training.rule_types import (
+    Case,
+    Link,
+    TrainingSighting,
+    known,
+    training_rule,
+)
 
 _WITHIN = {"cross_entropy": "softmax", "binary_cross_entropy_with_logits": "sigmoid"}
 _WIDTH = {"sigmoid": 1.0, "tanh": 2.0, "hardtanh": 2.0}  # of the range of an activation
@@ -24,8 +30,15 @@ def _losses(case: Case) -> list[WatchedCriterion]:
     return [one for one in case.facts.criteria if one.is_training and one.series.step]
 
 
+@training_rule("MS720", "softmax-before-the-loss", ERROR, 3, Link.WIRING)
 def applied_twice(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Probabilities where logits are expected."""
+    """A loss that expects logits receives probabilities.
+
+    Measure: recorded steps, in all of which every row holds probabilities
+    Source: torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits
+    Hint: remove the softmax or sigmoid before the loss; for nll_loss use log_softmax
+    Why: a softmax of a softmax is nearly flat: gradients are small, and the loss cannot get near zero
+    """
     for one in _losses(case):
         n = len(one.series.step)
         if n < threshold or not all(one.series.is_probability):
@@ -50,8 +63,19 @@ def _floor(one: WatchedCriterion) -> str:
     return f", so that the loss cannot fall below {lowest:.3g}"
 
 
+@training_rule("MS738", "logits-in-nll-loss", ERROR, 3, Link.WIRING)
 def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """`nll_loss` of logits, which falls without limit; or probabilities over a dimension other than the classes."""
+    """A criterion that expects log-probabilities receives scores, or probabilities over the wrong dimension.
+
+    `nll_loss` of logits, which falls without limit; or probabilities over a dimension other than the classes.
+
+    Measure: recorded steps; a log-probability is at most zero, so this loss is never negative, and
+        probabilities sum to 1 over the classes
+    Source: torch.nn.NLLLoss: the input is expected to contain log-probabilities
+    Hint: use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last for
+        ctc_loss
+    Why: such a loss falls without limit while the predictions do not improve
+    """
     for one in _losses(case):
         over = (one.made_by or "").partition(" over ")[2]
         if over:
@@ -69,7 +93,15 @@ def logits_not_logarithms(case: Case, threshold: float) -> Iterator[TrainingSigh
             yield TrainingSighting(None, one.series.step[0], min(values), words, one.place)
 
 
+@training_rule("MS721", "activation-on-the-logits", WARNING, 3, Link.WIRING)
 def squashed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The loss is computed from the output of an activation that clips it.
+
+    Measure: recorded steps
+    Source: certain: logits need both signs and any magnitude, but the activation limits them
+    Hint: remove the activation after the last layer
+    Why: clipped values cannot be predicted with confidence, and pass no gradient
+    """
     yield from _squashed_logits(case, threshold)
     yield from _out_of_reach(case, threshold)
 
@@ -98,8 +130,17 @@ def _out_of_reach(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, one.series.step[0], len(variances), words, one.place)
 
 
+@training_rule("MS722", "loss-has-the-wrong-sign", ERROR, 3, Link.WIRING)
 def wrong_sign(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A minimised negative criterion, an optimizer with maximize=True, or a loss that falls without limit."""
+    """The steps make the criterion larger.
+
+    A minimised negative criterion, an optimizer with maximize=True, or a loss that falls without limit.
+
+    Measure: recorded steps, all with a loss below zero and a criterion above
+    Source: certain: the criterion rises as the loss falls
+    Hint: remove the minus before the loss, or maximize=True
+    Why: each step increases the criterion that it should decrease
+    """
     if case.progress.is_adversarial:
         return
     for one in _losses(case):
@@ -146,8 +187,15 @@ def _beside_the_loss(case: Case, one: WatchedCriterion) -> list[tuple[float, flo
     ]
 
 
+@training_rule("MS723", "loss-has-the-wrong-scale", WARNING, 1, Link.WIRING)
 def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A sum over the batch, in a training that fails."""
+    """The loss is a sum over the batch, or was divided twice, and the training fails.
+
+    Measure: rows of a batch
+    Source: the gradient of a sum over n rows is n times that of the mean, and so is the step
+    Hint: use reduction='mean' without dividing again, or change the learning rate accordingly
+    Why: the step grows with the batch size, so a usual learning rate is far too high
+    """
     if case.progress.learns is True:
         return
     for one in _losses(case):
@@ -168,7 +216,15 @@ def summed(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield from case.told(SUMMED)
 
 
+@training_rule("MS724", "shapes-are-broadcast", ERROR, 0, Link.WIRING)
 def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Prediction and target have different shapes, and are broadcast against each other.
+
+    Measure: dimensions that differ
+    Source: certain: torch warns of it too; (n, 1) against (n) gives n x n differences
+    Hint: give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)
+    Why: every prediction is pulled towards the mean of all targets
+    """
     for one in _losses(case):
         if one.shapes is not None:
             given, wanted = (str(tuple(shape)) for shape in one.shapes)
@@ -182,8 +238,17 @@ def broadcast(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield from case.told(BROADCAST)
 
 
+@training_rule("MS725", "one-label-only", WARNING, 32, Link.DATA)
 def one_label(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Labels of one class only, in all batches or in each of them."""
+    """Every label is the same, so there is nothing to learn.
+
+    Labels of one class only, in all batches or in each of them.
+
+    Measure: labels, all of one class
+    Source: own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches
+    Hint: check how the labels are read, and whether the data is shuffled
+    Why: a model that always predicts the same has a perfect loss
+    """
     losses = _losses(case)
     if not case.progress.is_adversarial:
         yield from _sorted(losses)
@@ -225,8 +290,18 @@ def _sorted(losses: Sequence[WatchedCriterion]) -> Iterator[TrainingSighting]:
             return
 
 
+@training_rule("MS755", "output-ignores-the-input", ERROR, 8, Link.WIRING)
 def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Outputs with equal rows in every pass, for inputs with different rows. Certain."""
+    """A model returns the same output for every sample.
+
+    Outputs with equal rows in every pass, for inputs with different rows. Certain.
+
+    Measure: recorded passes, all with equal rows in the output and different rows in the input
+    Source: certain: the rows are bit-identical
+    Hint: look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros at
+        the end of the model
+    Why: the model cannot learn from an input that does not affect the output
+    """
     for one in case.facts.models:
         n, n_alike, *_ = one.outputs
         if n >= threshold and n_alike == n:
@@ -241,128 +316,17 @@ def ignores_input(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             yield TrainingSighting(None, 0, n, words, one.called, link=Link.STANDSTILL if has_died else None)
 
 
+@training_rule("MS759", "output-sees-too-much", ERROR, 0, Link.WIRING)
 def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose."""
+    """An output depends on other samples of the batch, or on the tokens that it is to predict.
+
+    Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
+
+    Measure: outputs that change with what they must not see, in a copy of the model in evaluation mode
+    Source: certain: one pass with the other samples, or the last token, changed; samples are told from the
+        points or frames of one thing by a softmax over them, or by sequences whose places are expected first
+    Hint: look at dim in softmax and at batch_first; give attention its mask
+    Why: the model reads what it is to predict, or other samples: in use neither is there, and it fails
+    """
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)
-
-
-RULES = (
-    TrainingRule(
-        code="MS755",
-        name="output-ignores-the-input",
-        severity=ERROR,
-        sentence="a model returns the same output for every sample",
-        threshold=8,
-        measure="recorded passes, all with equal rows in the output and different rows in the input",
-        source="certain: the rows are bit-identical",
-        hint=(
-            "look for softmax or a norm over a dimension of size 1, a dead activation, or a weight of zeros "
-            "at the end of the model"
-        ),
-        link=Link.WIRING,
-        judge=ignores_input,
-    ),
-    TrainingRule(
-        code="MS759",
-        name="output-sees-too-much",
-        severity=ERROR,
-        sentence="an output depends on other samples of the batch, or on the tokens that it is to predict",
-        threshold=0,
-        measure="outputs that change with what they must not see, in a copy of the model in evaluation mode",
-        source="certain: one pass with the other samples, or the last token, changed; samples are told from the "
-        "points or frames of one thing by a softmax over them, or by sequences whose places are expected first",
-        hint="look at dim in softmax and at batch_first; give attention its mask",
-        link=Link.WIRING,
-        judge=leaks,
-    ),
-    TrainingRule(
-        code="MS720",
-        name="softmax-before-the-loss",
-        severity=ERROR,
-        sentence="a loss that expects logits receives probabilities",
-        threshold=3,
-        measure="recorded steps, in all of which every row holds probabilities",
-        source="torch.nn.CrossEntropyLoss: the input is expected to contain the unnormalized logits",
-        hint="remove the softmax or sigmoid before the loss; for nll_loss use log_softmax",
-        link=Link.WIRING,
-        judge=applied_twice,
-    ),
-    TrainingRule(
-        code="MS738",
-        name="logits-in-nll-loss",
-        severity=ERROR,
-        sentence=(
-            "a criterion that expects log-probabilities receives scores, or probabilities over the wrong "
-            "dimension"
-        ),
-        threshold=3,
-        measure="recorded steps; a log-probability is at most zero, so this loss is never negative, and "
-        "probabilities sum to 1 over the classes",
-        source="torch.nn.NLLLoss: the input is expected to contain log-probabilities",
-        hint="use cross_entropy, or log_softmax before nll_loss, over the class dimension: 1, or the last "
-        "for ctc_loss",
-        link=Link.WIRING,
-        judge=logits_not_logarithms,
-    ),
-    TrainingRule(
-        code="MS721",
-        name="activation-on-the-logits",
-        severity=WARNING,
-        sentence="the loss is computed from the output of an activation that clips it",
-        threshold=3,
-        measure="recorded steps",
-        source="certain: logits need both signs and any magnitude, but the activation limits them",
-        hint="remove the activation after the last layer",
-        link=Link.WIRING,
-        judge=squashed,
-    ),
-    TrainingRule(
-        code="MS722",
-        name="loss-has-the-wrong-sign",
-        severity=ERROR,
-        sentence="the steps make the criterion larger",
-        threshold=3,
-        measure="recorded steps, all with a loss below zero and a criterion above",
-        source="certain: the criterion rises as the loss falls",
-        hint="remove the minus before the loss, or maximize=True",
-        link=Link.WIRING,
-        judge=wrong_sign,
-    ),
-    TrainingRule(
-        code="MS723",
-        name="loss-has-the-wrong-scale",
-        severity=WARNING,
-        sentence="the loss is a sum over the batch, or was divided twice, and the training fails",
-        threshold=1,
-        measure="rows of a batch",
-        source="the gradient of a sum over n rows is n times that of the mean, and so is the step",
-        hint="use reduction='mean' without dividing again, or change the learning rate accordingly",
-        link=Link.WIRING,
-        judge=summed,
-    ),
-    TrainingRule(
-        code="MS724",
-        name="shapes-are-broadcast",
-        severity=ERROR,
-        sentence="prediction and target have different shapes, and are broadcast against each other",
-        threshold=0,
-        measure="dimensions that differ",
-        source="certain: torch warns of it too; (n, 1) against (n) gives n x n differences",
-        hint="give both the same shape: prediction.squeeze(1), or target.unsqueeze(1)",
-        link=Link.WIRING,
-        judge=broadcast,
-    ),
-    TrainingRule(
-        code="MS725",
-        name="one-label-only",
-        severity=WARNING,
-        sentence="every label is the same, so there is nothing to learn",
-        threshold=32,
-        measure="labels, all of one class",
-        source="own choice: 32 labels of 2 equally likely classes agree by chance once in 2 billion batches",
-        hint="check how the labels are read, and whether the data is shuffled",
-        link=Link.DATA,
-        judge=one_label,
-    ),
-)

@@ -16,10 +16,8 @@ from torch import nn
 from torchvision.models import get_model
 
 from modelscope_cli.analysis.explaining.methods import LAYER, METHODS, PIXELS
-from modelscope_cli.analysis.explaining.methods.integrated_gradients import integrate
-from modelscope_cli.analysis.explaining.methods.lrp import _Rules
-from modelscope_cli.analysis.explaining.methods.occlusion import occlude, windows
-from modelscope_cli.analysis.explaining.methods.smoothgrad import noisy_copies
+from modelscope_cli.analysis.explaining.methods.of_pass import _Rules
+from modelscope_cli.analysis.explaining.methods.of_pixels import integrate, noisy_copies, occlude, windows
 from modelscope_cli.analysis.explaining.scored import UnfitError
 
 SAMPLES = Path(__file__).parents[3] / "samples"

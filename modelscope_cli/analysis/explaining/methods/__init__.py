@@ -1,27 +1,20 @@
-"""The methods of `explain`: each takes a scored model and one image, `(1, C, H, W)`, and returns a map."""
+"""The methods of `explain`: each takes a scored model and one image, `(1, C, H, W)`, and returns a map.
+
+The names are read before torch is imported, so a method's function is imported when it is called.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from modelscope_cli.analysis.explaining.map import Map
-from modelscope_cli.analysis.explaining.methods.finercam import finercam
-from modelscope_cli.analysis.explaining.methods.gradcam import gradcam
-from modelscope_cli.analysis.explaining.methods.gradcam_plus_plus import gradcam_plus_plus
-from modelscope_cli.analysis.explaining.methods.hirescam import hirescam
-from modelscope_cli.analysis.explaining.methods.input_x_gradient import input_x_gradient
-from modelscope_cli.analysis.explaining.methods.integrated_gradients import (
-    integrate_briefly,
-    integrated_gradients,
-)
-from modelscope_cli.analysis.explaining.methods.layercam import layercam
-from modelscope_cli.analysis.explaining.methods.lrp import lrp
-from modelscope_cli.analysis.explaining.methods.occlusion import occlusion
-from modelscope_cli.analysis.explaining.methods.rollout import rollout
-from modelscope_cli.analysis.explaining.methods.saliency import saliency
-from modelscope_cli.analysis.explaining.methods.smoothgrad import smoothgrad
-from modelscope_cli.analysis.explaining.scored import Scored
+    from modelscope_cli.analysis.explaining.map import Map
+    from modelscope_cli.analysis.explaining.scored import Scored
+
+    Explain = Callable[[Scored, Tensor], Map]
 
 LAYER, PIXELS, PASS = "layer", "pixels", "pass"
 
@@ -37,26 +30,39 @@ class Method:
         brief: a faster variant for comparisons.
     """
 
-    explain: Callable[[Scored, Tensor], Map]
+    explain: "Explain"
     kind: str
     units: str = ""
-    brief: Callable[[Scored, Tensor], Map] | None = None
+    brief: "Explain | None" = None
 
-    def briefly(self, scored: Scored, image: Tensor) -> Map:
+    def briefly(self, scored: "Scored", image: "Tensor") -> "Map":
         return (self.brief or self.explain)(scored, image)
 
 
+def _method(kind: str, function: str, units: str = "", brief: str = "") -> Method:
+    """Return the method of a function in `of_<kind>.py`."""
+
+    def imported(name: str) -> "Explain":
+        def explain(*args: Any) -> "Map":
+            made: Map = getattr(import_module(f"{__name__}.of_{kind}"), name)(*args)
+            return made
+
+        return explain
+
+    return Method(imported(function), kind, units, imported(brief) if brief else None)
+
+
 METHODS = {
-    "hirescam": Method(hirescam, LAYER, "logits"),
-    "gradcam": Method(gradcam, LAYER, "logits"),
-    "gradcam++": Method(gradcam_plus_plus, LAYER),
-    "layercam": Method(layercam, LAYER),
-    "finercam": Method(finercam, LAYER),
-    "saliency": Method(saliency, PIXELS),
-    "input-x-gradient": Method(input_x_gradient, PIXELS, "logits"),
-    "integrated-gradients": Method(integrated_gradients, PIXELS, "logits", integrate_briefly),
-    "smoothgrad": Method(smoothgrad, PIXELS),
-    "occlusion": Method(occlusion, PIXELS),
-    "rollout": Method(rollout, PASS),
-    "lrp": Method(lrp, PASS, "logits"),
+    "hirescam": _method(LAYER, "hirescam", "logits"),
+    "gradcam": _method(LAYER, "gradcam", "logits"),
+    "gradcam++": _method(LAYER, "gradcam_plus_plus"),
+    "layercam": _method(LAYER, "layercam"),
+    "finercam": _method(LAYER, "finercam"),
+    "saliency": _method(PIXELS, "saliency"),
+    "input-x-gradient": _method(PIXELS, "input_x_gradient", "logits"),
+    "integrated-gradients": _method(PIXELS, "integrated_gradients", "logits", "integrate_briefly"),
+    "smoothgrad": _method(PIXELS, "smoothgrad"),
+    "occlusion": _method(PIXELS, "occlusion"),
+    "rollout": _method(PASS, "rollout"),
+    "lrp": _method(PASS, "lrp", "logits"),
 }

@@ -1,0 +1,269 @@
+"""How long each call takes, forward and backward, and the most that this machine does."""
+
+import hashlib
+import json
+import os
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.analysis.summary.memory import Key, NodeOwners, Owner, loss_of
+from modelscope_cli.errors import CannotRunError, ModelscopeError
+from modelscope_cli.hooks.session import Call, HookSession
+from modelscope_cli.hooks.torch_private import sequence_of
+from modelscope_cli.models.names import kept_summaries
+from modelscope_cli.output_files import make_folder, write_text
+from modelscope_cli.records.naming import dtype_name, label
+from modelscope_cli.records.run import Arguments
+from modelscope_cli.records.summary import Roofline
+
+_PASSES = 5  # timed, after a warm-up
+_MUCH = 0.8  # of the time is said to be in so many calls
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds by call.
+
+    Attributes:
+        forward, backward: with everything inside the call.
+        own: of both, without the calls inside it.
+    """
+
+    forward: Mapping[Key, float]
+    backward: Mapping[Key, float]
+    own: Mapping[Key, float]
+
+    def slowest(self, model: str) -> tuple[str, ...]:
+        """Return the labels of the fewest calls that take 80 % of the time; `model` is that of the model itself."""
+        found: list[str] = []
+        missing = _MUCH * sum(self.own.values())
+        for (name, call), spent in sorted(self.own.items(), key=lambda one: -one[1]):
+            if missing <= 0:
+                break
+            missing -= spent
+            found.append(label(name or model, call))
+        return tuple(found)
+
+
+def measure_times(
+    model: nn.Module, args: Arguments, *, with_backward: bool = False, is_training: bool = False
+) -> Times:
+    """Return the times of every call: medians over several passes after a warm-up.
+
+    The hooks of the calls inside a call are included in its time. An accelerator records events and is waited for
+    at the end of each pass; several of them, at the beginning and the end of each call.
+
+    Args:
+        with_backward: also of the backward of the sum of all outputs.
+        is_training: in train mode.
+    """
+    clock = _Clock(model)
+    forward, own, around = _passes(model, args, clock, is_training, with_gradients=False)
+    backward: dict[Key, float] = defaultdict(float)
+    if with_backward:
+        for key, spent in _passes(model, args, clock, is_training, with_gradients=True)[1].items():
+            own[key] = own.get(key, 0.0) + spent
+            place: Key | None = key
+            while place is not None:
+                backward[place] += spent
+                place = around.get(place)
+    return Times(forward, backward, own)
+
+
+def _passes(
+    model: nn.Module, args: Arguments, clock: "_Clock", is_training: bool, *, with_gradients: bool
+) -> tuple[dict[Key, float], dict[Key, float], dict[Key, Key]]:
+    """Return milliseconds by call: of forwards with everything inside it, of forwards or backwards by itself; and
+    the call around each."""
+    whole: dict[Key, list[float]] = defaultdict(list)
+    own: dict[Key, list[float]] = defaultdict(list)
+    watch = _PassTimer(clock)
+    with HookSession(model, [watch], is_training=is_training, with_gradients=with_gradients) as session:
+        for n in range(_PASSES + 1):
+            watch.begin()
+            output = session.run(args)
+            if with_gradients:
+                watch.run_backward(output)
+                for parameter in model.parameters():
+                    parameter.grad = None
+            del output
+            forward, alone = watch.forward(), watch.backward()
+            for key, spent in forward.items() if n else ():
+                whole[key].append(spent)
+            for key, spent in (
+                (alone if with_gradients else watch.without_inner(forward)).items() if n else ()
+            ):
+                own[key].append(spent)
+    forward, alone = ({key: median(spent) for key, spent in found.items()} for found in (whole, own))
+    return forward, alone, watch.around
+
+
+class _Clock:
+    """Reads the time of the CPU or, without waiting for it, of the accelerator of a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        found = {tensor.device for tensor in (*model.parameters(), *model.buffers())}
+        self._devices = [device for device in found if device.type not in ("cpu", "meta")]
+        module = torch.get_device_module(self._devices[0]) if len(self._devices) == 1 else None
+        self._event = getattr(module, "Event", None)
+
+    def mark(self) -> Any:
+        """Return the present moment."""
+        if self._event is None:
+            self.wait()
+            return time.perf_counter()
+        event = self._event(enable_timing=True)
+        event.record(torch.get_device_module(self._devices[0]).current_stream(self._devices[0]))
+        return event
+
+    def wait(self) -> None:
+        """Wait for all accelerators."""
+        for device in self._devices:
+            torch.get_device_module(device).synchronize(device)
+
+    def ms(self, begun: Any, ended: Any) -> float:
+        """Return the milliseconds between two moments, waited for."""
+        return float(1000 * (ended - begun) if self._event is None else begun.elapsed_time(ended))
+
+
+class _PassTimer(NodeOwners):
+    """Records when each call of a forward begins and ends, and when each node of its backward begins."""
+
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__()
+        self._clock = clock
+        self._started: list[Any] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin another pass."""
+        self.around: dict[Key, Key] = {}
+        self._spans: list[tuple[Key, Any, Any]] = []
+        self._nodes: list[tuple[Owner, Any]] = []
+
+    def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().enter(call, module, args, kwargs)
+        if call.depth:
+            self.around[self.open[-1]] = self.open[-2]
+        self._started[call.depth :] = [self._clock.mark()]
+
+    def leave(self, call: Call, module: nn.Module, inputs: Any, output: Any, is_innermost: bool) -> None:
+        self._spans.append(((call.name, call.index), self._started[call.depth], self._clock.mark()))
+        super().leave(call, module, inputs, output, is_innermost)
+
+    def run_backward(self, output: Any) -> None:
+        """Run the backward of the sum of an output. The time of a node lasts until the next one begins; one that
+        accumulates a gradient belongs to the one before it."""
+        loss = loss_of(output)
+        if loss is None:
+            raise CannotRunError("no output depends on anything trainable", "leave out the column backward")
+        seen: set[Any] = set()
+        todo = [loss.grad_fn]
+        while todo:
+            node = todo.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            todo += [after for after, _ in node.next_functions]
+            if (number := sequence_of(node)) is not None:
+                node.register_prehook(partial(self._node_begins, self.owner_of(number)))
+        loss.backward()
+        self._nodes.append(((), self._clock.mark()))
+
+    def _node_begins(self, owner: Owner, gradients: Any) -> None:
+        self._nodes.append((owner, self._clock.mark()))
+
+    def forward(self) -> dict[Key, float]:
+        """Return the milliseconds of the forward by call, with everything inside it."""
+        self._clock.wait()
+        return {key: self._clock.ms(begun, ended) for key, begun, ended in self._spans}
+
+    def without_inner(self, spent: Mapping[Key, float]) -> dict[Key, float]:
+        """Return times by call without those of the calls inside it."""
+        own = dict(spent)
+        for key, outer in self.around.items():
+            if key in own and outer in own:  # else it raised, and the model went on
+                own[outer] -= spent[key]
+        return own
+
+    def backward(self) -> dict[Key, float]:
+        """Return the milliseconds of the backward by call, without the calls inside it."""
+        self._clock.wait()
+        found: dict[Key, float] = defaultdict(float)
+        for (owner, begun), (_, ended) in pairwise(self._nodes):
+            if owner:
+                found[owner[-1]] += self._clock.ms(begun, ended)
+        return found
+
+
+_SIDE = {"cpu": 1024}  # of the matrices
+_LARGE_SIDE = 4096  # on an accelerator
+_COPIED = 2**27  # bytes, more than caches hold
+_REPEATS = 5
+
+
+def measure_roofline(device: torch.device, dtype: torch.dtype) -> Roofline:
+    """Return the most multiply-adds and bytes a second of a device: the best of several products of two square
+    matrices, and of several copies. Kept for the same machine, versions, dtype and number of threads.
+
+    Source: Williams, Waterman and Patterson, Roofline, Communications of the ACM 52(4), 2009.
+    """
+    dtype = dtype if dtype.is_floating_point else torch.float32
+    file = _file_of(device, dtype)
+    try:
+        kept = Roofline(**json.loads(file.read_bytes())) if file is not None else None
+    except (OSError, ValueError, TypeError):  # a damaged file is written again
+        kept = None
+    if kept is not None:
+        return kept
+    side = _SIDE.get(device.type, _LARGE_SIDE)
+    matrix = torch.rand(side, side, device=device).to(dtype)
+    source = torch.ones(_COPIED // matrix.element_size(), dtype=dtype, device=device)
+    target = torch.empty_like(source)
+    clock = _Clock(nn.ParameterList([nn.Parameter(matrix)]))
+    product, copy = (
+        _best_of(clock, work) for work in (lambda: matrix @ matrix, lambda: target.copy_(source))
+    )
+    roof = Roofline(
+        str(device), dtype_name(dtype), torch.get_num_threads(), side**3 / product, 2 * _COPIED / copy
+    )
+    if file is not None:
+        try:
+            make_folder(file.parent)
+            write_text(file, json.dumps(asdict(roof)))
+        except (ModelscopeError, OSError):
+            pass  # an unwritable cache is ignored
+    return roof
+
+
+def _best_of(clock: _Clock, work: Callable[[], Tensor]) -> float:
+    """Return the seconds of the shortest of several runs after a first one."""
+    found = []
+    with torch.inference_mode():
+        for _ in range(_REPEATS + 1):
+            begun = clock.mark()
+            work()
+            ended = clock.mark()
+            clock.wait()
+            found.append(clock.ms(begun, ended) / 1000)
+    return min(found[1:])
+
+
+def _file_of(device: torch.device, dtype: torch.dtype) -> Any:
+    if os.environ.get("MSCOPE_CACHE") == "0":
+        return None
+    about = [*platform.uname(), torch.__version__, device, dtype, torch.get_num_threads(), os.cpu_count()]
+    if device.type != "cpu":
+        about.append(str(torch.get_device_module(device).get_device_properties(device)))
+    key = hashlib.sha256(repr(about).encode()).hexdigest()
+    return kept_summaries().parent / "roofline" / f"{key[:32]}.json"

@@ -1,0 +1,147 @@
+"""The inputs of models of transformers and diffusers that take more than an image: noise, and texts to compare."""
+
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from modelscope_cli.errors import CannotRunError
+from modelscope_cli.hooks.layers import tensors_in
+from modelscope_cli.inputs.grammar import ShapeSpec
+from modelscope_cli.inputs.model_config import configured_shape, transformers_config
+
+IMAGES = "pixel_values"
+_TEXT_LENGTH, _DECODER_LENGTH = 16, 4
+_SIDE, _PATCHES = 224, 16  # of an image whose size is not configured, in pixels and in patches
+
+
+def natural_named(module: nn.Module | None, batch: int) -> dict[str, ShapeSpec] | None:
+    """Return the inputs by name of a model for text and images, or of diffusers; None for others.
+
+    Among the integers of the text are as many image tokens as the model makes of an image.
+    """
+    if module is None:
+        return None
+    parameters = signature_of(module)
+    if type(module).__module__.startswith("diffusers."):
+        return _of_diffusers(dict(getattr(module, "config", {})), parameters, batch)
+    config, text = transformers_config(module), parameters.get("input_ids")
+    if config is None or IMAGES not in parameters:
+        return None
+    decoded = ShapeSpec((batch, _DECODER_LENGTH), "int64")
+    has_decoder = getattr(config, "is_encoder_decoder", False) and "decoder_input_ids" in parameters
+    if text is None:
+        images = _images(config, parameters, configured_shape(module), batch)
+        return {**images, "decoder_input_ids": decoded} if has_decoder else None
+    is_optional = text.default is not text.empty and next(iter(parameters)) != "input_ids"
+    if is_optional and not hasattr(config, "text_config"):
+        return None
+    images = _images(config, parameters, configured_shape(module), batch)
+    row: tuple[int, ...] = ()
+    if (token := getattr(config, "image_token_id", None)) is not None:
+        row = (token,) * _count_tokens(module, _images(config, parameters, configured_shape(module), 1))
+    most = getattr(getattr(config, "text_config", config), "max_position_embeddings", None) or _TEXT_LENGTH
+    length = len(row) + max(min(_TEXT_LENGTH, most - len(row)), 1)
+    named = {"input_ids": ShapeSpec((batch, length), "int64", row), **images}
+    if "mm_token_type_ids" in parameters:
+        kinds = (1,) * len(row) + (0,) * (length - len(row))
+        named["mm_token_type_ids"] = ShapeSpec((batch, length), "int64", kinds)
+    return named | ({"decoder_input_ids": decoded} if has_decoder else {})
+
+
+def texts_of(module: nn.Module, texts: Sequence[str]) -> dict[str, Tensor] | None:
+    """Return texts as a dual encoder of transformers takes them, such as CLIP; None for other models."""
+    config = transformers_config(module)
+    is_dual = config is not None and hasattr(module, "get_text_features") and IMAGES in signature_of(module)
+    if not is_dual:
+        return None
+    from transformers import AutoTokenizer
+
+    where = config.name_or_path
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(where, local_files_only=True, trust_remote_code=False)
+        padding = "max_length" if config.model_type.startswith("siglip") else True
+        most = config.text_config.max_position_embeddings
+        words = tokenizer(list(texts), padding=padding, truncation=True, max_length=most, return_tensors="pt")
+    except Exception as error:  # no such file, or one from which no tokenizer can be made
+        reason = " ".join(str(error).split()).partition(". ")[0][:200] or type(error).__name__
+        message = f"the texts cannot be read by the tokenizer of '{where}': {reason}"
+        raise CannotRunError(message, "leave out --labels") from error
+    return {name: value for name, value in words.items() if name in signature_of(module)}
+
+
+def signature_of(module: nn.Module) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a forward."""
+    return dict(inspect.signature(module.forward).parameters)
+
+
+def _images(
+    config: Any, parameters: Mapping[str, Any], shape: tuple[int, ...] | None, batch: int
+) -> dict[str, ShapeSpec]:
+    """Return the noise of images, and what describes them, by the arguments that the forward has."""
+    vision: Any = getattr(config, "vision_config", config)
+    channels, *sides = (3, _SIDE, _SIDE) if shape is None else shape[-3:]
+    if "image_grid_thw" in parameters:  # patches of all images, one per row, as of Qwen2-VL
+        channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", None) or 3
+        width = channels * vision.temporal_patch_size * vision.patch_size**2
+        grid = ShapeSpec((batch, 3), "int64", (1, _PATCHES, _PATCHES))
+        return {IMAGES: ShapeSpec((batch * _PATCHES**2, width)), "image_grid_thw": grid}
+    if "spatial_shapes" in parameters:  # patches of each image, as of SigLIP 2
+        side = math.isqrt(getattr(vision, "num_patches", None) or _PATCHES**2)
+        return {
+            IMAGES: ShapeSpec((batch, side * side, channels * vision.patch_size**2)),
+            "pixel_attention_mask": ShapeSpec((batch, side * side), "int64", (1,) * side * side),
+            "spatial_shapes": ShapeSpec((batch, 2), "int64", (side, side)),
+        }
+    if "image_sizes" in parameters and hasattr(config, "image_grid_pinpoints"):  # an image and one tile of it
+        sizes = ShapeSpec((batch, 2), "int64", tuple(sides))
+        return {IMAGES: ShapeSpec((batch, 2, channels, *sides)), "image_sizes": sizes}
+    if "pixel_attention_mask" in parameters:  # several images of each text, as of Idefics
+        return {IMAGES: ShapeSpec((batch, 1, channels, *sides))}
+    return {IMAGES: ShapeSpec((batch, channels, *sides))}
+
+
+def _count_tokens(module: nn.Module, images: Mapping[str, ShapeSpec]) -> int:
+    """Return how many tokens a model makes of one image; 0 if it cannot be asked."""
+    inner = getattr(module, "model", module)
+    ask = getattr(module, "get_image_features", None) or getattr(inner, "get_image_features", None)
+    if ask is None:
+        return 0
+    weight = next((p for p in module.parameters() if p.is_floating_point()), torch.empty(0))
+    values = {name: fill(spec, weight) for name, spec in images.items()}
+    with suppress(Exception), torch.no_grad():  # of a model that wants more than these
+        answer = ask(**values)
+        answer = getattr(answer, "pooler_output", answer)
+        return sum(tensor[..., 0].numel() for _, tensor in tensors_in({"features": answer}))
+    return 0
+
+
+def fill(spec: ShapeSpec, like: Tensor) -> Tensor:
+    """Return a tensor of this shape: its row, or ones, in the dtype and on the device of `like`."""
+    if spec.row:
+        return torch.tensor(spec.row, device=like.device).expand(spec.shape)
+    return torch.ones(spec.shape, dtype=like.dtype, device=like.device)
+
+
+def _of_diffusers(
+    config: Mapping[str, Any], parameters: Mapping[str, Any], batch: int
+) -> dict[str, ShapeSpec] | None:
+    """Return the inputs of a denoiser of diffusers; None for its other models."""
+    image = next((name for name in ("sample", "hidden_states") if name in parameters), None)
+    if image is None or "timestep" not in parameters:
+        return None
+    size = config.get("sample_size") or 32
+    sides = (size, size) if isinstance(size, int) else tuple(size)
+    named = {image: ShapeSpec((batch, config.get("in_channels") or 3, *sides))}
+    named["timestep"] = ShapeSpec((batch,), "int64")
+    width = config.get("cross_attention_dim") or config.get("caption_channels")
+    if "encoder_hidden_states" in parameters and width:
+        width = width if isinstance(width, int) else width[0]
+        named["encoder_hidden_states"] = ShapeSpec((batch, _TEXT_LENGTH, width))
+    if "class_labels" in parameters and config.get("num_embeds_ada_norm"):
+        named["class_labels"] = ShapeSpec((batch,), "int64")
+    return named

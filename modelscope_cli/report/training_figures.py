@@ -1,0 +1,431 @@
+"""How figures draw the panels of a training: lines, heat maps, the legend of layers, marks of findings."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, labelling
+from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, MISSING, axes_at, fitted, new_figure
+from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.layer_axis import (
+    MOST_ACROSS,
+    POINTS,
+    ROW,
+    Name,
+    layer_names,
+    parameter_names,
+    room_for,
+    write_names,
+)
+from modelscope_cli.report.page.charts import Line
+from modelscope_cli.report.training_panels import (
+    NUMBERS,
+    HeatMap,
+    Trained,
+    TrainingCurves,
+    all_steps,
+    by_layer,
+    by_step,
+    curves_of,
+    finite,
+    floats,
+    heat_map,
+    smoothed,
+    typical_sizes,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def plot_series(axes: Any, step: Sequence[int], values: Sequence[float | None], **look: Any) -> list[Any]:
+    """Draw a series over steps; an isolated number, invisible as a line, is a dot."""
+    valid = [False, *(value is not None and math.isfinite(value) for value in values), False]
+    alone = [n - 1 for n in range(1, len(valid) - 1) if valid[n] and not valid[n - 1] and not valid[n + 1]]
+    dots = {"marker": ".", "markevery": alone} if alone else {}
+    lines: list[Any] = axes.plot(step, floats(values), **dots, **look)
+    return lines
+
+
+_COLUMNS = 1200  # of a heat map; more would not be visible
+
+
+def draw_heat(axes: Any, grid: Any, steps: Sequence[int], **look: Any) -> Any:
+    """Draw `(rows, steps)` as colours over an axis that is linear in steps; return the mappable.
+
+    A recorded step extends halfway to its neighbours, as steps are not evenly spaced.
+    """
+    import numpy as np
+
+    edges = _edges(steps)
+    middles = edges[0] + (edges[-1] - edges[0]) * (np.arange(_COLUMNS) + 0.5) / _COLUMNS
+    columns = np.clip(np.searchsorted(edges, middles, side="right") - 1, 0, len(steps) - 1)
+    bottom, top = (-0.5, len(grid) - 0.5) if look.get("origin") == "lower" else (len(grid) - 0.5, -0.5)
+    look["extent"] = (edges[0], edges[-1], bottom, top)
+    axes.set_facecolor(MISSING)
+    axes.set_xlabel("step")
+    whole_steps(axes)
+    return axes.imshow(grid[:, columns], aspect="auto", interpolation="nearest", **look)
+
+
+def _edges(steps: Sequence[int]) -> Any:
+    import numpy as np
+
+    at = np.asarray(steps, dtype=float)
+    return np.concatenate([[at[0] - 0.5], (at[:-1] + at[1:]) / 2, [at[-1] + 0.5]])
+
+
+def whole_steps(axes: Any) -> None:
+    """Label whole steps only."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", integer=True, min_n_ticks=1))
+
+
+def cut_off(axes: Any, values: Sequence[float | None], also: Sequence[float | None] = ()) -> None:
+    """Limit the axis to typical values, and note what is cut off.
+
+    Args:
+        values: determine the typical range; `also`: further values drawn with them.
+    """
+    if not (ordered := sorted(finite(values))):
+        return
+    usual = ordered[int(0.95 * (len(ordered) - 1))]
+    highest = max([*ordered, *finite(also)])
+    if highest > 8 * usual > 0:
+        axes.set_ylim(min(0.0, ordered[0]), 3 * usual)
+        say_cut(axes, highest)
+
+
+def say_cut(axes: Any, farthest: float, *, is_below: bool = False) -> None:
+    """Note that values exceed the upper edge, or the lower one, and how far."""
+    words, place, side = ("down", 0.015, "bottom") if is_below else ("up", 0.985, "top")
+    look: dict[str, Any] = {"xycoords": "axes fraction", "ha": "right", "va": side, "color": ACCENT}
+    look["bbox"] = {"fc": "white", "ec": "none", "alpha": 0.85, "pad": 1.0}  # on top of lines
+    axes.annotate(f"cut off here: {words} to {farthest:.3g}", (0.99, place), fontsize=7.5, **look)
+
+
+# Inches: the title, the legend, what is above a map and below it, the edges, the colour bar and its room.
+_HEAD, _LEGEND, _ABOVE, _FOOT, _EDGE = 0.4, 0.25, 0.5, 0.55, 0.1
+_KEY, _KEY_HEIGHT, _KEY_GAP, _KEY_ROOM = 0.14, 4.0, 0.1, 0.75
+_WIDE_ROW = 0.26  # with few rows
+WIDE = 15.0
+_BELOW: dict[str, Any] = {"loc": "upper left", "frameon": False, "fontsize": 8, "borderaxespad": 0.0}
+
+
+def draw_maps(training: Trained, title: str, maps: Sequence[HeatMap], missing: str, width: float) -> Any:
+    """Return a figure of maps side by side. `missing`: the meaning of gray; `width` in inches."""
+    figure = new_figure(width, _HEAD + _height(maps), title, is_laid_out=False)
+    _add_maps(figure, _HEAD, training, maps, missing)
+    return figure
+
+
+def _height(maps: Sequence[HeatMap]) -> float:
+    return _LEGEND + _ABOVE + max(_map_height(one) for one in maps) + _FOOT
+
+
+def _map_height(one: HeatMap) -> float:
+    return max(len(one.rows), 1) * (ROW if len(one.rows) > MOST_ACROSS else _WIDE_ROW)
+
+
+def _add_maps(
+    figure: "Figure", top: float, training: Trained, maps: Sequence[HeatMap], missing: str
+) -> list[Any]:
+    """Draw maps side by side below their legend, and return their axes.
+
+    Of neighbours with the same rows only the first names them.
+    """
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    label, findings = labelling(training.layers, training.parameters), by_layer(training.findings)
+    labels = [[label(row) for row in one.rows] for one in maps]
+    pairs = zip(maps, labels, [[], *labels], strict=False)
+    names = [_names(one, own) if own != before else () for one, own, before in pairs]
+    rooms = [room_for(figure, some) if some else 0.0 for some in names]
+    of_codes = [room_for_codes(own, findings) for own in labels]
+    fixed = 2 * _EDGE + sum(rooms) + sum(of_codes) + len(maps) * (_KEY_ROOM + _EDGE)
+    width = (figure.get_figwidth() - fixed) / len(maps)
+    left, panels = _EDGE, []
+    handles: list[Any] = [Patch(color=MISSING, label=missing)]
+    for one, own, some, room, code_room in zip(maps, labels, names, rooms, of_codes, strict=True):
+        left += room
+        axes = axes_at(figure, left, top + _LEGEND + _ABOVE, width, _map_height(one))
+        panels.append(axes)
+        if one.rows:
+            handles += _draw_map(axes, one, some, width)
+            mark_rows(axes, own, findings, one.steps[0])
+            right, high = left + width + code_room + _KEY_GAP, min(_map_height(one), _KEY_HEIGHT)
+            bar = axes_at(figure, right, top + _LEGEND + _ABOVE, _KEY, high)
+            figure.colorbar(axes.images[0], cax=bar, extend=one.extend).ax.tick_params(labelsize=POINTS)
+        else:
+            axes.axis("off")
+            axes.set_title(f"{one.title}: nothing to show", fontsize=9, loc="left", color=INK)
+        left += width + code_room + _KEY_ROOM + _EDGE
+    if any(one in findings for own in labels for one in own):
+        look: dict[str, Any] = {"ls": "", "marker": ">", "mfc": ACCENT, "mec": "white"}
+        handles.append(Line2D([], [], **look, label="first step of a finding, and its code"))
+    corner = (rooms[0] + _EDGE) / figure.get_figwidth(), 1 - top / figure.get_figheight()
+    figure.legend(handles=handles, bbox_to_anchor=corner, ncols=len(handles), **_BELOW)
+    return panels
+
+
+def _names(one: HeatMap, labels: Sequence[str]) -> list[Name]:
+    is_named = isinstance(one.rows[0], WatchedParameter)
+    return parameter_names(row.name for row in one.rows) if is_named else layer_names(labels)
+
+
+def _draw_map(axes: Any, one: HeatMap, names: Sequence[Name], width: float) -> list[Any]:
+    """Draw a map; return the crosses in it, for a legend."""
+    draw_heat(axes, one.grid, one.steps, **one.look)
+    is_tall = len(one.rows) > MOST_ACROSS
+    title = f"{one.title}, over the steps" if is_tall else one.title
+    axes.set_title(fitted(title, 1.2 * width), fontsize=9, loc="left", color=INK)
+    axes.tick_params(axis="x", top=is_tall, labeltop=is_tall)
+    if names:
+        write_names(axes, names)
+    else:
+        axes.set_yticks([])
+    lines, columns = (one.grid > one.most).nonzero()
+    if not len(lines):
+        return []
+    look: dict[str, Any] = {"color": "#f5c542", "ms": 3.5, "mew": 0.9, "label": f"over {one.most:g} % zero"}
+    crosses: list[Any] = axes.plot([one.steps[n] for n in columns], lines, "x", **look)
+    return crosses
+
+
+# Inches: the margins, the panels of means, deviations and losses, the gaps between them, a level of codes.
+_LEFT, _TOP, _LEVEL, _BOTTOM, _NARROW, _GAP, _UNDER_LOSS = 0.85, 0.5, 0.15, 0.6, 7.6, 0.12, 0.4
+_PANEL, _LOSS, _LINE, _RATES = 2.9, 1.7, 0.17, 0.75
+_NAME, _DEPTH_KEY = 0.2, 0.14  # from a name to the next; the legend of layers
+_COLUMNS_OF_LEGEND = 4
+
+
+def draw_training(training: Trained, title: str, below: Sequence[HeatMap] = (), missing: str = "") -> Any:
+    """Draw mean and standard deviation of every layer and the losses over evenly spaced steps.
+
+    All layers of a deep network are maps.
+
+    Args:
+        below: further maps, in which gray means `missing`.
+    """
+    draw = _draw_heats if len(training.layers) > MOST_ACROSS else _draw_lines
+    more = _height(below) if below else 0.0
+    figure: Any = draw(training, curves_of(training), title, more)
+    if below:
+        _add_maps(figure, figure.get_figheight() - more, training, below, missing)
+    return figure
+
+
+def _draw_lines(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
+    labels = list(map(labelling(training.layers, training.parameters), training.layers))
+    head = _TOP + _LEVEL * n_levels(training.findings)
+    n_lines = 2 * len(curves.loss) + len(curves.validation) + len(curves.rates) + bool(training.findings)
+    bottom = _BOTTOM + _LINE * -(-n_lines // _COLUMNS_OF_LEGEND)
+    around = _LEFT + 1.1 + max((len(shortened(one)) for one in labels), default=0) * POINTS * 0.62 / 72
+    wide = WIDE - around if more else _NARROW
+    heights = (_PANEL, _PANEL, _LOSS)
+    figure = new_figure(
+        around + wide, head + sum(heights) + 2 * _GAP + bottom + more, title, is_laid_out=False
+    )
+    tops = (head, head + _PANEL + _GAP, head + 2 * (_PANEL + _GAP))
+    panels = [axes_at(figure, _LEFT, top, wide, high) for top, high in zip(tops, heights, strict=True)]
+    mean, std, loss = panels
+    for number, row in enumerate(training.layers):
+        look: dict[str, Any] = {"color": _colours()(number / max(len(labels) - 1, 1)), "lw": 1.1}
+        plot_series(mean, row.series.step, row.series.mean, **look)
+        positive = [v if v > 0 else math.nan for v in floats(row.series.std)]
+        plot_series(std, row.series.step, positive, **look)
+    _scale_means(mean, training.layers)
+    std.set_yscale("log", subs=(2, 5))
+    for axes, key in ((mean, "mean"), (std, "std")):
+        axes.set_ylabel(NUMBERS[key])
+        axes.tick_params(labelbottom=False)
+    _limit_steps(panels, training, curves)
+    for axes in panels:
+        axes.grid(lw=0.4, alpha=0.5)
+        if axes.get_yscale() != "linear":
+            low, high = axes.get_ylim()
+            is_short = low > 0 and high < 1000 * low  # with few powers of ten
+            axes.yaxis.set_major_formatter("{x:g}")
+            axes.yaxis.set_minor_formatter("{x:g}" if is_short else "")
+            axes.tick_params(which="minor", labelsize=7)
+    _draw_loss(loss, curves, mark_steps(panels, training.findings, wide))
+    _draw_depth_key(figure, (_LEFT + wide + _RATES, head, 2 * _PANEL + _GAP), labels)
+    return figure
+
+
+def _draw_heats(training: Trained, curves: TrainingCurves, title: str, more: float) -> Any:
+    maps = [heat_map(training.layers, key) for key in ("mean", "std")]
+    top = _HEAD + _LEVEL * (n_levels(training.findings) + 1)
+    below = top + _LOSS + _UNDER_LOSS
+    figure = new_figure(WIDE, below + _height(maps) + more, title, is_laid_out=False)
+    panels = _add_maps(figure, below, training, maps, "not recorded, not finite, or no deviation")
+    box = panels[0].get_position()
+    loss = axes_at(figure, box.x0 * WIDE, top, box.width * WIDE, _LOSS)
+    _limit_steps([loss, *panels], training, curves)
+    mark = mark_steps([loss, *panels], training.findings, box.width * WIDE)
+    _draw_loss(loss, curves, mark, is_beside=True)
+    return figure
+
+
+def _limit_steps(panels: Sequence[Any], training: Trained, curves: TrainingCurves) -> None:
+    """Give panels the same axis of steps, with every step that was recorded."""
+    of_curves = {step for line in (*curves.loss, *curves.validation) for step in line.step}
+    edges = _edges(sorted(of_curves.union(all_steps(training.layers))))
+    for axes in panels:
+        axes.set_xlim(edges[0], edges[-1])
+        whole_steps(axes)
+
+
+def _draw_loss(axes: Any, curves: TrainingCurves, mark: Any, *, is_beside: bool = False) -> None:
+    """Draw the losses of training and validation, and the learning rates at the right.
+
+    Args:
+        mark: a further line for the legend, which is below, or at the side with `is_beside`; or None.
+    """
+    lines: list[Any] = []
+    for line in curves.loss:
+        look: dict[str, Any] = {"color": LINE, "ls": ("-", "-.", ":")[line.tone % 3]}
+        lines += plot_series(axes, line.step, line.value, **look, lw=0.9, alpha=0.7, label=line.name)
+        label = f"{line.name}, smoothed"
+        lines += plot_series(axes, line.step, smoothed(line.value), **look, lw=1.7, label=label)
+    for line in curves.validation:
+        look = {"ms": 3.5, "lw": 1.0, "color": ACCENT, "label": line.name}
+        lines += axes.plot(line.step, floats(line.value), "o-", **look)
+    validated = [value for line in curves.validation for value in line.value]
+    cut_off(axes, [value for line in curves.loss for value in line.value], validated)
+    axes.set_ylabel("loss")
+    axes.set_xlabel("step")
+    lines += [*_draw_rates(axes, curves.rates), *([mark] if mark else [])]
+    corner, n_columns = ((1.14, 1.0), 1) if is_beside else ((0.0, -0.24), _COLUMNS_OF_LEGEND)
+    axes.legend(handles=lines, bbox_to_anchor=corner, ncols=n_columns, **_BELOW)
+
+
+def _draw_rates(axes: Any, rates: Sequence[Line]) -> list[Any]:
+    """Draw the learning rates on a second scale at the right; return the lines, for a legend."""
+    if not rates:
+        return []
+    right = axes.twinx()
+    lines = []
+    for one in rates:
+        lines += plot_series(right, one.step, one.value, color=AMBER, lw=1.0, ls="--", label=one.name)
+    positive = [value for one in rates for value in one.value if value]
+    if positive and max(positive) > 100 * min(positive):
+        right.set_yscale("log")
+    else:
+        right.set_ylim(bottom=0)
+    right.set_ylabel("learning rate", color=AMBER, fontsize=8)
+    right.tick_params(labelsize=7, labelcolor=AMBER)
+    right.spines[["top"]].set_visible(False)
+    return lines
+
+
+def _scale_means(axes: Any, rows: Sequence[WatchedLayer]) -> None:
+    """Use a symmetric log scale if some means are far beyond the typical deviation."""
+    means = [abs(v) for row in rows for v in finite(row.series.mean)]
+    usual = typical_sizes(rows)[1]
+    if means and max(means) > 10 * usual:
+        axes.set_yscale("symlog", linthresh=usual, linscale=1.2)
+        axes.axhspan(-usual, usual, color="#f0f0f0", zorder=0)
+        where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "top"}
+        axes.annotate("linear in the gray band", (0.995, usual), fontsize=7, **where)
+
+
+@lru_cache(maxsize=1)
+def _colours() -> Any:
+    """Return the colours of layers, without the palest ones, invisible on white."""
+    from matplotlib import colormaps
+    from matplotlib.colors import ListedColormap
+
+    return ListedColormap([colormaps["viridis"](i / 280) for i in range(256)])
+
+
+def _draw_depth_key(figure: "Figure", place: tuple[float, float, float], labels: Sequence[str]) -> None:
+    """Draw the legend of layer colours; `place`: left edge, upper edge and height in inches."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    left, top, height = place
+    axes = axes_at(figure, left, top, _DEPTH_KEY, height)
+    key = figure.colorbar(ScalarMappable(Normalize(0, max(len(labels) - 1, 1)), _colours()), cax=axes)
+    stride = -(-len(labels) // max(int(height / _NAME), 1))
+    names = [shortened(label) for label in labels[::stride]]
+    key.set_ticks(list(range(0, len(labels), stride)), labels=names, fontsize=POINTS)
+    key.ax.invert_yaxis()
+
+
+_POINTS, _STEP = 7.5, 10  # points: the font size, and from one level of codes to the next
+_LEVELS = 4
+_CODES = 2  # at one step or row; the others are counted
+_APART = 0.15  # inches around the codes of a row
+_LETTER = 0.62 * _POINTS / 72  # approximate width in inches
+_CODE: dict[str, Any] = {
+    "textcoords": "offset points", "fontsize": _POINTS, "color": ACCENT, "annotation_clip": False
+}  # fmt: skip
+
+
+def codes(findings: Iterable[TrainingFinding]) -> str:
+    """Return the codes of findings, each once: `MS705 MS706 +2`."""
+    every = list(dict.fromkeys(finding.code for finding in findings))
+    more = len(every) - _CODES
+    return " ".join(every[:_CODES]) + (f" +{more}" if more > 0 else "")
+
+
+def mark_steps(panels: Sequence[Any], findings: Sequence[TrainingFinding], width: float) -> Any:
+    """Draw a dotted line through all panels at each step where findings begin, with their codes on top.
+
+    A code is on the lowest level where it overlaps no other, and left out where there is none.
+
+    Args:
+        panels: from top to bottom, with the limits of their steps set.
+        width: width of the panels in inches.
+
+    Returns:
+        One of the lines, for a legend; None without findings.
+    """
+    low, high = panels[0].get_xlim()
+    taken: list[list[tuple[float, float]]] = [[] for _ in range(_LEVELS)]
+    line = None
+    for step, starting in by_step(findings).items():
+        for axes in panels:
+            line = axes.axvline(step, color=ACCENT, lw=0.8, ls=":", label="first step of a finding")
+        text = codes(starting)
+        length = (len(text) + 1) * _LETTER * (high - low) / width
+        is_left = step + length > high  # of its step, at the right edge
+        start, end = (step - length, step) if is_left else (step, step + length)
+        level = next((i for i, row in enumerate(taken) if all(end <= a or b <= start for a, b in row)), None)
+        if level is not None:
+            taken[level].append((start, end))
+            at = (-2 if is_left else 2, 3 + _STEP * level)
+            where: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "bottom"}
+            panels[0].annotate(
+                text, (step, 1), xytext=at, ha="right" if is_left else "left", **where, **_CODE
+            )
+    return line
+
+
+def n_levels(findings: Sequence[TrainingFinding]) -> int:
+    """Return the most levels of codes that `mark_steps` may need."""
+    return min(_LEVELS, len({finding.since_step for finding in findings} - {None}))
+
+
+def mark_rows(
+    axes: Any, labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]], low: float
+) -> None:
+    """Mark findings on a map with one row per layer: a triangle at their first step, codes at the right."""
+    for place, label in enumerate(labels):
+        if not (own := findings.get(label)):
+            continue
+        if steps := by_step(own):
+            look = {"ms": 6, "mfc": ACCENT, "mec": "white", "mew": 0.7, "zorder": 5, "clip_on": False}
+            axes.plot([max(min(steps), low)], [place], ">", **look)
+        where: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center_baseline"}
+        axes.annotate(codes(own), (1, place), xytext=(4, 0), **where, **_CODE)
+
+
+def room_for_codes(labels: Sequence[str], findings: Mapping[str, Sequence[TrainingFinding]]) -> float:
+    """Return the inches that `mark_rows` needs at the right."""
+    longest = max((len(codes(findings[label])) for label in labels if label in findings), default=0)
+    return longest * _LETTER + (_APART if longest else 0.0)
