@@ -383,6 +383,9 @@ def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
     assert codes(with_layer(False, zero_fraction=from_step(0.5, 0.9999))) == []
     (found,) = judged(with_layer(False, zero_fraction=from_step(0.5, 1.0))).findings
     assert (found.code, found.severity) == ("MS705", ERROR)
+    assert found.hint.startswith("lower the learning rate")
+    (at_first,) = judged(with_layer(False, zero_fraction=from_step(1.0, 1.0))).findings
+    assert at_first.hint.startswith("set the biases before it to 0")  # no step has changed anything yet
 
 
 def test_a_loss_that_ends_above_its_start_is_an_error() -> None:
