@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-_HELP = "report what tests do to the modules that they run: hooks that stay, changed modes, NaN, missing gradients"
+_HELP = "report what tests do to modules: hooks that stay, changed modes, NaN, missing gradients"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +27,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("modelscope") or config.getoption("modelscope_error"):
         config.pluginmanager.register(_Watching(config), "modelscope-watching")
+        # A compiled module is then called once more, which the plug-in does not count.
+        config.addinivalue_line(
+            "filterwarnings", "ignore:Using .torch.compile.module.. when there are global hooks"
+        )
 
 
 class _Watching:
@@ -80,7 +84,6 @@ class _Watching:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Take over what a worker of xdist saw."""
         self._add(json.loads(getattr(node, "workeroutput", {}).get("modelscope", "{}")))
 
     def _add(self, seen: dict[str, Any]) -> None:
@@ -114,10 +117,9 @@ def conclude(facts: Iterable[tuple[str, ...]]) -> list[tuple[str, str]]:
         without = [label for label in missing if label.rpartition(".")[0] in {*seen["called"], ""}]
         if without:
             n, model = len(seen["backward"]), name.rpartition(".")[2]
-            more = f" and {len(without) - 3} more" if len(without) > 3 else ""
+            names = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
             during = f"{n} test{'s' * (n != 1)} with a backward pass"
-            text = f"{model}: no gradient in {during}: {', '.join(without[:3])}{more}"
-            marks.append((min(seen["backward"]), text))
+            marks.append((min(seen["backward"]), f"{model}: no gradient in {during}: {names}"))
     return marks
 
 

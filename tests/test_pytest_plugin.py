@@ -255,6 +255,21 @@ def test_healthy_tests_are_not_marked(run):
     assert not torch.nn.modules.module._global_forward_hooks
 
 
+def test_compiled_modules_run_as_without_the_plug_in(run):
+    result = run(
+        """
+    @pytest.mark.parametrize("fullgraph", [True, False])
+    def test_compiled(fullgraph):
+        net = torch.compile(Net(), backend="eager", fullgraph=fullgraph)
+        for _ in range(2):
+            net(torch.ones(2, 4)).sum().backward()
+    """,
+        "--modelscope",
+    )
+    result.assert_outcomes(passed=2)
+    assert findings(result) == ([], "2 tests ran a module; 0 findings")
+
+
 def test_what_a_worker_of_xdist_saw_is_reported(run, pytester):
     pytest.importorskip("xdist")
     pytester.makepyfile(torch="")

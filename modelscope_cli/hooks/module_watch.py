@@ -46,15 +46,13 @@ class ModuleWatch:
     def __init__(self) -> None:
         self.seen: dict[str, dict[tuple[str, ...], None]] = {"marks": {}, "tests": {}, "facts": {}}
         self._n_runs: defaultdict[str, int] = defaultdict(int)
-        self._running = _Running()
         self._known: dict[int, weakref.ref[nn.Module]] = {}  # outermost modules so far
         # What a test left on a module that may live on: the test, the text, and whether it is still so.
         self._left: defaultdict[int, list[tuple[str, str, Callable[[], bool]]]] = defaultdict(list)
-        self._handles: list[RemovableHandle] = []
 
     def begin(self, test: str) -> None:
         """Attach the hooks before the set-up of a test."""
-        self._test, self._first_hook = test, RemovableHandle.next_id
+        self._test, self._first_hook, self._running = test, RemovableHandle.next_id, _Running()
         self._roots: dict[int, weakref.ref[nn.Module]] = {}
         self._known = {key: ref for key, ref in self._known.items() if ref() is not None}
         self._modes = {key: _modes(ref()) for key, ref in self._known.items()}
@@ -72,8 +70,6 @@ class ModuleWatch:
         """Remove the hooks after the tear-down of a test, and look at what it leaves."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-        self._running = _Running()
         self._read_gradients()
         for key, root in [(key, root) for key, ref in self._roots.items() if (root := ref()) is not None]:
             for name, module in root.named_modules():
@@ -93,6 +89,10 @@ class ModuleWatch:
 
     @left_alone_by_compiler
     def _enter(self, module: nn.Module, args: Any) -> None:
+        if (
+            torch.compiler.is_compiling()
+        ):  # the compiler traces this; a graph is seen as one call from outside
+            return
         running = self._running
         if not running.stack:
             if in_backward() or is_transformed():
@@ -114,6 +114,8 @@ class ModuleWatch:
 
     @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         stack = self._running.stack
         if not any(one is module for one in stack):
             return
@@ -125,7 +127,7 @@ class ModuleWatch:
 
     def _look_at(self, root: nn.Module, args: Any, output: Any) -> None:
         kind, tensors = type(root), [tensor for _, tensor in tensors_in(output)]
-        if not has_dispatch_modes() and not torch.compiler.is_compiling():
+        if not has_dispatch_modes():
             bad = _not_finite(tensors)
             if bad and not _not_finite([tensor for _, tensor in tensors_in(args)]):
                 cause = _not_finite([*root.parameters(), *root.buffers()])
@@ -172,8 +174,6 @@ def _not_finite(tensors: list[Tensor]) -> str:
     for tensor in tensors:
         is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
         has_values = is_plain and tensor.is_floating_point() and not tensor.is_meta
-        if has_values and not torch.isfinite(tensor).all():
-            kind = "NaN" if torch.isnan(tensor).any() else "inf" if torch.isposinf(tensor).any() else ""
-            if kind:
-                return kind
+        if has_values and (torch.isnan(tensor).any() or torch.isposinf(tensor).any()):
+            return "NaN" if torch.isnan(tensor).any() else "inf"
     return ""
