@@ -389,7 +389,12 @@ def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
 
 
 def test_a_loss_that_ends_above_its_start_is_an_error() -> None:
-    assert judged(SICK["MS704"][0]).findings[0].severity == ERROR
+    found = judged(SICK["MS704"][0]).findings[0]
+    assert found.severity == ERROR
+    assert found.hint.startswith("lower the learning rate")
+    grown = replace(SICK["MS704"][0], lr=(loss(from_step(0.01, 0.5)),))
+    (first, *_) = (one for one in judged(grown).findings if one.code == "MS704")
+    assert first.hint.endswith("it grew from 0.01 to 0.5")
 
 
 def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the_optimizer() -> None:
