@@ -53,6 +53,7 @@ def _everything_is_imported(tmp_path_factory):
     ms.testing.assert_same(file, model, x)
     ms.summary(model, x)
     torch.func.vmap(model)(x)
+    torch.compile(model, backend="eager")(x)
     with ms.hook(model, ("forward", "0", lambda module, args, output: output)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.trace(model, x)
