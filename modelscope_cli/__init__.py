@@ -9,36 +9,6 @@ The names below are loaded when they are first used, so that importing the packa
 TYPE_CHECKING = False  # type checkers know this name; importing `typing` would double the start-up time
 __version__ = "0.2.0"
 _MODULES = {"testing": "testing", "renderer": "report.notebook"}  # the second displays records
-_HOMES = {
-    "ablate": "analysis.ablation.ablate",
-    "attack": "analysis.attack.attack",
-    "check": "analysis.health.check",
-    "check_images": "analysis.dataset.check_images",
-    "demo": "examples",
-    "diff": "analysis.comparison.diff",
-    "doctor": "analysis.predictions.preprocessing_check",
-    "explain": "analysis.explaining.explain",
-    "featuremaps": "analysis.activations.featuremaps",
-    "grads": "analysis.gradients.grads",
-    "hook": "analysis.hook",
-    "list_models": "models.catalogue",
-    "list_rules": "rules.registry",
-    "load": "analysis.load",
-    "lrfind": "training.lrfind",
-    "make_report": "report.page.make_report",
-    "observe": "analysis.activations.observe",
-    "predict": "analysis.predictions.predict",
-    "prune": "analysis.pruning.prune",
-    "read": "report.reading",
-    "scan": "analysis.weights.weights",
-    "schema": "records.documents",
-    "stats": "analysis.activations.stats",
-    "summary": "analysis.summary.summary",
-    "train": "training.train",
-    "verify": "analysis.blocks.verify",
-    "watch": "watching.watch",
-    "weights": "analysis.weights.weights",
-}
 __all__ = [
     "__version__",
     "ablate",
@@ -72,7 +42,7 @@ __all__ = [
     "weights",
 ]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli import testing
     from modelscope_cli.analysis.ablation.ablate import ablate
     from modelscope_cli.analysis.activations.featuremaps import featuremaps
@@ -103,13 +73,24 @@ if TYPE_CHECKING:
     from modelscope_cli.watching.watch import watch
 
 
+def home_of(name: str) -> str | None:
+    """Return the module of a public function; None if there is none."""
+    import re
+
+    with open(__file__, encoding="utf-8") as source:
+        found = re.search(
+            rf"^    from (modelscope_cli\.\S+) import (?:.+, )?{name}\b", source.read(), re.MULTILINE
+        )
+    return found[1] if found else None
+
+
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
     if name in _MODULES:
         return import_module(f"modelscope_cli.{_MODULES[name]}")
-    if name in _HOMES:
-        return getattr(import_module(f"modelscope_cli.{_HOMES[name]}"), name)
+    if name in __all__ and (home := home_of(name)):
+        return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -62,13 +62,13 @@ RECIPES: dict[str, Additions] = {
         ),
         (
             "analysis/outputs/read.py",
-            "        stated, name = self._stated, last_name(path)\n        if tensor.ndim == 2",
-            '        if last_name(path) == "angles":\n            return "angles", ""\n',
+            '        if kind == "classes":\n',
+            '        if kind == "angles":\n            return Angles(tensor)\n',
         ),
         (
             "analysis/outputs/read.py",
-            '        if kind == "classes":\n            return ClassScores',
-            '        if kind == "angles":\n            return Angles(tensor)\n',
+            '        if self.wanted != "auto":\n            return self.wanted, ""\n',
+            '        if last_name(path) == "angles":\n            return "angles", "its name"\n',
         ),
         (
             "analysis/outputs/read.py",
@@ -130,7 +130,6 @@ RECIPES: dict[str, Additions] = {
             "    rows = tuple(Kind(name, n) for name, n in found.items() if n >= least)\n"
             "    return KindsRecord(run=subject.run(), kinds=rows)\n",
         ),
-        ("__init__.py", '    "list_models": "', '    "kinds": "analysis.kinds",\n'),
         ("__init__.py", '    "list_models",\n', '    "kinds",\n'),
         (
             "__init__.py",

@@ -27,7 +27,6 @@ from modelscope_cli.models.architecture import inside_notes, model_inside, seede
 from modelscope_cli.models.load import LoadedModel, load_model
 from modelscope_cli.models.request import ModelRequest, as_request
 from modelscope_cli.output_files import OutputFolder
-from modelscope_cli.records.grads import GradsRecord
 from modelscope_cli.records.keywords import DEFAULTS, Keywords, ModelKeywords
 from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.progress import SILENT, Progress, counting, tell_more
@@ -42,14 +41,15 @@ from modelscope_cli.records.run import (
     WeightsInfo,
     invocation,
 )
-from modelscope_cli.records.train import LrfindRecord
 from modelscope_cli.report.views import figures_of
 
 if TYPE_CHECKING:
     from modelscope_cli.models.request import Model
+    from modelscope_cli.records.grads import GradsRecord
+    from modelscope_cli.records.train import LrfindRecord
 
 
-R = TypeVar("R", GradsRecord, LrfindRecord)  # of commands that write only a report
+R = TypeVar("R", "GradsRecord", "LrfindRecord")  # of commands that write only a report
 
 
 class Results:

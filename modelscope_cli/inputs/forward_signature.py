@@ -42,7 +42,8 @@ def arrange_named(module: nn.Module | None, named: Mapping[str, Any]) -> Argumen
         message += f" ({near})" if near else ""
         renamed = {near.removeprefix("did you mean "): values[strange]} if near else {}
         raise UsageError(f"{message}; it has {some(names, 12)}", suggestion(module, specs=values | renamed))
-    _refuse_missing(module, parameters, values, suggestion(module, specs=values))
+    if problem := _missing(module, parameters, values):
+        raise UsageError(problem, suggestion(module, specs=values))
     return values
 
 
@@ -57,15 +58,16 @@ def check_call(module: nn.Module, args: Arguments, file: str | None = None) -> N
     if isinstance(args, dict) or parameters is None or module._forward_pre_hooks:
         return
     ordered = _ordered(parameters)
-    hint = suggestion(module, file)
-    _refuse_missing(module, parameters, ordered[: len(args)], hint)
+    problem = _missing(module, parameters, ordered[: len(args)])
     what = f"the forward of {type(module).__name__}"
     is_open = any(p.kind is Parameter.VAR_POSITIONAL for p in parameters.values())
     if len(args) > len(ordered) and not is_open:
-        raise UsageError(f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}", hint)
+        problem = problem or f"{what} takes {counted(len(ordered), 'argument')} in order, not {len(args)}"
     text = next((arg for name, arg in zip(ordered, args, strict=False) if name == _TEXT), None)
     if any(tensor.is_floating_point() for _, tensor in tensors_in(text)):
-        raise UsageError(f"{what} takes integers as '{_TEXT}', not an image", hint)
+        problem = problem or f"{what} takes integers as '{_TEXT}', not an image"
+    if problem:
+        raise UsageError(problem, suggestion(module, file))
 
 
 def needed_beside_an_image(module: nn.Module) -> list[str]:
@@ -105,13 +107,12 @@ def _typed_shape(specs: Mapping[str, Any]) -> str | None:
     return next((one for one in all_specs if isinstance(one, str) and re.fullmatch(r"\d+(,\d+)+", one)), None)
 
 
-def _refuse_missing(
-    module: nn.Module | None, parameters: Parameters, names: Container[str], hint: str
-) -> None:
+def _missing(module: nn.Module | None, parameters: Parameters, names: Container[str]) -> str:
+    """Say which required arguments are not among these; empty if all are."""
     missing = [name for name in _required(parameters) if name not in names]
-    if missing:
-        message = f"the forward of {type(module).__name__} needs more arguments: {some(missing, 8)}"
-        raise UsageError(message, hint)
+    return (
+        f"the forward of {type(module).__name__} needs more arguments: {some(missing, 8)}" if missing else ""
+    )
 
 
 def _parameters(module: nn.Module | None) -> Parameters | None:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.columns import column, hidden, words
-from modelscope_cli.records.display import Row, Shown, renderer
-from modelscope_cli.records.run import BrokenKind, Record, first_keys, to_plain
+from modelscope_cli.records.display import Row, renderer
+from modelscope_cli.records.run import BrokenKind, Listing, Record, first_keys, to_plain
 from modelscope_cli.records.stats import InputStats
 
 BYTES, PIXELS, ALIKE = "the same bytes", "the same pixels", "alike"
@@ -238,21 +238,15 @@ class CheckRecord(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class RuleList(Shown):
+class RuleList(Listing):
     """What `rules` returns: no model was loaded, so it has a header of its own."""
 
     document: ClassVar[str] = "rules"
-    versions: Mapping[str, str]
-    argv: tuple[str, ...]
     rules: tuple[RuleInfo, ...]
-
-    @property
-    def command(self) -> str:
-        return "rules"
 
     def to_dict(self) -> dict[str, Any]:
         rules = [
             {key: value for key, value in to_plain(rule).items() if key not in ("judged", "reason")}
             for rule in self.rules
         ]
-        return {**first_keys("rules", self.versions, self.argv), "rules": rules}
+        return {**first_keys(self.document, self.versions, self.argv), "rules": rules}

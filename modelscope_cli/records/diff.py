@@ -62,7 +62,8 @@ class TensorDifference(Difference):
 class LayerDifference(Difference):
     """One output of one call of a layer, over all images; `order` is that in A, else in B.
 
-    `matched` says how its value was found in a B that is a program, or why it was not; None for by name alone.
+    `matched` says how its value was found in a B that is a program, or why it was not, and
+    whether A's own rounding is as large as the difference; None for by name alone.
     """
 
     type: str
@@ -70,6 +71,11 @@ class LayerDifference(Difference):
     call: int
     output: str
     matched: str | None = None
+
+    @property
+    def key(self) -> tuple[str, int, str]:
+        """The name of the layer, its call and its output, which are those of the other side."""
+        return self.name, self.call, self.output
 
     @property
     def label(self) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from modelscope_cli.errors import nearest
 from modelscope_cli.records.naming import counted, label
@@ -55,10 +55,13 @@ class Shown:
 
     __slots__ = ("drawing",)  # of a result that is looked at, drawn on demand; in no document
 
+    document: ClassVar[str]
+    """The name of its JSON document: that of the command, with `-` and the mode if it has several."""
+
     @property
     def command(self) -> str:
         """The command that returns such a record."""
-        raise NotImplementedError
+        return self.document.partition("-")[0]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the JSON document."""

@@ -1,12 +1,11 @@
 """What `models` and `report` return: lists that no model was run for."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from modelscope_cli.records.columns import column, words
-from modelscope_cli.records.display import Row, Shown
-from modelscope_cli.records.run import Shape, first_keys, to_plain
+from modelscope_cli.records.display import Row
+from modelscope_cli.records.run import Listing, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +31,11 @@ class ModelEntry(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue(Shown):
+class Catalogue(Listing):
     """What `models` returns: no model was loaded, so it has a header of its own."""
 
     document: ClassVar[str] = "models"
-    versions: Mapping[str, str]
-    argv: tuple[str, ...]
     models: tuple[ModelEntry, ...]
-
-    @property
-    def command(self) -> str:
-        return "models"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**first_keys("models", self.versions, self.argv), "models": to_plain(self.models)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +57,7 @@ class Page(Row):
 
 
 @dataclass(frozen=True, slots=True)
-class ReportRecord(Shown):
+class ReportRecord(Listing):
     """What `report` returns: the requested page first; an index is followed by its pages.
 
     Attributes:
@@ -75,16 +65,5 @@ class ReportRecord(Shown):
     """
 
     document: ClassVar[str] = "report"
-    versions: Mapping[str, str]
-    argv: tuple[str, ...]
     pages: tuple[Page, ...]
     left_out: tuple[str, ...] = ()
-
-    @property
-    def command(self) -> str:
-        return "report"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        head = first_keys("report", self.versions, self.argv)
-        return {**head, "pages": to_plain(self.pages), "left_out": list(self.left_out)}

@@ -335,7 +335,3 @@ class DoctorRecord(Record):
     variations: tuple[Variation, ...]
     evidence: tuple[PreparationEvidence, ...] = ()
     left_out: str | None = None
-
-    @property
-    def command(self) -> str:
-        return "predict"  # it is a mode of that command

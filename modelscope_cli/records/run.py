@@ -332,11 +332,21 @@ class Record(Shown):
 
     run: Run
 
-    @property
-    def command(self) -> str:
-        return self.run.command
-
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
         body = {f.name: to_plain(getattr(self, f.name)) for f in dataclasses.fields(self) if f.name != "run"}
         return {**self.run.header(), **body}
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Shown):
+    """The result of a command that runs no model, with a header of its own."""
+
+    versions: Mapping[str, str]
+    argv: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
+        names = [field.name for field in dataclasses.fields(self) if field.name not in ("versions", "argv")]
+        body = {name: to_plain(getattr(self, name)) for name in names}
+        return {**first_keys(self.document, self.versions, self.argv), **body}

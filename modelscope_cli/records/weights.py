@@ -1,16 +1,15 @@
 """What `weights` returns, and what its scan for code returns."""
 
-import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.records.columns import count, figure, shape, share, size, words
-from modelscope_cli.records.display import Row, Shown
+from modelscope_cli.records.display import Row
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import Notice, Shape, first_keys, to_plain
+from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_plain
 
 KNOWN, UNKNOWN, DANGEROUS = "known", "unknown", "dangerous"
 RANKS = (KNOWN, UNKNOWN, DANGEROUS)
@@ -131,7 +130,7 @@ class Safety:
 
 
 @dataclass(frozen=True, slots=True)
-class ScanRecord(Shown):
+class ScanRecord(Listing):
     """What `weights --scan` returns: every file below a folder.
 
     Attributes:
@@ -140,15 +139,9 @@ class ScanRecord(Shown):
     """
 
     document: ClassVar[str] = "weights-scan"
-    versions: Mapping[str, str]
-    argv: tuple[str, ...]
     source: str
     files: tuple[Safety, ...]
     fail_on: str
-
-    @property
-    def command(self) -> str:
-        return "weights"
 
     @property
     def rank(self) -> str:
@@ -160,7 +153,7 @@ class ScanRecord(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        header = first_keys("weights-scan", self.versions, self.argv)
+        header = first_keys(self.document, self.versions, self.argv)
         verdict = {"source": self.source, "rank": self.rank, "fail_on": self.fail_on, "passed": self.passed}
         return {**header, **verdict, "files": to_plain(self.files)}
 
@@ -252,7 +245,7 @@ class Identified:
 
 
 @dataclass(frozen=True, slots=True)
-class WeightsRecord(Shown):
+class WeightsRecord(Listing):
     """What `weights` returns: no model was run, so it has a header of its own.
 
     Attributes:
@@ -267,8 +260,6 @@ class WeightsRecord(Shown):
     """
 
     document: ClassVar[str] = "weights"
-    versions: Mapping[str, str]
-    argv: tuple[str, ...]
     source: str
     format: str
     tensors: tuple[TensorRow, ...]
@@ -283,19 +274,6 @@ class WeightsRecord(Shown):
     elapsed_ms: float = 0.0
     safety: Safety | None = None
     error: str | None = None
-
-    @property
-    def command(self) -> str:
-        return "weights"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, numbers and strings under the keys of the JSON contract."""
-        fields = {
-            field.name: to_plain(getattr(self, field.name))
-            for field in dataclasses.fields(self)
-            if field.name not in ("versions", "argv")
-        }
-        return {**first_keys(self.command, self.versions, self.argv), **fields}
 
 
 def warnings_of(safety: Safety) -> tuple[Notice, ...]:

@@ -23,7 +23,6 @@ from modelscope_cli.records.check import (
 )
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.run import InputInfo
-from modelscope_cli.rules.reasons import WHY, how_to_silence
 
 _COUNTS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _BYTES = {
@@ -116,17 +115,37 @@ def always(evidence: Evidence, threshold: Any) -> str | None:
     return None
 
 
+_BUDGETS, _TRAINING = "MS5", "MS7"
+
+
+def _how_to_silence(code: str, name: str) -> str:
+    """Return what to do if the finding is intended."""
+    if code.startswith(_TRAINING):
+        return "watch and train fail only with --fail-on, and --fail-on error lets warnings pass"
+    if code.startswith(_BUDGETS):
+        return f"leave out --{name}: a budget that is not set is not judged"
+    if code == "MS201":
+        return (
+            "--baseline known.json --update-baseline accepts today's findings as known; a forward pass that "
+            "is not finite always fails"
+        )
+    return (
+        f'--ignore {code}, or ignore = ["{code}"] in [tool.modelscope] of pyproject.toml; '
+        "--baseline known.json --update-baseline accepts today's findings as known"
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRule(RuleText):
-    """The listing of a rule in `modelscope rules`."""
+    """The listing of a rule in `modelscope rules`; `why`: the consequences of a violation."""
 
-    why: str = ""
+    why: str
 
     def info(self, threshold: float | str | None) -> RuleInfo:
         """Return the rule's listing with the threshold in force."""
         texts = {field.name: getattr(self, field.name) for field in fields(RuleText)}
-        reasons = {"why": self.why or WHY.get(self.code, ""), "silence": how_to_silence(self.code, self.name)}
-        return RuleInfo(**{**texts, **reasons, "threshold": threshold})
+        silence = _how_to_silence(self.code, self.name)
+        return RuleInfo(**{**texts, "threshold": threshold, "why": self.why, "silence": silence})
 
 
 def texts_of(judge: Callable[..., Any]) -> dict[str, str]:
@@ -138,14 +157,14 @@ def texts_of(judge: Callable[..., Any]) -> dict[str, str]:
     parts = re.split(r"^(Measure|Source|Hint|Why): ", entries, flags=re.MULTILINE)[1:]
     if sentence.split(" ")[0].istitle():  # unlike NaN
         sentence = sentence[0].lower() + sentence[1:]
-    texts = {"sentence": sentence.removesuffix("."), "measure": "", "source": "", "hint": ""}
+    texts = {"sentence": sentence.removesuffix("."), "measure": "", "source": "", "hint": "", "why": ""}
     texts |= {key.lower(): text for key, text in zip(parts[::2], parts[1::2], strict=True)}
     return {key: re.sub(r"\s*\n\s*", " ", text.strip()) for key, text in texts.items()}
 
 
 def rules_in(kind: type[AnyRule], *modules: ModuleType) -> tuple[AnyRule, ...]:
-    """Return the rules of some modules, by code: the functions that are decorated, and those in `RULES`."""
-    every = (one for module in modules for one in (*vars(module).values(), *getattr(module, "RULES", ())))
+    """Return the rules of some modules, by code."""
+    every = (one for module in modules for one in vars(module).values())
     by_code = {one.code: one for one in every if isinstance(one, kind)}
     return tuple(by_code[code] for code in sorted(by_code))
 

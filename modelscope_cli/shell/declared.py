@@ -147,10 +147,11 @@ def _by_name(panels: Mapping[str, Mapping[str, Option]]) -> dict[str, tuple[str,
 @cache
 def signature(function: str) -> Mapping[str, Parameter]:
     """Return the parameters of a public function, including those of `**keywords: Unpack[...]`."""
-    path = Path(modelscope_cli.__file__).parent / (modelscope_cli._HOMES[function].replace(".", "/") + ".py")
+    home = modelscope_cli.home_of(function) or ""
+    path = Path(modelscope_cli.__file__).parents[1] / (home.replace(".", "/") + ".py")
     tree = ast.parse(path.read_text("utf-8"))
     node = [one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == function][-1]
-    constants = _Constants(tree, "modelscope_cli." + modelscope_cli._HOMES[function])
+    constants = _Constants(tree, home)
     doc = with_words(ast.get_docstring(node) or "", lambda name: constants.value(ast.Name(name)))
     helps = {**_shared_helps(), **_helps(doc)}
     args = node.args

@@ -17,7 +17,7 @@ _RECENT = 2  # steps whose loss may still be in a variable
 _KEY = "modelscope"
 
 
-class _Mark:
+class _StepMark:
     """Exists as long as the node of the graph in whose metadata it is."""
 
 
@@ -33,7 +33,7 @@ class MemoryGrowth:
         self._stride = 1
         self._n_steps = 0
         self._samples: list[tuple[int, int]] = []
-        self._marks: list[tuple[int, weakref.ref[_Mark]]] = []
+        self._marks: list[tuple[int, weakref.ref[_StepMark]]] = []
         self._marked = self._kept = 0
         self._before: int | None = None  # the step that is looked at more closely
         self._in_data = self._in_steps = 0
@@ -64,7 +64,7 @@ class MemoryGrowth:
             return
         metadata = getattr(loss.grad_fn, "metadata", None) if isinstance(loss, Tensor) else None
         if metadata is not None:
-            metadata[_KEY] = mark = _Mark()
+            metadata[_KEY] = mark = _StepMark()
             self._marks.append((self._n_steps, weakref.ref(mark)))
 
     def of_data(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -232,6 +232,41 @@ def test_a_weight_is_named_even_where_no_output_shows_it(planted):
     assert record.is_same  # within the tolerance, and told all the same
 
 
+def test_what_rounding_does_to_an_unstable_model_is_not_a_divergence(tmp_path):
+    """Two runtimes differ in the last digits, which this model makes a thousand times as large."""
+
+    class Unstable(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.sin, self.head = nn.Linear(64, 64), Sin(), nn.Linear(64, 5)
+
+        def forward(self, x):
+            return self.head(self.sin(self.fc(x)))
+
+    class Sin(nn.Module):
+        def forward(self, x):
+            return torch.sin(5000 * x)
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model, x = Unstable().eval(), torch.randn(4, 64)
+    export(model, x, tmp_path / "net.onnx", dynamo=False)
+    file = onnx.load(tmp_path / "net.onnx")
+    values = onnx.numpy_helper.to_array(faults.stored(file, "fc.weight"))
+    faults.put(file, "fc.weight", np.nextafter(values, np.float32(1)))  # as if other kernels had rounded
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.is_same, record.causes) == (True, ())
+    sin = next(row for row in record.layers if row.name == "sin")
+    assert sin.rel_l2 > record.tolerance
+    assert sin.matched.startswith("within A's own rounding")
+    assert ms.diff(model, tmp_path / "net.onnx", x, tolerance=1e-4).first_divergence == "sin"
+    faults.put(file, "fc.weight", values * np.float32(1.01))
+    onnx.save(file, tmp_path / "net.onnx")
+    record = ms.diff(model, tmp_path / "net.onnx", x)
+    assert (record.first_divergence, record.causes[0].kind) == ("fc", "weights")
+
+
 def test_objects_of_python(file, tmp_path):
     program = torch.export.export(NET, (X,))
     record = ms.diff(NET, program, X)
@@ -445,7 +480,10 @@ def test_rounded_images_are_not_another_range():
 
 
 def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weights(tmp_path):
-    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope."""
+    """As in timm: the norm is not an innermost layer, and what is before the convolution has its scope.
+
+    Both are compared as one, and what is wrong in them is found in the convolution, the norm or its activation.
+    """
 
     class NormAct(nn.BatchNorm2d):
         def __init__(self, channels):
@@ -473,4 +511,32 @@ def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weigh
     export(model, X, None, dynamo=True).save(tmp_path / "half.onnx")
     record = ms.diff(model, tmp_path / "half.onnx", X)
     assert (record.is_same, record.causes) == (True, ())
-    assert statuses(record)["bn2.act"] == "same"
+    assert statuses(record)["bn2.act"] == statuses(record)["bn2"] == "same"
+    remarks = {row.name: row.matched for row in record.layers}
+    assert (remarks["conv"], remarks["bn2"]) == ("folded into bn2", "with conv folded in")
+
+    def weight(other):
+        with torch.no_grad():
+            other.conv.weight[1, 2] += 0.5
+
+    def statistics(other):
+        other.bn2.running_mean[1] += 1
+
+    def activation(other):
+        other.bn2.act = nn.Identity()
+
+    def inplace(other):
+        other.bn1.act = nn.Identity()
+
+    model.bn1.act = nn.ReLU(inplace=True)
+    for fault, found in (
+        (weight, ("weights", "conv")),
+        (statistics, ("weights", "bn2")),
+        (activation, ("missing_node", "bn2.act")),
+        (inplace, ("missing_node", "bn1.act")),
+    ):
+        other = copy.deepcopy(model)
+        fault(other)
+        export(other, X, tmp_path / "fault.onnx", dynamo=False)
+        (cause,) = ms.diff(model, tmp_path / "fault.onnx", X).causes
+        assert (cause.kind, cause.layer) == found

@@ -54,7 +54,7 @@ DOORS = {
     "lean.py": {"_dynamo"},
 }
 # Not torch's: Python's own, the tool's own, and the protocol of notebooks.
-OTHERS = {"_HOMES", "_getframe", "_repr_html_", "_repr_png_", "_fields"}
+OTHERS = {"_getframe", "_repr_html_", "_repr_png_", "_fields"}
 OTHERS |= {"_compat_pickle", "_exit", "_run_exitfuncs", "_shutdown"}
 # Typer's, of what stands before a word that is completed.
 OTHERS |= {"_opt_prefixes", "_protected_args"}

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, dataloader
 
 from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
 from modelscope_cli.records.watch import TrainingFacts
-from modelscope_cli.rules.training import time as rules
+from modelscope_cli.rules.training import RULES
 from modelscope_cli.watching import step_time
 from modelscope_cli.watching.memory_growth import MemoryGrowth, bytes_in_use
 from modelscope_cli.watching.step_time import StepTime
@@ -253,7 +253,7 @@ def judged(rule, **facts):
         memory=memory,
         rank_times=tuple(TimeFacts(**{**known, "seconds": one}) for one in ranks),
     )
-    (found,) = [one for one in rules.RULES if one.code == rule]
+    (found,) = [one for one in RULES if one.code == rule]
     return [seen.message for seen in found.judge(case, found.threshold)]
 
 

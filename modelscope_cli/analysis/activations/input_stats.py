@@ -46,24 +46,16 @@ def entered(args: Arguments) -> tuple[ArgumentStats, ...]:
     )
 
 
-class InputStatsObserver:
-    """Statistics of every argument of a model, over all batches; stores no batch."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str | int, ArgumentStats] = {}
-
-    def merge(self, parts: Iterable[ArgumentStats]) -> None:
-        """Add the statistics of a batch."""
-        for part in parts:
-            before = self._seen.get(part.name)
-            moments = before.moments.merge(part.moments) if before else part.moments
-            self._seen[part.name] = replace(before or part, moments=moments)
-
-    def rows(self) -> tuple[InputStats, ...]:
-        return tuple(map(_to_row, self._seen.values()))
+def merge_arguments(arguments: dict[str | int, ArgumentStats], batch: Iterable[ArgumentStats]) -> None:
+    """Add the statistics of a batch to those of all arguments so far, by name."""
+    for part in batch:
+        before = arguments.get(part.name)
+        moments = before.moments.merge(part.moments) if before else part.moments
+        arguments[part.name] = replace(before or part, moments=moments)
 
 
-def _to_row(argument: ArgumentStats) -> InputStats:
+def to_input_row(argument: ArgumentStats) -> InputStats:
+    """Return statistics as a row; an argument without finite values has only counts."""
     moments = argument.moments
     row = InputStats(
         shape=argument.shape,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.input_stats import ArgumentStats, InputStatsObserver, entered
+from modelscope_cli.analysis.activations.input_stats import ArgumentStats, entered, merge_arguments
 from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock
 from modelscope_cli.analysis.statistics.correlation import Comoments
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
@@ -57,10 +57,6 @@ class Activation:
     @property
     def key(self) -> Key:
         return self.call.name, self.call.index, self.output
-
-    def correlation(self) -> Tensor | None:
-        """Return the `(C, C)` correlation of the channels, None if not requested."""
-        return self.comoments.correlation() if self.comoments else None
 
     def settle(self) -> None:
         """Merge the pending moments; waits for an accelerator."""
@@ -286,7 +282,7 @@ def observe_activations(
     interventions: Sequence[Intervention] = (),
     batch_norms: BatchNormObserver | None = None,
     family: str = "custom",
-    entering: InputStatsObserver | None = None,
+    entering: dict[str | int, ArgumentStats] | None = None,
     n_batches: int | None = None,
 ) -> list[Activation]:
     """Run every batch and return the statistics of the activations, in execution order.
@@ -299,7 +295,7 @@ def observe_activations(
         interventions: change values on the way, in both passes.
         batch_norms: observes batch norms; with it, the model runs in train mode.
         family: as in `LoadedModel`; detection models need targets in train mode.
-        entering: collects statistics of the inputs.
+        entering: receives the statistics of the inputs.
         n_batches: if known; with several, the first pass omits what only the second can compute.
     """
     at_first = replace(wanted, mad=wanted.mad and n_batches in (None, 1))
@@ -330,23 +326,23 @@ def observe_activations(
     with open_session(observer, *([batch_norms] if batch_norms else [])) as session:
         for capture in over("activations", see, BatchCapture):
             if entering is not None:
-                entering.merge(capture.inputs)
+                merge_arguments(entering, capture.inputs)
             merge_into(merged, capture.outputs)
-    second = SecondPass(merged, wanted)
+    if wanted.quantiles or (wanted.mad and n_batches != 1):
+        second = SecondPass(merged, wanted)
 
-    def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
-        run(session, batch)
-        return second.take()
+        def look_again(batch: Batch) -> tuple[SecondPassSums, ...]:
+            run(session, batch)
+            return second.take()
 
-    extra: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
-    if second.is_needed:
-        for intervention in interventions:
-            intervention.repeat()
-        with open_session(second) as session:
-            parts = over("second pass", look_again, tuple[SecondPassSums, ...])
-            extra = reduce(merge_all, parts)
-    for activation, sums in zip(merged.values(), extra, strict=True):
-        complete(activation, sums, wanted)
+        extra: Sequence[SecondPassSums] = [SecondPassSums(0.0, {})] * len(merged)
+        if second.is_needed:
+            for intervention in interventions:
+                intervention.repeat()
+            with open_session(second) as session:
+                extra = reduce(merge_all, over("second pass", look_again, tuple[SecondPassSums, ...]))
+        for activation, sums in zip(merged.values(), extra, strict=True):
+            complete(activation, sums, wanted)
     return sorted(merged.values(), key=lambda activation: activation.call.order)
 
 
@@ -402,14 +398,12 @@ def to_row(activation: Activation) -> ActivationStats:
         zero_fraction=None if moments.n_zero is None else moments.n_zero / moments.n,
         near_zero_fraction=None if moments.n_near_zero is None else moments.n_near_zero / moments.n,
         histogram=Counts(histogram.edges, histogram.counts, histogram.is_sampled) if histogram else None,
-        correlation=_redundancy(activation.correlation()),
+        correlation=_redundancy(activation.comoments.correlation()) if activation.comoments else None,
         quantiles=activation.quantiles,
     )
 
 
-def _redundancy(matrix: Tensor | None) -> Redundancy | None:
-    if matrix is None:
-        return None
+def _redundancy(matrix: Tensor) -> Redundancy:
     varied = ~matrix.diagonal().isnan()
     n = int(varied.sum())
     if n < 2:

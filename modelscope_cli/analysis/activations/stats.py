@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.attention import NO_ATTENTION, AttentionCall, AttentionWatch, Heads
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
-from modelscope_cli.analysis.activations.input_stats import InputStatsObserver
+from modelscope_cli.analysis.activations.input_stats import ArgumentStats, to_input_row
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
 from modelscope_cli.analysis.blocks.blocks import Blocks
 from modelscope_cli.analysis.comparison.fingerprint import take_fingerprint
@@ -197,7 +197,7 @@ def stats(
         mode, correlation=correlation, attention=attention, fingerprint=fingerprint is not None, hook=hook
     )
     repeat = {**options, "columns": columns if plot is None else None}
-    entering = InputStatsObserver()
+    arguments: dict[str | int, ArgumentStats] = {}
     with blocks.begin(subject, {**options, "figures": figures, **more}, repeat, alone):
         activations = observe_activations(
             module,
@@ -208,7 +208,7 @@ def stats(
             interventions=subject.bind().interventions,
             batch_norms=batch_norms,
             family=subject.loaded.family,
-            entering=entering,
+            entering=arguments,
             n_batches=subject.inputs.n_batches,
         )
     rows = to_rows(activations)
@@ -227,14 +227,14 @@ def stats(
         hooks=hooks,
         mode="train" if is_training else "eval",
         batch_norm=batch_norms.rows() if batch_norms else (),
-        inputs=entering.rows(),
+        inputs=tuple(map(to_input_row, arguments.values())),
         attention=heads,
         certificate=blocks.certificate(),
         fingerprint=printed,
     )
     with blocks.write() as stage:
         if stage is not None:
-            matrices = [activation.correlation() for activation in activations]
+            matrices = [one.comoments.correlation() if one.comoments else None for one in activations]
             record = replace(record, layers=figures_of("stats").save_correlations(rows, matrices, stage))
             save_result(record, stage)
     if plot is not None and blocks.is_first:

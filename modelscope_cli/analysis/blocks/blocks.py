@@ -132,7 +132,12 @@ class Blocks:
             with self._verified.begin(subject, describe_run(subject, options, keywords)):
                 yield self._verified
             return
-        self._refuse_alone(alone)
+        if alone and self.is_shared:
+            raise UsageError(
+                f"{alone}, so processes cannot share the work", "start a single process, without torchrun"
+            )
+        if alone and self._is_again:
+            raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
         if alone or not (self.is_shared or (self._folder is not None and subject.inputs.n_batches > 1)):
             if alone and self._folder is not None:
                 subject.progress.note(f"no blocks are stored: {alone}")
@@ -146,14 +151,6 @@ class Blocks:
             self._agree(folder)
             yield StoredBlocks(folder, subject, this_machine(subject.loaded), self._meeting)
             self._wait_for_others()
-
-    def _refuse_alone(self, alone: str) -> None:
-        if alone and self.is_shared:
-            raise UsageError(
-                f"{alone}, so processes cannot share the work", "start a single process, without torchrun"
-            )
-        if alone and self._is_again:
-            raise UsageError(f"{alone}, so there are no blocks to continue with", "leave out --resume")
 
     @property
     def is_in_order(self) -> bool:

@@ -191,7 +191,8 @@ def diff_activations(
     labels, matching = Labels(), None
     with ExitStack() as stack:
         is_whole = wanted is None or b.program is not None
-        run_a = _open(a, None if is_whole else wanted, {*hooked, *(wanted or ())}, stack)
+        blocks = {*hooked, *(wanted or ()), *(_norms_with_layers(a) if b.program is not None else ())}
+        run_a = _open(a, None if is_whole else wanted, blocks, stack)
         run_b = None if b.program is not None else _open(b, wanted, hooked, stack)
         for batch in track(batches):
             if b.program is not None and matching is None:
@@ -215,6 +216,15 @@ def diff_activations(
         )
     kept = () if matching is not None else _kept(pairing)
     return Activations(shown, examined, kept, labels, matching)
+
+
+def _norms_with_layers(side: Side) -> set[str]:
+    """Return the norms that hold other layers, such as timm's with their activation; a program has their value."""
+    return {
+        name
+        for name, module in side.loaded.module.named_modules()
+        if "Norm" in type(module).__name__ and [*module.parameters(recurse=False)] and [*module.children()]
+    }
 
 
 def _matched(
@@ -273,9 +283,9 @@ def _add(
     found = _to_difference(x, y)
     if matching is not None:
         status = "not tested" if found.status == "removed" else found.status
-        remark = matching.remarks.get((found.name, found.call, found.output))
+        remark = matching.remarks.get(found.key)
         found = dataclasses.replace(found, status=status, matched=remark)
-    row = rows.setdefault((found.name, found.call, found.output), _OutputSums(found))
+    row = rows.setdefault(found.key, _OutputSums(found))
     if found.status != row.difference.status:
         row.fail(f"{row.difference.status} in one batch, {found.status} in another")
     elif x is not None and y is not None and found.status == "same":

@@ -46,8 +46,10 @@ def find_causes(
     """Return the causes that a check shows, the first first; empty if none does."""
     tested = [row for row in rows if row.rel_l2 is not None or row.status == "reshaped"]
     first = next((row for row in tested if row.status not in ("same", "not tested")), None)
+    if first is not None and matching is not None:
+        first = _norm_of(first, tested, matching)
     if first is None and b.program is not None:
-        first = _jump(tested)
+        first = _jump(tested, tolerance)
     if first is None:
         return (
             tuple(_stored_weights(a, b, matching)) if b.program is not None and matching is not None else ()
@@ -71,6 +73,8 @@ def find_causes(
         with torch.no_grad():
             if causes := tuple(check()):
                 return causes
+    if first.status == "same" and matching is not None:
+        return tuple(_stored_weights(a, b, matching))
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
@@ -78,12 +82,23 @@ def find_causes(
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
 
 
-def _jump(rows: Sequence[LayerDifference]) -> LayerDifference | None:
+def _norm_of(first: LayerDifference, rows: Sequence[LayerDifference], matching: Matching) -> LayerDifference:
+    """Return the norm with a folded layer that a row is a part of, where that has the weights; else the row."""
+    for row in rows:
+        is_around = first.name.startswith(f"{row.name}.") and "folded in" in (
+            matching.remarks.get(row.key) or ""
+        )
+        if is_around and row.status not in ("same", "not tested"):
+            return row
+    return first
+
+
+def _jump(rows: Sequence[LayerDifference], tolerance: float) -> LayerDifference | None:
     """Return the first row that is within the tolerance, and yet far beyond the rounding of those before it."""
     largest = 0.0
     for row in rows:
         found = row.rel_l2 or 0.0
-        if row.name and found > max(_ROUNDING, _JUMP * largest):
+        if row.name and tolerance >= found > max(_ROUNDING, _JUMP * largest):
             return row
         largest = max(largest, found)
     return None
@@ -300,6 +315,16 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
     """Compute the layer again with one argument changed; what gives B's values is the cause."""
     if evidence.a_in is None or not evidence.modules:
         return
+    name, layer = evidence.modules[-1]
+    for inner, part in layer.named_modules(prefix=name):
+        label = f"{inner}#{evidence.call}" if evidence.call else inner
+        found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
+        if _explains(found, evidence.a_out, evidence.b_outs, tolerance):
+            message = (
+                f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A gives B's values"
+            )
+            yield Cause("missing_node", label, message, f"look at the nodes of {name} in B")
+            return
     for changed, kind in changes():
         try:
             with changed:

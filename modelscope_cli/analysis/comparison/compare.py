@@ -14,6 +14,7 @@ from torch import Tensor
 from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
 from modelscope_cli.analysis.comparison.causes import find_causes
 from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
+from modelscope_cli.analysis.comparison.evidence import rounding
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
 from modelscope_cli.analysis.comparison.ranking import rank_layers
 from modelscope_cli.analysis.comparison.request import BSettings, Patterns, choose_tolerance, refuse_given
@@ -36,13 +37,14 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import (
     DiffRecord,
     DiffSide,
+    LayerDifference,
     Renaming,
     TensorDifference,
     count_up,
     first_divergence,
 )
 from modelscope_cli.records.progress import Progress
-from modelscope_cli.records.run import InputInfo, Invocation, Notice, Run
+from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
 
@@ -212,6 +214,8 @@ class ModelComparison:
             hooked={name for binding in bound for hook in binding.hooks for name in hook.target.names},
             track=lambda batches: by_image(self.progress, batches, "activations", inputs.n_listed),
         )
+        if program is not None and self.tolerance is None:
+            found = _with_rounding(found, hooked_a, first, tolerance)
         for warning in found.warnings:
             self.progress.warn(warning.message)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
@@ -280,6 +284,23 @@ class ModelComparison:
             warnings=dict.fromkeys(warnings),
             invoked=self.invoked,
         )
+
+
+def _with_rounding(found: Activations, a: Side, args: Arguments, tolerance: float) -> Activations:
+    """Take a difference for none where A's own rounding is as large, and say so in its row."""
+    keys = {
+        row.key: row.rel_l2 for row in found.examined if row.status == "changed" and row.rel_l2 is not None
+    }
+    moved = rounding(a, keys.keys(), args) if keys else {}
+    within = {key: moved[key] for key, distance in keys.items() if distance <= moved.get(key, 0.0)}
+
+    def judged(row: LayerDifference) -> LayerDifference:
+        if row.key not in within:
+            return row
+        remark = f"within A's own rounding, {within[row.key]:.1e}"
+        return replace(row, status="same", matched=f"{row.matched}; {remark}" if row.matched else remark)
+
+    return replace(found, rows=tuple(map(judged, found.rows)), examined=tuple(map(judged, found.examined)))
 
 
 def _as_b_takes(python_inputs: PythonInputs, b: LoadedModel) -> PythonInputs:

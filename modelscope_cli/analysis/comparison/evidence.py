@@ -7,11 +7,12 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from modelscope_cli.analysis.comparison.activations import Side
-from modelscope_cli.analysis.comparison.programs import Matching, OnnxProgram
+from modelscope_cli.analysis.comparison.programs import MOVING, Key, Matching, OnnxProgram, Seen
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention, Observer
@@ -19,6 +20,8 @@ from modelscope_cli.records.diff import LayerDifference
 from modelscope_cli.records.run import Arguments
 
 N_BEFORE = 16  # calls before the layer whose outputs are kept, to find missing ones
+_N_DIGITS = 8  # units in the last place by which the kernels of two runtimes may differ
+_N_ROUNDED = 4096  # values sampled of an output
 _EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 _NORMS = ("batch_norm", "layer_norm", "group_norm", "instance_norm", "rms_norm")
 # What a function may be told otherwise: its name, the argument and its place, and the values to try.
@@ -147,10 +150,8 @@ def gathered(
         b_in = tuple(one for one in (other.entering,) if one is not None)
         b_out = other.leaving
     else:
-        same = {
-            matching.values.get((row.name, row.call, row.output)) for row in tested if row.status == "same"
-        }
-        b_in, b_out, between = _values_of(b, matching, key, args, same)
+        same = {matching.values.get(row.key) for row in tested if row.status == "same"}
+        b_in, b_out, between = _values_of(b, matching, key, {*names} - {""}, args, same)
     is_last = not first.name or not any(row.order > first.order and row.name for row in tested)
     return Divergence(
         a=a,
@@ -181,9 +182,9 @@ def _run(side: Side, args: Arguments, first: tuple[str, int], last: tuple[str, i
 
 
 def _values_of(
-    b: Side, matching: Matching, key: tuple[str, int, str], args: Arguments, same: Set[str | None]
+    b: Side, matching: Matching, key: Key, layers: Set[str], args: Arguments, same: Set[str | None]
 ) -> tuple[tuple[Tensor, ...], Tensor | None, tuple[Tensor, ...]]:
-    """Return the values that enter the nodes of a layer in B, the one that leaves, and those before it."""
+    """Return the values of B that enter the nodes of `layers`, the one that leaves, and those before it."""
     program, out = b.program, matching.values.get(key)
     assert program is not None
     if out is None:
@@ -198,7 +199,8 @@ def _values_of(
         inside.add(value.name)
         for name in value.inputs:
             source = by_name.get(name)
-            if key[0] and source is not None and key[0] in source.modules:
+            is_before = source is not None and len(layers) > 1 and source.operator in MOVING  # a convolution
+            if source is not None and layers & {*source.modules} and not is_before:
                 waiting.append(name)
             elif source is not None or not _is_stored(program, name):
                 entering[name] = None
@@ -243,11 +245,50 @@ def changes() -> Iterator[tuple[Changed, str]]:
                 break
 
 
+class _Rounded(Intervention):
+    """Changes what layers return in the last digits, and keeps samples of the values that are asked for."""
+
+    def __init__(self, keys: Set[Key], seed: int | None) -> None:
+        self._keys, self._seed = keys, seed
+        self._random = torch.Generator().manual_seed(seed or 0)
+        self.samples: dict[Key, Seen] = {}
+
+    def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
+        if self._seed is not None and isinstance(output, Tensor) and output.is_floating_point():
+            digits = _N_DIGITS * torch.finfo(output.dtype).eps
+            noise = torch.randn(output.shape, generator=self._random)
+            output = output * (1 + digits * noise).to(output)
+        for path, tensor in tensors_in(output):
+            if (key := (call.name, call.index, path)) in self._keys:
+                self.samples[key] = Seen.of(tensor, _N_ROUNDED)
+        return output
+
+
+def rounding(a: Side, keys: Set[Key], args: Arguments) -> dict[Key, float]:
+    """Return how far A's own outputs move, by relative L2, where layers round otherwise: the most of four runs."""
+
+    def samples(seed: int | None) -> dict[Key, Seen]:
+        changed = _Rounded(keys, seed)
+        interventions = (*a.interventions, changed)
+        session = HookSession(a.loaded.module, is_training=a.is_training, interventions=interventions)
+        with torch.random.fork_rng(devices=[]), session:
+            torch.manual_seed(a.seed)
+            session.run(a.place(args))
+        return changed.samples
+
+    plain = samples(None)
+    runs = [samples(seed) for seed in range(4)]
+    return {key: max(one.distance(run[key]) for run in runs if key in run) for key, one in plain.items()}
+
+
 class _Window(_Tap, Intervention):
     """Has a change act between the end of one call and the begin of another, or leaves one call out."""
 
-    def __init__(self, layer: tuple[str, int], changed: Changed | None, start: str, skipped: str) -> None:
-        super().__init__(layer, ("", 0))
+    def __init__(
+        self, layer: tuple[str, int], last: tuple[str, int], changed: Changed | None, start: str, skipped: str
+    ) -> None:
+        super().__init__(layer, last)
+        self._given: Tensor | None = None
         self._layer, self._changed, self._start, self._skipped = layer, changed, start, skipped
         self._turn(is_on=not start)
 
@@ -257,6 +298,8 @@ class _Window(_Tap, Intervention):
 
     def enter(self, call: Call, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         super().enter(call, module, args, kwargs)
+        if call.label == self._skipped and args and isinstance(args[0], Tensor):
+            self._given = args[0].clone()  # which a layer may change in place
         if call.name and (call.name, call.index) == self._layer:
             self._turn(is_on=False)
 
@@ -266,21 +309,32 @@ class _Window(_Tap, Intervention):
             self._turn(is_on=True)
 
     def change_output(self, call: Call, module: nn.Module, inputs: Any, output: Any) -> Any:
-        if call.label == self._skipped and inputs[0] and isinstance(output, Tensor):
-            return inputs[0][0] if inputs[0][0].shape == output.shape else output
-        return output
+        given = self._given if call.label == self._skipped else None
+        is_alike = given is not None and isinstance(output, Tensor) and given.shape == output.shape
+        return given if is_alike else output
 
 
 def under(
-    a: Side, evidence: Divergence, changed: Changed | None = None, *, start: str = "", skipped: str = ""
+    a: Side,
+    evidence: Divergence,
+    changed: Changed | None = None,
+    *,
+    start: str = "",
+    skipped: str = "",
+    is_inside: bool = False,
 ) -> Tensor | None:
-    """Return what enters the layer in A, or the output, with a change before it; None if A does not take it."""
+    """Return what enters the layer in A, or the output, with a change before it; None if A does not take it.
+
+    Args:
+        is_inside: return what leaves the layer instead.
+    """
     name = evidence.modules[0][0] if evidence.modules else ""
-    window = _Window((name, evidence.call), changed, start, skipped)
+    last = (evidence.name, evidence.call) if is_inside else ("", 0)
+    window = _Window((name, evidence.call), last, changed, start, skipped)
     session = HookSession(a.loaded.module, [window], interventions=(*a.interventions, window))
     try:
         with session, changed or nullcontext():
             session.run(a.place(evidence.args))
     except CannotRunError:
         return None
-    return window.entering if name else window.leaving
+    return window.entering if name and not is_inside else window.leaving

@@ -17,6 +17,7 @@ from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
 from modelscope_cli.models.onnx_net import OnnxNet
 from modelscope_cli.plain_text import in_one_line
+from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Arguments
 
 Key = tuple[str, int, str]  # of an output of A: layer, call, path
@@ -24,7 +25,7 @@ Key = tuple[str, int, str]  # of an output of A: layer, call, path
 _MOST_BYTES = 64 << 20  # of the values of one run of an ONNX file that are kept at once
 _N_SAMPLES = 512  # values by which two tensors are recognised as the same
 _ALIKE = 1e-3  # relative distance of samples below which values count as the same
-_MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
+MOVING = {"Cast", "Slice", "Split", "Gather", "Identity", "Transpose", "Reshape", "Squeeze", "Unsqueeze"}
 _FOLDING = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 
 
@@ -197,10 +198,10 @@ class Seen:
     sample: Tensor
 
     @classmethod
-    def of(cls, tensor: Tensor) -> "Seen":
+    def of(cls, tensor: Tensor, n_samples: int = _N_SAMPLES) -> "Seen":
         flat = tensor.detach().reshape(-1)
-        step = max(1, flat.numel() // _N_SAMPLES)
-        return cls(tuple(tensor.shape), flat[::step][:_N_SAMPLES].cpu().to(torch.float64, copy=True))
+        step = max(1, flat.numel() // n_samples)
+        return cls(tuple(tensor.shape), flat[::step][:n_samples].cpu().to(torch.float64, copy=True))
 
     def distance(self, other: "Seen") -> float:
         """Return |a - b| / |a| of the samples; infinite for another shape."""
@@ -366,7 +367,7 @@ def _match_scopes(
     for key, one in layers.items():
         groups, kind = calls.get(key[0], []), matching.calls[key].type
         if kind.startswith(("Conv", "Linear")) or "Norm" in kind:  # which a cast or slice in its scope is not
-            groups = [group for group in groups if {value.operator for value in group} - _MOVING]
+            groups = [group for group in groups if {value.operator for value in group} - MOVING]
         split = _split(groups, len(called[key[0]]))
         if split is not None and len(split) > 1 and len(called[key[0]]) > 1:
             groups = [split[sorted(called[key[0]]).index(key[1])]]
@@ -429,7 +430,11 @@ def _note_folding(
     """Compare after the norm where an exporter folded the norm into the layer before it, and say so."""
     operators = {value.name: value.operator for value in program.values}
     keys = [key for key in matching.calls if key[0]]
-    for key, norm in itertools.pairwise(keys):
+    for key, following in itertools.pairwise(keys):
+        norm = _norm_around(following, keys, matching) or following
+        if norm != following:
+            _note_inner_folding(matching, key, norm, seen, program, values)
+            continue
         kinds = matching.calls[key].type, matching.calls[norm].type
         names = matching.values.get(key), matching.values.get(norm)
         is_pair = kinds[0].startswith(("Conv", "Linear")) and "BatchNorm" in kinds[1]
@@ -446,3 +451,33 @@ def _note_folding(
         folded = f"with {key[0]} folded in"
         is_by_value = by_value is not None and by_value.startswith("by shape")
         matching.remarks[norm] = f"{by_value}, {folded}" if is_by_value else folded
+
+
+def _norm_around(inner: Key, keys: Sequence[Key], matching: Matching) -> Key | None:
+    """Return the call of a batch norm that holds other layers, such as timm's with their activation, around one."""
+    around = set(parents_of(inner[0]))
+    later = keys[keys.index(inner) :]
+    return next((key for key in later if key[0] in around and "Norm" in matching.calls[key].type), None)
+
+
+def _note_inner_folding(
+    matching: Matching,
+    key: Key,
+    norm: Key,
+    seen: dict[Key, Seen],
+    program: Program,
+    values: dict[str, Seen],
+) -> None:
+    """Note that a layer is folded into a norm whose value is that of the layers in it."""
+    own = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}
+    name = matching.values.get(key)
+    value = matching.values.get(norm, name)
+    is_layer = matching.calls[key].type.startswith(("Conv", "Linear"))
+    if not is_layer or value is None or not (own or name) or own - {*_FOLDING} - MOVING:
+        return
+    if name is not None and seen[key].distance(values[name]) < _ALIKE:
+        return  # the norm is missing
+    matching.values[norm] = value
+    matching.values.pop(key, None)
+    matching.remarks[key] = f"folded into {norm[0]}"
+    matching.remarks[norm] = f"with {key[0]} folded in"

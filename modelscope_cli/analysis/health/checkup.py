@@ -16,9 +16,10 @@ from torch.utils.hooks import RemovableHandle
 from modelscope_cli.analysis.activations.batch_norm import BatchNormObserver
 from modelscope_cli.analysis.activations.input_stats import (
     ArgumentStats,
-    InputStatsObserver,
     entered,
+    merge_arguments,
     rms_at_first_weights,
+    to_input_row,
 )
 from modelscope_cli.analysis.activations.observer import ActivationObserver
 from modelscope_cli.analysis.blocks.stored_blocks import ForEachBlock, compute_block
@@ -227,10 +228,10 @@ class _Checkup:
         return training_args(self._model, self._loaded.family, batch.args) if is_training else batch.args
 
     def _inputs(self) -> tuple[InputStats, ...]:
-        observer = InputStatsObserver()
+        arguments: dict[str | int, ArgumentStats] = {}
         for parts in self._over("inputs", lambda batch: entered(batch.args), tuple[ArgumentStats, ...]):
-            observer.merge(parts)
-        return observer.rows()
+            merge_arguments(arguments, parts)
+        return tuple(map(to_input_row, arguments.values()))
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)

@@ -7,7 +7,7 @@ from statistics import median
 from modelscope_cli.records.check import WARNING
 from modelscope_cli.records.naming import counted
 from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
-from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, TrainingSighting
+from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
 _LEAST_S = 5.0  # lost to one thing; below that nothing is worth a change
 _LEAST_STEPS = 8
@@ -23,7 +23,15 @@ def _time(case: Case) -> TimeFacts | None:
     return time if time is not None and time.steps >= _LEAST_STEPS and time.total else None
 
 
+@training_rule("MS771", "waits-for-data", WARNING, 0.3, Link.WIRING)
 def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The model waits for data during much of each step.
+
+    Measure: share of the time of all steps but the first, at least five seconds in all
+    Source: measured; PyTorch, performance tuning guide: asynchronous data loading
+    Hint: more workers, persistent_workers=True, or samples that are made quicker
+    Why: a device that waits does nothing, and the run takes that much longer
+    """
     time = _time(case)
     if time is None or time.share("data") <= threshold or time.seconds["data"] < _LEAST_S:
         return
@@ -41,7 +49,15 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, 1, time.share("data"), words, hint=hint)
 
 
+@training_rule("MS772", "validates-too-long", WARNING, 1.0, Link.WIRING)
 def validates_too_long(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Validation takes longer than the training itself.
+
+    Measure: time of validation over that of data, forward, backward and optimizer; at least five seconds
+    Source: measured; own reasoning
+    Hint: validate more rarely, on fewer batches, or in larger ones
+    Why: most of the time goes into measuring the model instead of training it
+    """
     time = _time(case)
     if time is None or time.seconds.get("validation", 0.0) < _LEAST_S:
         return
@@ -52,7 +68,15 @@ def validates_too_long(case: Case, threshold: float) -> Iterator[TrainingSightin
         yield TrainingSighting(None, 1, times, words)
 
 
+@training_rule("MS773", "first-step-takes-most", WARNING, 0.5, Link.WIRING)
 def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """The first step takes more than half of the time of all steps.
+
+    Measure: share of the time of all steps; at least five seconds
+    Source: measured; torch.compile and the start of workers count here
+    Hint: for a short run leave out torch.compile; persistent_workers=True keeps workers between epochs
+    Why: compiling and starting workers only pay off in a longer run
+    """
     time = _time(case)
     if time is None or time.first < _LEAST_S:
         return
@@ -62,7 +86,15 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
         yield TrainingSighting(None, 0, share, words)
 
 
+@training_rule("MS774", "synchronises-each-step", WARNING, 0.1, Link.WIRING)
 def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """An accelerator has nothing to do, as the script waits for its results in each step.
+
+    Measure: share of the time of all steps but the first, at least five seconds in all
+    Source: measured; PyTorch, performance tuning guide: avoid unnecessary CPU-GPU synchronization
+    Hint: read the loss every 50 steps, or that of the step before; keep loss.detach() until then
+    Why: an accelerator is quick only while its queue is filled, and reading a result empties it
+    """
     time = _time(case)
     if time is None or time.waited < _OFTEN * time.steps or time.idle < _LEAST_S:
         return
@@ -73,7 +105,15 @@ def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSig
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
 
+@training_rule("MS775", "memory-grows", WARNING, 0.05, Link.WIRING)
 def memory_grows(case: Case, threshold: float) -> Iterator[TrainingSighting]:
+    """Memory grows from step to step, or the graphs of all losses are kept.
+
+    Measure: growth after the first quarter of the run over the memory then, at least 32 MiB, in each eighth
+    Source: measured; PyTorch, frequently asked questions: do not accumulate history across your training loop
+    Hint: look for what is appended in each step: outputs, hooks, a cache; keep numbers or detached tensors
+    Why: a long run ends out of memory, or slows down when the machine begins to swap
+    """
     memory = case.facts.memory
     if memory is None:
         return
@@ -108,8 +148,17 @@ def _steady_growth(memory: MemoryFacts) -> tuple[int, int] | None:
     return grown, steps
 
 
+@training_rule("MS776", "slow-rank", WARNING, 0.2, Link.WIRING)
 def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """Compare what each rank does itself: others wait for the slowest in the backward, or in a collective."""
+    """One rank is slower than the others, which wait for it.
+
+    Compare what each rank does itself: others wait for the slowest in the backward, or in a collective.
+
+    Measure: what it does itself beyond the median of the others, over its time; at least five seconds
+    Source: measured; own reasoning
+    Hint: compare its data, its disk and its device with those of the others
+    Why: all ranks take as long as the slowest, however many there are
+    """
     ranks = case.facts.rank_times
     if len(ranks) < 2 or any(time.steps < _LEAST_STEPS or not time.total for time in ranks):
         return
@@ -140,79 +189,3 @@ _WHERE = {
     "rest": "outside of forward, backward and optimizer",
     "watching": "being watched",
 }
-
-
-RULES = (
-    TrainingRule(
-        code="MS771",
-        name="waits-for-data",
-        severity=WARNING,
-        sentence="the model waits for data during much of each step",
-        threshold=0.3,
-        measure="share of the time of all steps but the first, at least five seconds in all",
-        source="measured; PyTorch, performance tuning guide: asynchronous data loading",
-        hint="more workers, persistent_workers=True, or samples that are made quicker",
-        link=Link.WIRING,
-        judge=waits_for_data,
-    ),
-    TrainingRule(
-        code="MS772",
-        name="validates-too-long",
-        severity=WARNING,
-        sentence="validation takes longer than the training itself",
-        threshold=1.0,
-        measure="time of validation over that of data, forward, backward and optimizer; at least five seconds",
-        source="measured; own reasoning",
-        hint="validate more rarely, on fewer batches, or in larger ones",
-        link=Link.WIRING,
-        judge=validates_too_long,
-    ),
-    TrainingRule(
-        code="MS773",
-        name="first-step-takes-most",
-        severity=WARNING,
-        sentence="the first step takes more than half of the time of all steps",
-        threshold=0.5,
-        measure="share of the time of all steps; at least five seconds",
-        source="measured; torch.compile and the start of workers count here",
-        hint="for a short run leave out torch.compile; persistent_workers=True keeps workers between epochs",
-        link=Link.WIRING,
-        judge=first_step_is_most,
-    ),
-    TrainingRule(
-        code="MS774",
-        name="synchronises-each-step",
-        severity=WARNING,
-        sentence="an accelerator has nothing to do, as the script waits for its results in each step",
-        threshold=0.1,
-        measure="share of the time of all steps but the first, at least five seconds in all",
-        source="measured; PyTorch, performance tuning guide: avoid unnecessary CPU-GPU synchronization",
-        hint="read the loss every 50 steps, or that of the step before; keep loss.detach() until then",
-        link=Link.WIRING,
-        judge=synchronises_each_step,
-    ),
-    TrainingRule(
-        code="MS775",
-        name="memory-grows",
-        severity=WARNING,
-        sentence="memory grows from step to step, or the graphs of all losses are kept",
-        threshold=0.05,
-        measure="growth after the first quarter of the run over the memory then, at least 32 MiB, in each eighth",
-        source="measured; PyTorch, frequently asked questions: do not accumulate history across your training loop",
-        hint="look for what is appended in each step: outputs, hooks, a cache; keep numbers or detached tensors",
-        link=Link.WIRING,
-        judge=memory_grows,
-    ),
-    TrainingRule(
-        code="MS776",
-        name="slow-rank",
-        severity=WARNING,
-        sentence="one rank is slower than the others, which wait for it",
-        threshold=0.2,
-        measure="what it does itself beyond the median of the others, over its time; at least five seconds",
-        source="measured; own reasoning",
-        hint="compare its data, its disk and its device with those of the others",
-        link=Link.WIRING,
-        judge=slow_rank,
-    ),
-)
