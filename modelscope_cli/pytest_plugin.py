@@ -7,53 +7,50 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-_HELP = "report what tests do to the modules that they run: hooks that stay, changed modes, NaN, idle layers"
+_HELP = "report what tests do to modules: hooks that stay, changed modes, NaN, missing gradients"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("modelscope")
     group.addoption("--modelscope", action="store_true", help=_HELP)
-    group.addoption(
-        "--modelscope-error",
-        action="store_true",
-        help="the same, and exit with 1 if there is something to report",
-    )
+    more = "the same, and exit with 1 if there is something to report"
+    group.addoption("--modelscope-error", action="store_true", help=more)
     group.addoption("--modelscope-update", action="store_true", help="write the files of model_snapshot")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("modelscope") or config.getoption("modelscope_error"):
         config.pluginmanager.register(_Watching(config), "modelscope-watching")
+        # A compiled module is then called once more, which the plug-in does not count.
+        config.addinivalue_line(
+            "filterwarnings", "ignore:Using .torch.compile.module.. when there are global hooks"
+        )
 
 
 class _Watching:
     """Looks at the modules of a suite, in this process or, of xdist, in each worker.
 
     Attributes:
-        marks: test, and what it did. `facts`: by class of models, sets of names; see `conclude`.
-        tests: those that ran a module. `unseen`: those in which torch was first imported.
+        seen: as that of `ModuleWatch`, and `unseen`: the tests in which torch was first imported.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._watch: Any = None
-        self.marks: list[tuple[str, str]] = []
-        self.facts: dict[str, dict[str, set[str]]] = {}
-        self.tests: set[str] = set()
-        self.unseen: list[str] = []
+        self.seen: defaultdict[str, dict[tuple[str, ...], None]] = defaultdict(dict)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, Any, Any]:
         if "torch" not in sys.modules:  # do not import it for a suite that never does
             result = yield
             if "torch" in sys.modules:
-                self.unseen.append(item.nodeid)
+                self.seen["unseen"][(item.nodeid,)] = None
             return result
         if self._watch is None:
             from modelscope_cli.hooks.module_watch import ModuleWatch
@@ -72,90 +69,58 @@ class _Watching:
         return (yield)
 
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        if self._watch is not None:
-            facts = _listed(self._watch.facts)
-            self._add({"marks": self._watch.marks, "facts": facts, "tests": sorted(self._watch.tests)})
+        self._add(self._watch.seen if self._watch is not None else {})
         worker = getattr(self._config, "workeroutput", None)
         if worker is not None:
-            facts = _listed(self.facts)
-            worker["modelscope"] = json.dumps(
-                {"marks": self.marks, "facts": facts, "tests": sorted(self.tests), "unseen": self.unseen}
-            )
+            worker["modelscope"] = json.dumps({kind: list(rows) for kind, rows in self.seen.items()})
             return
-        self.marks += conclude(self.facts)
-        if self.marks and self._config.getoption("modelscope_error") and exitstatus == pytest.ExitCode.OK:
+        self._add({"marks": conclude(self.seen["facts"])})
+        if (
+            self.seen["marks"]
+            and self._config.getoption("modelscope_error")
+            and exitstatus == pytest.ExitCode.OK
+        ):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any, error: object) -> None:
-        """Take over what a worker of xdist saw."""
         self._add(json.loads(getattr(node, "workeroutput", {}).get("modelscope", "{}")))
 
     def _add(self, seen: dict[str, Any]) -> None:
-        self.marks += [(test, text) for test, text in seen.get("marks", ())]
-        self.tests |= set(seen.get("tests", ()))
-        self.unseen += seen.get("unseen", ())
-        for name, one in seen.get("facts", {}).items():
-            for key, names in one.items():
-                self.facts.setdefault(name, {}).setdefault(key, set()).update(names)
+        for kind, rows in seen.items():
+            self.seen[kind].update((tuple(row), None) for row in rows)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         terminalreporter.section("modelscope")
-        for test, text in self.marks:
+        for test, text in self.seen["marks"]:
             terminalreporter.line(f"{test}: {text}")
-        n, marks = len(self.tests), len(self.marks)
-        ran = f"{n} test{'s' * (n != 1)} ran a module"
-        found = f"{marks} finding{'s' * (marks != 1)}" if n else ""
-        unseen = f"not looked at: {', '.join(self.unseen)}, which imported torch first" if self.unseen else ""
-        terminalreporter.line("; ".join(filter(None, [ran, found, unseen])))
+        n, marks = len(self.seen["tests"]), len(self.seen["marks"])
+        line = f"{n} test{'s' * (n != 1)} ran a module" + f"; {marks} finding{'s' * (marks != 1)}" * bool(n)
+        if unseen := ", ".join(test for (test,) in self.seen["unseen"]):
+            line += f"; not looked at: {unseen}, which imported torch first"
+        terminalreporter.line(line)
 
 
-def _listed(facts: Any) -> dict[str, dict[str, list[str]]]:
-    return {name: {key: sorted(names) for key, names in one.items()} for name, one in facts.items()}
-
-
-def conclude(facts: dict[str, dict[str, set[str]]]) -> list[tuple[str, str]]:
-    """Return what holds in all tests of a class of models: a test, and what was never seen.
+def conclude(facts: Iterable[tuple[str, ...]]) -> list[tuple[str, str]]:
+    """Return which parameters never had a gradient in any test of a class of models: the first test, and a text.
 
     Args:
-        facts: of each class `runs`, the tests whose graph was followed; `modules` that were not called in one of
-            them, and `called`; `used`: parameters in a graph; `backward`: tests in which a gradient came back,
-            `asked` and `got`: parameters that required and had one.
+        facts: class, kind and name. Kinds: `called`, modules that ran; `backward`, tests in which a gradient came
+            back; `asked` and `got`, parameters that required and had one.
     """
+    classes: dict[str, dict[str, set[str]]] = {}
+    for name, kind, value in facts:
+        classes.setdefault(name, defaultdict(set))[kind].add(value)
     marks = []
-    for name, sets in facts.items():
-        model, seen = name.rpartition(".")[2], defaultdict(set, sets)
-        read = seen["used"] | seen["got"]
-        idle = [
-            module
-            for module in sorted(seen["modules"] - seen["called"])
-            if not any(label.startswith(f"{module}.") for label in read)
-            and not _has_busy_sibling(module, seen["called"])
-        ]
-        without = [
-            label
-            for label in sorted(seen["asked"] - seen["got"])
-            if label.rpartition(".")[0] in {*seen["called"], ""}
-        ]
-        tests = min(seen["runs"], default=""), min(seen["backward"], default="")
-        if idle:
-            marks.append((tests[0], f"{model}: never called in any test: {_some(idle)}"))
+    for name, seen in classes.items():
+        missing = sorted(seen["asked"] - seen["got"])
+        without = [label for label in missing if label.rpartition(".")[0] in {*seen["called"], ""}]
         if without:
-            n = len(seen["backward"])
+            n, model = len(seen["backward"]), name.rpartition(".")[2]
+            names = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
             during = f"{n} test{'s' * (n != 1)} with a backward pass"
-            marks.append((tests[1], f"{model}: no gradient in {during}: {_some(without)}"))
+            marks.append((min(seen["backward"]), f"{model}: no gradient in {during}: {names}"))
     return marks
-
-
-def _has_busy_sibling(module: str, called: set[str]) -> bool:
-    """Tell whether it is one of a list of which others are called, as are experts and heads."""
-    pattern = re.compile(re.sub(r"(?<![^.])\d+(?![^.])", r"\\d+", re.escape(module).replace(r"\.", ".")))
-    return any(pattern.fullmatch(other) for other in called)
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
 
 
 @pytest.fixture
@@ -197,11 +162,8 @@ def model_snapshot(request: pytest.FixtureRequest) -> Callable[..., None]:
         elif values:
             ms.testing.assert_same(file, model, inputs, **keywords)
         else:
-            layers = ms.summary(model, inputs, **keywords).layers
-            rows = [
-                f"{one.name or one.type}#{one.call} {one.type} {one.output_shapes} {one.params}"
-                for one in layers
-            ]
+            layers = [(f"{one.name}#{one.call}", one) for one in ms.summary(model, inputs, **keywords).layers]
+            rows = [f"{name} {one.type} {one.output_shapes} {one.params}" for name, one in layers]
             if is_update:
                 file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
             assert rows == json.loads(file.read_text(encoding="utf-8"))

@@ -4,12 +4,14 @@ import json
 import subprocess
 import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import modelscope_cli as ms
+from modelscope_cli import pytest_plugin
 from modelscope_cli.hooks import module_watch  # noqa: F401  (the same)
 from modelscope_cli.pytest_plugin import conclude
 
@@ -51,6 +53,7 @@ def _everything_is_imported(tmp_path_factory):
     ms.testing.assert_same(file, model, x)
     ms.summary(model, x)
     torch.func.vmap(model)(x)
+    torch.compile(model, backend="eager")(x)
     with ms.hook(model, ("forward", "0", lambda module, args, output: output)), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.jit.trace(model, x)
@@ -106,11 +109,11 @@ def test_a_suite_without_torch_does_not_import_it(run):
     assert findings(result) == ([], "0 tests ran a module")
 
 
-def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run):
+def test_a_test_that_imports_torch_first_is_said_not_to_be_looked_at(run, pytester):
+    pytester.makepyfile(torch="")  # the real one takes seconds
     body = """
     def test_late():
         import torch
-        torch.nn.Linear(1, 1)(torch.full((1, 1), float("nan")))
     """
     result = run(body, "--modelscope", head="", process=True)
     assert findings(result)[1].endswith("not looked at: test_suite.py::test_late, which imported torch first")
@@ -164,9 +167,8 @@ def test_sick_tests_are_marked(run):
         "test_changes_the_mode: leaves Net in train mode, as it was not before; test_after_both ran it so",
         "test_inf: inf in the output of Divides; its inputs and parameters are finite",
         "test_poisoned: inf in the output of Net; its parameters hold inf",
-        "test_after_both: Net: never called in any test: b, idle",
     ]
-    assert last == "5 tests ran a module; 5 findings"
+    assert last == "5 tests ran a module; 4 findings"
 
 
 def test_a_gradient_that_never_comes(run):
@@ -254,20 +256,49 @@ def test_healthy_tests_are_not_marked(run):
     assert not torch.nn.modules.module._global_forward_hooks
 
 
-def test_workers_of_xdist_are_put_together(run):
+def test_compiled_modules_run_as_without_the_plug_in(run):
+    result = run(
+        """
+    @pytest.mark.parametrize("fullgraph", [True, False])
+    def test_compiled(fullgraph):
+        net = torch.compile(Net(), backend="eager", fullgraph=fullgraph)
+        for _ in range(2):
+            net(torch.ones(2, 4)).sum().backward()
+    """,
+        "--modelscope",
+    )
+    result.assert_outcomes(passed=2)
+    assert findings(result) == ([], "2 tests ran a module; 0 findings")
+
+
+def test_what_a_worker_of_xdist_saw_is_reported(run, pytester):
     pytest.importorskip("xdist")
+    pytester.makepyfile(torch="")
     body = """
-    @pytest.mark.parametrize("n", range(4))
-    def test_runs(n):
-        net = Net()
-        (net(torch.ones(1, 4)) if n else net.a(torch.ones(1, 4))).sum().backward()
+    def test_late():
+        import torch
     """
-    result = run(body, "-p", "xdist", "-n2", "--modelscope-error", process=True)
-    result.assert_outcomes(passed=4)
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    found, last = findings(result)
-    assert found == ["test_runs[1]: Net: never called in any test: b, idle"]
-    assert last == "4 tests ran a module; 1 finding"
+    result = run(body, "-p", "xdist", "-n1", "--modelscope", head="", process=True)
+    result.assert_outcomes(passed=1)
+    assert findings(result)[1].endswith("not looked at: test_suite.py::test_late, which imported torch first")
+
+
+def test_what_several_workers_saw_is_put_together():
+    plugin = pytest_plugin._Watching(SimpleNamespace(getoption=lambda name: True))
+    facts = {"n.Net": {"called": ["a", "b"], "backward": ["t1"], "asked": ["a.weight", "b.weight"]}}
+    for n, got in enumerate(("a.weight", None)):
+        rows = [("n.Net", kind, name) for kind, names in facts["n.Net"].items() for name in names]
+        rows += [("n.Net", "got", got)] if got else []
+        seen = {"marks": [["t0", "leaves"]], "tests": [[f"t{n}"], ["t1"]], "facts": rows, "unseen": []}
+        plugin.pytest_testnodedown(SimpleNamespace(workeroutput={"modelscope": json.dumps(seen)}), None)
+    session = SimpleNamespace(exitstatus=0)
+    plugin.pytest_sessionfinish(session, pytest.ExitCode.OK)
+    assert session.exitstatus == pytest.ExitCode.TESTS_FAILED
+    assert [*plugin.seen["tests"]] == [("t0",), ("t1",)]
+    assert [*plugin.seen["marks"]] == [
+        ("t0", "leaves"),
+        ("t1", "Net: no gradient in 1 test with a backward pass: b.weight"),
+    ]
 
 
 def test_a_session_removes_its_hooks(run):
@@ -334,18 +365,11 @@ def test_the_option_of_syrupy_updates_too(run, pytester):
 
 def test_what_holds_in_all_tests():
     facts = {
-        "a.Net": {
-            "runs": {"t2", "t1"},
-            "modules": {"unused", "read", "heads.1", "block.2.fc"},
-            "called": {"heads.0", "stem"},
-            "used": {"read.weight"},
-            "backward": {"t2"},
-            "asked": {"stem.weight", "stem.bias", "unused.weight"},
-            "got": {"stem.weight"},
-        }
+        "called": {"heads.0", "stem"},
+        "backward": {"t2", "t3"},
+        "asked": {"stem.weight", "stem.bias", "unused.weight", "scale"},
+        "got": {"stem.weight"},
     }
-    assert conclude(facts) == [
-        ("t1", "Net: never called in any test: block.2.fc, unused"),
-        ("t2", "Net: no gradient in 1 test with a backward pass: stem.bias"),
-    ]
-    assert json.loads(json.dumps(conclude({}))) == []
+    rows = [("a.Net", kind, name) for kind, names in facts.items() for name in names]
+    assert conclude(rows) == [("t2", "Net: no gradient in 2 tests with a backward pass: scale, stem.bias")]
+    assert conclude([]) == []

@@ -3,7 +3,8 @@
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from modelscope_cli.hooks.torch_private import (
     unseen_by_modes,
 )
 
-_MOST_RUNS = 20  # of a class whose graph is followed: more tell nothing new
+_MOST_RUNS = 20  # of a class: more tell nothing new
 _LIBRARIES = ("torch.", "torchvision.")  # whose classes are not the user's
 
 
@@ -38,82 +39,65 @@ class ModuleWatch:
     """Global hooks that are in place while a test runs.
 
     Attributes:
-        marks: test, and what it did.
-        facts: by class of the outermost modules, sets of names; see `conclude` of the plug-in.
-        tests: those that ran a module.
+        seen: ordered sets of tuples. `marks`: test, and what it did; `tests`: those that ran a module; `facts`: the
+            class of an outermost module, kind and name; see `conclude` of the plug-in.
     """
 
     def __init__(self) -> None:
-        self.marks: list[tuple[str, str]] = []
-        self.facts: defaultdict[str, defaultdict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        self.tests: set[str] = set()
+        self.seen: dict[str, dict[tuple[str, ...], None]] = {"marks": {}, "tests": {}, "facts": {}}
         self._n_runs: defaultdict[str, int] = defaultdict(int)
-        self._running = _Running()
         self._known: dict[int, weakref.ref[nn.Module]] = {}  # outermost modules so far
-        self._left: dict[int, list[tuple[str, str, Any]]] = {}  # by a test, of a module that may live on
-        self._handles: list[RemovableHandle] = []
+        # What a test left on a module that may live on: the test, the text, and whether it is still so.
+        self._left: defaultdict[int, list[tuple[str, str, Callable[[], bool]]]] = defaultdict(list)
 
     def begin(self, test: str) -> None:
         """Attach the hooks before the set-up of a test."""
-        self._test, self._first_hook = test, _next_hook()
+        self._test, self._first_hook, self._running = test, RemovableHandle.next_id, _Running()
         self._roots: dict[int, weakref.ref[nn.Module]] = {}
         self._known = {key: ref for key, ref in self._known.items() if ref() is not None}
         self._modes = {key: _modes(ref()) for key, ref in self._known.items()}
-
-        @left_alone_by_compiler
-        def enter(module: nn.Module, args: Any) -> None:
-            self._enter(module)
-
-        @left_alone_by_compiler
-        def leave(module: nn.Module, args: Any, output: Any) -> None:
-            self._leave(module, args, output)
-
         self._handles = [
-            register_module_forward_pre_hook(enter),
-            register_module_forward_hook(leave, always_call=True),
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
             register_optimizer_step_pre_hook(lambda *_: self._read_gradients()),
         ]
 
     def call_begins(self) -> None:
         """Tell the hooks of the test itself from those of its fixtures."""
-        self._first_hook = _next_hook()
+        self._first_hook = RemovableHandle.next_id
 
     def end(self) -> None:
         """Remove the hooks after the tear-down of a test, and look at what it leaves."""
         for handle in self._handles:
             handle.remove()
-        self._handles = []
-        self._running = _Running()
         self._read_gradients()
-        for key, root in self._alive():
-            left: list[tuple[str, str, Any]] = []
+        for key, root in [(key, root) for key, ref in self._roots.items() if (root := ref()) is not None]:
             for name, module in root.named_modules():
-                for hook_id in hooks_of(module):
-                    if hook_id >= self._first_hook:
-                        where = f"{name} of {type(root).__name__}" if name else type(root).__name__
-                        left.append((self._test, f"leaves a hook on {where}", (module, hook_id)))
-            self._left.setdefault(key, []).extend((test, text, _weak(what)) for test, text, what in left)
+                text = f"leaves a hook on {name} of {type(root).__name__}".replace("on  of", "on")
+                new = [hook for hook in hooks_of(module) if hook >= self._first_hook]
+                self._left[key] += [(self._test, text, _has_hook(module, hook)) for hook in new]
         for key, modes in self._modes.items():
-            root_now = self._known[key]()
-            if root_now is not None and (now := _modes(root_now)) != modes:
-                mode = "train" if root_now.training else "eval"
-                text = f"leaves {type(root_now).__name__} in {mode} mode, as it was not before"
-                if now[1:] != modes[1:] and now[:1] == modes[:1]:
-                    text = f"leaves layers of {type(root_now).__name__} in another mode than before"
-                self._left.setdefault(key, []).append((self._test, text, now))
+            known = self._known[key]()
+            if known is not None and (now := _modes(known)) != modes:
+                kind, mode = type(known).__name__, "train" if known.training else "eval"
+                text = f"leaves layers of {kind} in another mode than before"
+                if now[0] != modes[0]:
+                    text = f"leaves {kind} in {mode} mode, as it was not before"
+                is_so = partial(lambda ref, now: _modes(ref()) == now, self._known[key], now)
+                self._left[key].append((self._test, text, is_so))
         self._known |= self._roots
 
-    def _alive(self) -> Iterator[tuple[int, nn.Module]]:
-        for key, ref in self._roots.items():
-            if (root := ref()) is not None:
-                yield key, root
-
-    def _enter(self, module: nn.Module) -> None:
+    @left_alone_by_compiler
+    def _enter(self, module: nn.Module, args: Any) -> None:
+        if (
+            torch.compiler.is_compiling()
+        ):  # the compiler traces this; a graph is seen as one call from outside
+            return
         running = self._running
         if not running.stack:
             if in_backward() or is_transformed():
                 return  # recomputed by checkpointing, or traced
-            self.tests.add(self._test)
+            self.seen["tests"][(self._test,)] = None
             self._roots.setdefault(id(module), weakref.ref(module))
             running.called = set()
             self._promote(module)
@@ -124,18 +108,14 @@ class ModuleWatch:
         """Mark earlier tests for what this one finds on the module that it runs."""
         ref = self._known.get(id(root))
         waiting = self._left.pop(id(root), []) if ref is not None and ref() is root else []
-        for test, text, what in waiting:
-            if test == self._test:
-                continue
-            if isinstance(what, tuple) and callable(what[0]):
-                module = what[0]()
-                is_there = module is not None and what[1] in hooks_of(module)
-            else:
-                is_there = what == _modes(root)
-            if is_there:
+        for test, text, is_so in waiting:
+            if test != self._test and is_so():
                 self._mark(f"{text}; {self._test.rpartition('::')[2]} ran it so", test)
 
+    @left_alone_by_compiler
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         stack = self._running.stack
         if not any(one is module for one in stack):
             return
@@ -147,7 +127,7 @@ class ModuleWatch:
 
     def _look_at(self, root: nn.Module, args: Any, output: Any) -> None:
         kind, tensors = type(root), [tensor for _, tensor in tensors_in(output)]
-        if not has_dispatch_modes() and not torch.compiler.is_compiling():
+        if not has_dispatch_modes():
             bad = _not_finite(tensors)
             if bad and not _not_finite([tensor for _, tensor in tensors_in(args)]):
                 cause = _not_finite([*root.parameters(), *root.buffers()])
@@ -157,84 +137,43 @@ class ModuleWatch:
             return
         name = f"{kind.__module__}.{kind.__qualname__}"
         self._n_runs[name] += 1
-        nodes = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
-        if self._n_runs[name] > _MOST_RUNS or not nodes:
-            return  # without a graph, a layer whose weights are only read looks idle
-        facts, variables = self.facts[name], _variables(nodes)
-        facts["runs"].add(self._test)
-        facts["used"] |= {label for label, value in root.named_parameters() if id(value) in variables}
-        for label, module, is_judged in _modules(root):
-            if id(module) in self._running.called:
-                facts["called"].add(label)
-            elif is_judged:
-                facts["modules"].add(label)
+        if self._n_runs[name] > _MOST_RUNS or not any(tensor.requires_grad for tensor in tensors):
+            return
+        called = (label for label, module in root.named_modules() if id(module) in self._running.called)
+        self._note(name, "called", called)
 
     def _read_gradients(self) -> None:
         """Note which parameters have a gradient, before an optimizer steps and at the end of a test."""
-        for _, root in self._alive():
+        for root in [root for ref in self._roots.values() if (root := ref()) is not None]:
             name = f"{type(root).__module__}.{type(root).__qualname__}"
             parameters = [(label, value) for label, value in root.named_parameters() if value.requires_grad]
             got = {label for label, value in parameters if value.grad is not None}
-            if got and "runs" in self.facts.get(name, ()):
-                self.facts[name]["backward"].add(self._test)
-                self.facts[name]["asked"] |= {label for label, _ in parameters}
-                self.facts[name]["got"] |= got
+            if got and self._n_runs[name]:
+                self._note(name, "backward", [self._test])
+                self._note(name, "asked", (label for label, _ in parameters))
+                self._note(name, "got", got)
+
+    def _note(self, name: str, kind: str, values: Iterable[str]) -> None:
+        self.seen["facts"].update(((name, kind, value), None) for value in values)
 
     def _mark(self, text: str, test: str | None = None) -> None:
-        if (mark := (test or self._test, text)) not in self.marks:
-            self.marks.append(mark)
+        self.seen["marks"][test or self._test, text] = None
 
 
-def _next_hook() -> int:
-    """Return the number that the next hook gets."""
-    return RemovableHandle.next_id
-
-
-def _weak(what: tuple[nn.Module, int]) -> Any:
-    return weakref.ref(what[0]), what[1]
+def _has_hook(module: nn.Module, hook: int) -> Callable[[], bool]:
+    ref = weakref.ref(module)
+    return lambda: (alive := ref()) is not None and hook in hooks_of(alive)
 
 
 def _modes(root: nn.Module | None) -> tuple[bool, ...]:
     return () if root is None else tuple(module.training for module in root.modules())
 
 
-def _modules(root: nn.Module) -> Iterator[tuple[str, nn.Module, bool]]:
-    """Yield the name of every module, and whether it should be called: it has parameters of its own, its parent is
-    not torch's, and it is not one of several in a list of which some are called, as experts are."""
-    parents = {id(child): module for module in root.modules() for child in module.children()}
-    for name, module in root.named_modules():
-        parent = parents.get(id(module))
-        has_own = next(module.parameters(recurse=False), None) is not None
-        is_free = parent is not None and type(parent).__module__.startswith("torch.")
-        yield name, module, bool(name) and has_own and not is_free
-
-
-def _variables(nodes: list[Any]) -> set[int]:
-    """Return the ids of the tensors at the ends of a graph."""
-    visited, ids = set(nodes), set()
-    while nodes:
-        node = nodes.pop()
-        if (variable := getattr(node, "variable", None)) is not None:
-            ids.add(id(variable))
-        for other, _ in node.next_functions:
-            if other is not None and other not in visited:
-                visited.add(other)
-                nodes.append(other)
-    return ids
-
-
 def _not_finite(tensors: list[Tensor]) -> str:
     """Return `NaN` or `inf`, whichever plain tensors hold; empty for neither. Minus infinity is what masks hold."""
     for tensor in tensors:
         is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-        if (
-            is_plain
-            and tensor.is_floating_point()
-            and not tensor.is_meta
-            and not torch.isfinite(tensor).all()
-        ):
-            if torch.isnan(tensor).any():
-                return "NaN"
-            if torch.isposinf(tensor).any():
-                return "inf"
+        has_values = is_plain and tensor.is_floating_point() and not tensor.is_meta
+        if has_values and (torch.isnan(tensor).any() or torch.isposinf(tensor).any()):
+            return "NaN" if torch.isnan(tensor).any() else "inf"
     return ""

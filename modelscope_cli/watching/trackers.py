@@ -167,9 +167,11 @@ def find_tracker(text: str) -> Callable[[WatchRecord], str]:
     Raises:
         UsageError: it is unknown, or its library is not installed.
     """
-    name, _, where = text.partition(":")
+    name, colon, where = text.partition(":")
     if name not in _TRACKERS:
-        raise UsageError(f"'{name}' is not a tracker", one_of(name, _TRACKERS))
+        raise UsageError(
+            f"'{text}' is not a tracker", one_of(text, [one + colon + where for one in _TRACKERS])
+        )
     package, module, write = _TRACKERS[name]
     if find_spec(package) is None:
         raise UsageError(

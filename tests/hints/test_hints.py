@@ -98,6 +98,7 @@ weights {TINY}
 weights tiny.safetensors --fail-on dangerus
 help stat
 schema stat
+watch --log-to tensorbord:tb train.py
 rules MS9999
 models resnet188
 """
@@ -115,6 +116,7 @@ WORDS = {
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("made")
     (folder / "models.py").write_text(MODELS)
+    (folder / "train.py").write_text("pass")
     names: dict[str, type] = {}
     exec(MODELS, names)
     torch.manual_seed(0)

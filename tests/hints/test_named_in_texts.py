@@ -24,6 +24,7 @@ _THEIRS = {
 }
 _THEIRS |= {"--logdir", "--project"}  # of TensorBoard and trackio
 _THEIRS |= {"--modelscope", "--modelscope-error", "--modelscope-update"}  # of the plug-in of pytest
+_THEIRS |= {"--logdir", "--project", "--allow-writes"}  # of TensorBoard, trackio, and the server for agents
 _THEIRS |= {"--epochs", "--variant", "--b-", "--no-", *SYNONYMS}
 _THEIRS |= {option.rstrip("0123456789") for option in SYNONYMS}  # --lr0
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*)")

@@ -383,10 +383,18 @@ def test_an_entirely_dead_layer_is_an_error_also_where_the_loss_falls() -> None:
     assert codes(with_layer(False, zero_fraction=from_step(0.5, 0.9999))) == []
     (found,) = judged(with_layer(False, zero_fraction=from_step(0.5, 1.0))).findings
     assert (found.code, found.severity) == ("MS705", ERROR)
+    assert found.hint.startswith("lower the learning rate")
+    (at_first,) = judged(with_layer(False, zero_fraction=from_step(1.0, 1.0))).findings
+    assert at_first.hint.startswith("set the biases before it to 0")  # no step has changed anything yet
 
 
 def test_a_loss_that_ends_above_its_start_is_an_error() -> None:
-    assert judged(SICK["MS704"][0]).findings[0].severity == ERROR
+    found = judged(SICK["MS704"][0]).findings[0]
+    assert found.severity == ERROR
+    assert found.hint.startswith("lower the learning rate")
+    grown = replace(SICK["MS704"][0], lr=(loss(from_step(0.01, 0.5)),))
+    (first, *_) = (one for one in judged(grown).findings if one.code == "MS704")
+    assert first.hint.endswith("it grew from 0.01 to 0.5")
 
 
 def test_gradients_of_a_head_that_was_replaced_are_an_error_with_the_line_of_the_optimizer() -> None:

@@ -178,7 +178,7 @@ def test_trackio(record, cwd, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("tensorbord:runs", "'tensorbord' is not a tracker", "did you mean tensorboard"),
+        ("tensorbord:runs", "'tensorbord:runs' is not a tracker", "did you mean tensorboard:runs"),
         ("wandb:digits", "'--log-to wandb:digits' needs wandb, which is not installed", "pip install wandb"),
     ],
 )

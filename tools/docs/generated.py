@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import modelscope_cli as ms
-from tools.docs import DOCS, ROOT, commands, documents, functions, rules
+from tools.docs import DOCS, ROOT, commands, documents, functions, manual, rules
 from tools.docs.regions import fill
 
 # The page of a command that nobody has written about yet.
@@ -32,7 +32,8 @@ def generated() -> dict[Path, str]:
     }
     made |= {page: _filled(page, name, text) for page, (name, text) in overviews.items()}
     site = ROOT / "zensical.toml"
-    return made | {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), site: _with_commands(site)}
+    made |= {DOCS / "ci.md": _with_recipes(DOCS / "ci.md"), site: _with_commands(site)}
+    return made | {DOCS / "modelscope.1": manual.manual()}
 
 
 def _with_commands(site: Path) -> str:

@@ -55,6 +55,11 @@ def output_not_finite(case: Case, threshold: float) -> Iterator[TrainingSighting
         yield TrainingSighting(layer, step, n, words, link=case.link_of_break(OUTPUT))
 
 
+_DEAD_AT_FIRST = (
+    "set the biases before it to 0 and initialise the weights by kaiming_normal_; or use nn.LeakyReLU"
+)
+
+
 @training_rule("MS705", "dying-units", WARNING, 0.9, Link.LAYERS)
 def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """A ReLU outputs almost only zeros, until the end.
@@ -80,7 +85,8 @@ def dead(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         last = layer.series.zero_fraction[-1] or 0.0
         words = f"{last:.1%} of its output is zero; more than {threshold:.0%} since step {step}"
         severity = ERROR if last > _ENTIRELY else None
-        yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity)
+        hint = _DEAD_AT_FIRST if not step else None
+        yield TrainingSighting(layer, step, last, words + case.followed(silent), severity=severity, hint=hint)
 
 
 def _fed_nothing(case: Case) -> Iterator[TrainingSighting]:

@@ -93,6 +93,9 @@ def _origin(case: Case, step: int) -> str:
     return f"; the first cause: {birth.words}{since}"
 
 
+_RAISED = 4.0  # times the first learning rate
+
+
 @training_rule("MS704", "loss-diverges", WARNING, _DIVERGED, Link.LOSS)
 def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The loss has risen far above its lowest level.
@@ -119,7 +122,19 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
                 f"{course.least:.3g} at best, and is {course.end:.3g} at the end"
             )
             since = _since(case, course, threshold * scale)
-            yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR)
+            hint = _raised_rate(case, course.optimizer, since)
+            yield TrainingSighting(None, since, factor, words, _place(case), severity=ERROR, hint=hint)
+
+
+def _raised_rate(case: Case, optimizer: str, since: int) -> str | None:
+    """Return what to do where a scheduler has raised the learning rate to several times its first value."""
+    for series in case.course.lr:
+        rates = [(step, rate) for step, rate in zip(series.step, series.value, strict=True) if rate]
+        if series.optimizer == optimizer and rates and rates[-1][1] > _RAISED * rates[0][1]:
+            then = max((one for one in rates if one[0] <= since), default=rates[0])[1]
+            course = f"from {rates[0][1]:.2g} to {rates[-1][1]:.2g}"
+            return f"keep the learning rate well below {then:.2g}, where the loss rose: it grew {course}"
+    return None
 
 
 def _since(case: Case, course: LossCourse, limit: float) -> int:

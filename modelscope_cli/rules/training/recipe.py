@@ -34,7 +34,7 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: share of the steps below 1 % of the highest learning rate
     Source: derived: 6 % of the steps of a cosine that ends at zero, a third of those of He et al. 2016, with
         two divisions by ten; own choice: half
-    Hint: check whether the scheduler counts steps or epochs, and check its gamma
+    Hint: call scheduler.step() once an epoch, not once a step; or bring its gamma closer to 1
     Why: most of the run changes nothing: its time is wasted
     """
     rates: dict[str, list[tuple[tuple[int, ...], list[float]]]] = {}
