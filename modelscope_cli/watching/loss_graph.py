@@ -40,6 +40,7 @@ _PLAIN = {
     "Alias",
 }
 _DIFFERENCES = ("SubBackward0", "RsubBackward0")
+_MANY_TERMS = 8  # fewer may be the parts of one loss, such as those of boxes and classes
 
 
 def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
@@ -58,12 +59,13 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
 
 
 def summed_over(loss: Tensor) -> int:
-    """Return the number of values that a loss sums; 1 if it is not a sum."""
+    """Return the number of values that a loss sums; 1 if it is not a sum, or one of a few terms."""
     node = loss.grad_fn
     if node is None or node.name() not in ("SumBackward0", "SumBackward1") or not node.next_functions:
         return 1
     shape = output_shape_of(node.next_functions[0][0])
-    return math.prod(shape) if shape is not None else 1
+    n = math.prod(shape) if shape is not None else 1
+    return n if n >= _MANY_TERMS else 1
 
 
 def broadcast_in(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

@@ -23,7 +23,7 @@ from trainings import (
     training,
 )
 
-from modelscope_cli.records.training_facts import GRADIENT, OUTPUT, Birth
+from modelscope_cli.records.training_facts import GRADIENT, OUTPUT, Birth, TimeFacts
 from modelscope_cli.records.watch import FAULT, SOUND, UNKNOWN, WatchRecord
 from modelscope_cli.rules.training import RULES, judge_training
 from modelscope_cli.rules.training.progress import MIN_STEPS
@@ -45,6 +45,14 @@ SYMPTOMS = {"failing": True, **DEAD, **LARGE}
 
 def test_what_is_later_in_the_chain_follows_from_what_is_earlier() -> None:
     assert told(training(**SYMPTOMS)) == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709")]
+
+
+def test_lost_time_comes_last_and_neither_explains_nor_follows_from_anything() -> None:
+    time = TimeFacts(
+        steps=N, passes=N, seconds={"data": 40.0, "forward": 60.0}, first=0.0, workers=2, images=0
+    )
+    findings = told(training(time=time, **SYMPTOMS))
+    assert findings == [("MS709", None), ("MS705", "MS709"), ("MS735", "MS709"), ("MS771", None)]
 
 
 def test_of_the_same_link_what_came_first_explains_what_came_later() -> None:

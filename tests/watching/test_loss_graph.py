@@ -28,6 +28,7 @@ SUMS = {
     "divided": (lambda p: p.square().sum() / N, 1),
     "a mean": (lambda p: p.square().mean(), 1),
     "of two losses": (lambda p: p.square().mean() + p.abs().mean(), 1),
+    "of three parts": (lambda p: torch.stack([p.square().mean(), p.abs().mean(), p.mean()]).sum(), 1),
     "of torch's own criterion": (lambda p: F.mse_loss(p, TARGET[:, None]), 1),
     "without a graph": (lambda p: p.detach().sum(), 1),
     "a leaf": (lambda p: torch.ones((), requires_grad=True), 1),

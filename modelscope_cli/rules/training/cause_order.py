@@ -8,7 +8,7 @@ from modelscope_cli.rules.training.rule_types import Case, Link, TrainingRule, T
 Found = tuple[TrainingRule, TrainingSighting]
 
 # Faults that explain no other finding.
-_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743", *(f"MS{n}" for n in range(771, 777))}
+_EXPLAINS_NOTHING = {"MS716", "MS718", "MS732", "MS734", "MS743"}
 _NOT_FINITE = {"MS701", "MS702", "MS703"}
 _FIRST_SEEN = 1  # the first step at which a change between two steps can be seen
 
@@ -62,6 +62,8 @@ def _spoilt_last(ordered: Sequence[Found], broken: int | None) -> list[Found]:
 
 def _explains(cause: Found, one: Found) -> bool:
     (rule, sighting), (other, after) = cause, one
+    if _link(one) is Link.SPEED:
+        return False
     if rule.code in _EXPLAINS_NOTHING or max(other.link, _link(one)) <= Link.WIRING:
         return False  # two faults in a script are independent
     if rule.code in _NOT_FINITE:

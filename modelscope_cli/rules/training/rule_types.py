@@ -39,6 +39,7 @@ class Link(IntEnum):
     LAYERS = 6
     STANDSTILL = 7
     LOSS = 8
+    SPEED = 9  # independent of whether the model learns
 
 
 class Course(Protocol):

@@ -23,7 +23,7 @@ def _time(case: Case) -> TimeFacts | None:
     return time if time is not None and time.steps >= _LEAST_STEPS and time.total else None
 
 
-@training_rule("MS771", "waits-for-data", WARNING, 0.3, Link.WIRING)
+@training_rule("MS771", "waits-for-data", WARNING, 0.3, Link.SPEED)
 def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The model waits for data during much of each step.
 
@@ -49,7 +49,7 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     yield TrainingSighting(None, 1, time.share("data"), words, hint=hint)
 
 
-@training_rule("MS772", "validates-too-long", WARNING, 1.0, Link.WIRING)
+@training_rule("MS772", "validates-too-long", WARNING, 1.0, Link.SPEED)
 def validates_too_long(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Validation takes longer than the training itself.
 
@@ -68,7 +68,7 @@ def validates_too_long(case: Case, threshold: float) -> Iterator[TrainingSightin
         yield TrainingSighting(None, 1, times, words)
 
 
-@training_rule("MS773", "first-step-takes-most", WARNING, 0.5, Link.WIRING)
+@training_rule("MS773", "first-step-takes-most", WARNING, 0.5, Link.SPEED)
 def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The first step takes more than half of the time of all steps.
 
@@ -86,7 +86,7 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
         yield TrainingSighting(None, 0, share, words)
 
 
-@training_rule("MS774", "synchronises-each-step", WARNING, 0.1, Link.WIRING)
+@training_rule("MS774", "synchronises-each-step", WARNING, 0.1, Link.SPEED)
 def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """An accelerator has nothing to do, as the script waits for its results in each step.
 
@@ -105,7 +105,7 @@ def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSig
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
 
-@training_rule("MS775", "memory-grows", WARNING, 0.05, Link.WIRING)
+@training_rule("MS775", "memory-grows", WARNING, 0.05, Link.SPEED)
 def memory_grows(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Memory grows from step to step, or the graphs of all losses are kept.
 
@@ -148,7 +148,7 @@ def _steady_growth(memory: MemoryFacts) -> tuple[int, int] | None:
     return grown, steps
 
 
-@training_rule("MS776", "slow-rank", WARNING, 0.2, Link.WIRING)
+@training_rule("MS776", "slow-rank", WARNING, 0.2, Link.SPEED)
 def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """One rank is slower than the others, which wait for it.
 
