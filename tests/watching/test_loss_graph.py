@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from modelscope_cli.hooks.torch_private import output_shape_of
 from modelscope_cli.watching.loss_graph import broadcast_in, has_wrong_sign, summed_over
 
-N = 7
+N = 12
 
 
 @pytest.fixture
