@@ -22,16 +22,15 @@ from modelscope_cli.report.formats import render_brief, render_json
 from modelscope_cli.report.views import sheet_of
 
 if TYPE_CHECKING:
-    from mcp.server.fastmcp import FastMCP
+    from mcp.server.mcpserver import MCPServer
 
 _READING = (
     "summary stats grads check check_images weights scan predict doctor explain ablate diff lrfind read"
 )
 _WRITING = "watch train featuremaps"
 # Keywords that write a file or run one that is not the model, and those that only a caller in Python can give.
-_WRITES = (
-    "out force plot fingerprint convert update_baseline save_tensors hook b_hook callback log_to resume keep"
-)
+_WRITES = "out force plot fingerprint convert update_baseline save_tensors hook b_hook callback log_to"
+_WRITES += " resume keep"
 _PYTHON = "progress share offline optimizer loaders"
 # Types by the words of an annotation, which for parameters that also take what only Python has are these.
 _KINDS: dict[str, Any] = {"str": str, "bool": bool, "int": int, "float": float, "None": None}
@@ -44,14 +43,14 @@ _INSTRUCTIONS = (
 )
 
 
-def make_server(*, allow_writes: bool = False) -> "FastMCP":
+def make_server(*, allow_writes: bool = False) -> "MCPServer":
     """Return the server.
 
     Args:
         allow_writes: also offer the functions and keywords that write files, and `watch`, which runs a script.
     """
-    from mcp.server.fastmcp import FastMCP
-    from mcp.server.fastmcp.tools import Tool
+    from mcp.server.mcpserver import MCPServer
+    from mcp.server.mcpserver.tools import Tool
     from mcp.types import ToolAnnotations
 
     tools = []
@@ -61,25 +60,27 @@ def make_server(*, allow_writes: bool = False) -> "FastMCP":
             _call(function, allow_writes=allow_writes),
             name,
             description=(inspect.getdoc(function) or name).partition("\nRaises:")[0],
-            annotations=ToolAnnotations(readOnlyHint=not allow_writes, openWorldHint=False),
+            annotations=ToolAnnotations(read_only_hint=not allow_writes, open_world_hint=False),
             structured_output=False,
         )
         tool.fn_metadata.arg_model.model_config["extra"] = "forbid"  # else a misspelt keyword is ignored
         tool.fn_metadata.arg_model.model_rebuild(force=True)
         tool.parameters["additionalProperties"] = False
         tools.append(tool)
-    return FastMCP("modelscope", instructions=_INSTRUCTIONS, tools=tools, log_level="WARNING")
+    return MCPServer("modelscope", instructions=_INSTRUCTIONS, tools=tools, log_level="WARNING")
 
 
 def _call(function: Callable[..., Any], *, allow_writes: bool) -> Callable[..., str]:
     """Return a function with the keywords that a tool has, which returns the result as text."""
 
-    def call(detail: str = "brief", **given: Any) -> str:
+    from mcp.server.mcpserver.exceptions import ToolError
+
+    def call(detail: str = "brief", **arguments: Any) -> str:
         try:
             with redirect_stdout(sys.stderr):  # stdout is the protocol's, and models may print
-                record = function(**given)
+                record = function(**arguments)
         except ModelscopeError as error:
-            raise ValueError(f"{error.message}; hint: {error.hint}") from error
+            raise ToolError(f"{error.message}; hint: {error.hint}") from error
         return render_json(record.to_dict()) if detail == "json" else render_brief(sheet_of(record))
 
     parameters = list(_parameters(function, allow_writes=allow_writes))

@@ -113,6 +113,8 @@ def watch_document(names=NAMES, steps=24, seed=0, findings=None):
             "ranks": None,
             "schedules": [],
             "time": None,
+            "rank_times": [],
+            "memory": None,
         },
         "findings": findings,
         "births": [],

@@ -49,7 +49,7 @@ async def converse(folder):
         answers = {}
         for name, (tool, given) in CALLS.items():
             answer = await session.call_tool(tool, given)
-            answers[name] = (answer.isError, answer.content[0].text)
+            answers[name] = (answer.is_error, answer.content[0].text)
         return tools, answers
 
 
@@ -64,11 +64,11 @@ def talk(tmp_path_factory):
 def test_tools_have_the_keywords_of_the_functions(talk):
     _, tools, _ = talk
     assert {*tools} == {*mcp_server._READING.split()}
-    given = tools["stats"].inputSchema
+    given = tools["stats"].input_schema
     assert {"model", "inputs", "layer", "checkpoint", "input_shape", "detail"} <= given["properties"].keys()
     assert not {"out", "plot", "hook", "progress", "fingerprint"} & given["properties"].keys()
-    assert tools["summary"].inputSchema["required"] == ["model"]
-    assert all(tool.annotations.readOnlyHint for tool in tools.values())
+    assert tools["summary"].input_schema["required"] == ["model"]
+    assert all(tool.annotations.read_only_hint for tool in tools.values())
     assert tools["stats"].description.startswith("Return")
 
 
@@ -102,9 +102,9 @@ def test_writing_is_offered_on_request(tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("import pathlib; pathlib.Path('trained').touch()")
     server = mcp_server.make_server(allow_writes=True)
     tools = {tool.name: tool for tool in asyncio.run(server.list_tools())}
-    assert not tools["watch"].annotations.readOnlyHint
-    (answer,) = asyncio.run(server.call_tool("watch", {"what": "train.py", "out": "run"}))
-    assert "never trained" in answer.text
+    assert not tools["watch"].annotations.read_only_hint
+    answer = asyncio.run(server.call_tool("watch", {"what": "train.py", "out": "run"}))
+    assert "never trained" in answer.content[0].text
     assert (tmp_path / "trained").exists()
 
 

@@ -293,7 +293,7 @@ def test_with_an_index_for_every_dimension_the_first_is_the_image():
     with pytest.raises(UsageError, match="names one image of 2"):
         read({"key": SCORES}).follow(parse_aim("logit:key[0,1]"), None)
     for outside in ("logit:key[3]", "logit:key[1,1]", "logit:key[0,0,0]"):
-        with pytest.raises(UsageError, match="is outside 'key', which is 1x3"):
+        with pytest.raises(UsageError, match="is outside 'key', whose shape is 1x3"):
             answer.follow(parse_aim(outside), None)
 
 

@@ -66,7 +66,7 @@ TABLE = [
     ("ablate", "<tiny> -w none -q --target box:x", 2, "'--target box:x': the number of a box", "--target box:0"),
     ("ablate", "<tiny> -w none -q --target box:0", 2, "outputs scores of 10 classes", "--target predicted"),
     ("ablate", "<tiny> -w none -q --target logit:3", 2, "needs a path and indices", "--target 'logit:[3]'"),
-    ("ablate", "<tiny> -w none -q --target logit:[10]", 2, "outside the output, which is 1x10", "'logit:[9]'"),
+    ("ablate", "<tiny> -w none -q --target logit:[10]", 2, "outside the output", "'logit:[9]'"),
     ("ablate", "<tiny> -w none -q --target logit:x[1]", 2, "the output has no tensor 'x'", "--target 'logit:[0]'"),
     ("ablate", "<tiny> -w none -q --target similar:", 2, "needs a value after", "--target similar:IMAGE"),
     ("ablate", "<tiny> -w none -q --target similar:no.jpg", 4, "'no.jpg' does not exist", "ls"),

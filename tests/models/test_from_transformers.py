@@ -357,13 +357,13 @@ def test_images_are_prepared_as_the_processor_does(
         assert (again - expected).abs().max() <= 0.51 * scale
 
 
-def test_a_processor_of_video_is_refused_in_a_sentence(
+def test_a_frame_is_prepared_as_the_processor_of_the_video_does(
     processor_in: Callable[[str], Any], image: Image.Image
 ) -> None:
-    preset, _ = processor_in("VideoMAE")
+    preset, own = processor_in("VideoMAE")
     plan = plan_preprocessing(InputRequest(), "custom", preset, None)
-    with pytest.raises(CannotRunError, match="of an image, not channels, height and width"):
-        plan.apply(image, "x")
+    expected = own(images=[image, image.rotate(90)], return_tensors="pt")["pixel_values"][0, 0].float()
+    assert torch.equal(plan.apply(image, "x"), expected)
 
 
 def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any], image: Image.Image) -> None:

@@ -16,6 +16,7 @@ from modelscope_cli.records.explain import (
     ClassEvidence,
     Curves,
     Receipt,
+    TestJudgement,
     Whereabouts,
 )
 from modelscope_cli.report.canvas import save_figure
@@ -25,7 +26,12 @@ CURVE = Curves("blur", 0.1, 0.9, SHARES, (0.0, 0.9, 1.0), (1.0, 0.2, 0.0))
 GOOD = Receipt(
     insertion=0.8, deletion=0.1, insertion_chance=0.5, deletion_chance=0.5, road=0.2, curves=(CURVE,)
 )
-BAD = Receipt(insertion=0.4, deletion=0.5, failed=("insertion is no better than chance",))
+BAD = Receipt(
+    insertion=0.4,
+    deletion=0.5,
+    failed=("insertion is no better than chance",),
+    tests=(TestJudgement("insertion", FAILED, "insertion is no better than chance"),),
+)
 
 
 def explained(n_methods=3, size=(30, 40), name="a.png", scores=None):
@@ -93,7 +99,7 @@ def test_flat_and_strange_maps_are_drawn(tmp_path, value):
 
 def test_a_failed_test_is_said_below_the_map_and_what_was_measured_beside_it():
     said = words(draw_explanations([with_receipts(explained(1), {"method0": BAD})]))
-    assert any("insertion is no better than chance" in text for text in said)
+    assert any(text.endswith("fails insertion") for text in said)
     assert any("ins 0.40" in text for text in said)
 
 

@@ -204,7 +204,7 @@ CAUSES = {
         {"origin": {key: {"averaged": False, "replaced": True} for key in LAYERS[:2]}},
         "0.weight, 0.bias were replaced by others once DistributedDataParallel was made",
     ),
-    "skipped": ({"end": {"steps": N - 1}}, "rank 0 8 steps and rank 1 7 steps were taken"),
+    "skipped": ({"end": {"steps": N - 1}}, "rank 0 8 steps and rank 1 7 steps: a rank skips"),
     "rate": ({"lr": 0.2}, "the learning rate is 0.1 on rank 0 and 0.2 on rank 1"),
     "clipped": ({"gradient": HALF}, "every gradient of rank 1 is 0.5 times that of rank 0"),
     "unused": ({"gradient": {"1.weight": None}}, "1.weight has no gradient on rank 1"),
