@@ -16,7 +16,6 @@ from modelscope_cli.records.explain import (
     ClassEvidence,
     Curves,
     Receipt,
-    TestJudgement,
     Whereabouts,
 )
 from modelscope_cli.report.canvas import save_figure
@@ -30,7 +29,7 @@ BAD = Receipt(
     insertion=0.4,
     deletion=0.5,
     failed=("insertion is no better than chance",),
-    tests=(TestJudgement("insertion", FAILED, "insertion is no better than chance"),),
+    tests=(explain.TestJudgement("insertion", FAILED, "insertion is no better than chance"),),
 )
 
 
