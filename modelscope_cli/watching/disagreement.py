@@ -291,19 +291,22 @@ def find_other_ends(ranks: "Sequence[RankLog]") -> Iterator[Event]:
 
 
 def find_same_data(ranks: "Sequence[RankLog]") -> Iterator[Event]:
-    """Yield the ranks that all got the same batches, judged by all input statistics at every step."""
+    """Yield the ranks that all got the same batches, by all input statistics at every step that all recorded."""
     if len(ranks) < 2:
         return
     by_rank = [{one.key: one.rows for one in rank.facts.inputs} for rank in ranks]
     for key, rows in by_rank[0].items():
-        others = [inputs.get(key) for inputs in by_rank[1:]]
-        varies = len({tuple(row) for row in rows.values()}) > 1
-        is_alike = len(rows) >= _ENOUGH and varies and all(other == rows for other in others)
+        others = [inputs.get(key, {}) for inputs in by_rank[1:]]
+        # Which steps a rank records depends on its time.
+        common = {step: row for step, row in rows.items() if all(step in other for other in others)}
+        varies = len({tuple(row) for row in common.values()}) > 1
+        is_equal = all(other[step] == row for step, row in common.items() for other in others)
+        is_alike = len(common) >= _ENOUGH and varies and is_equal
         # Ranks that share the work on a batch need the same batch.
         if is_alike and _is_replicated(key[0], ranks):
             equal = f"the statistics of {key[1]} of {key[0]} are equal"
             message = f"all {len(ranks)} ranks receive the same batches: {equal}"
-            yield Event(min(rows), SAME_DATA, message)
+            yield Event(min(common), SAME_DATA, message)
             return
 
 

@@ -14,11 +14,11 @@ from tolerance import A_NETWORK, close
 from modelscope_cli.errors import UsageError
 from modelscope_cli.records.training_facts import RankFacts
 from modelscope_cli.watching.bookkeeping import Bookkeeper
-from modelscope_cli.watching.disagreement import compare_weights, find_other_ends
+from modelscope_cli.watching.disagreement import compare_weights, find_other_ends, find_same_data
 from modelscope_cli.watching.log import log_file
 from modelscope_cli.watching.model_registry import ModelRegistry
 from modelscope_cli.watching.ranks import Ranks, check_ranks, wait_for_first, wait_for_others
-from modelscope_cli.watching.read_series import RankLog, Scalars, read_rank, read_series
+from modelscope_cli.watching.read_series import Described, RankLog, Scalars, read_rank, read_series
 from modelscope_cli.watching.replicas import ReplicaWatch
 from modelscope_cli.watching.watcher import Judge
 
@@ -192,6 +192,23 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
             log.passes["SGD", step] = averaged * (step + 1), alone * (step + 1), own.get("lost", False)
         ranks.append(log)
     return ranks
+
+
+@pytest.mark.parametrize(
+    ("steps", "changed", "since"),
+    [
+        ((range(8), range(8)), None, 0),
+        ((range(8), range(2, 12, 2)), None, 2),  # ranks record different steps, as their time allows
+        ((range(8), range(8)), 5, None),
+        ((range(8), range(6, 12)), None, None),  # too few steps in common
+    ],
+)
+def test_equal_batches_are_found_at_the_steps_that_all_ranks_recorded(steps, changed, since):
+    ranks = logs()
+    for number, (rank, recorded) in enumerate(zip(ranks, steps, strict=True)):
+        rows = {step: [16, step + (number and step == changed), 1.0] for step in recorded}
+        rank.facts.inputs.append(Described(("Net", "input"), {}, rows))
+    assert [event.step for event in find_same_data(ranks)] == ([] if since is None else [since])
 
 
 HALF = dict.fromkeys(LAYERS, 0.5)
