@@ -32,7 +32,7 @@ _WRITING = "watch train featuremaps"
 _WRITES = "out force plot fingerprint convert update_baseline save_tensors hook b_hook callback log_to"
 _WRITES += " resume keep"
 _PYTHON = "progress share offline optimizer loaders"
-# Types by the words of an annotation, which for parameters that also take what only Python has are these.
+# Types by the words of an annotation; the last table replaces those that name classes of Python, such as a module.
 _KINDS: dict[str, Any] = {"str": str, "bool": bool, "int": int, "float": float, "None": None}
 _KINDS |= {"Sequence": list[Any], "Mapping": dict[str, Any]}
 _KINDS_OF = {"model": "str", "a": "str", "b": "str | None", "what": "str", "inputs": "str | Sequence | None"}

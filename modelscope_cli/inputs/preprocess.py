@@ -309,7 +309,7 @@ def _prepared(call: Any, image: Image.Image, **changes: Any) -> Tensor:
     tensor = torch.as_tensor(call(images=image, return_tensors="pt", **changes)["pixel_values"])
     while tensor.ndim > 3 and len(tensor) == 1:  # a batch of one clip of one frame
         tensor = tensor[0]
-    return (tensor[0] if tensor.ndim > 3 else tensor).float()  # else the patches of all images, one per row
+    return tensor.float()  # tiles or patches of an image, which are refused, have other dimensions
 
 
 def _values(call: Any) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:

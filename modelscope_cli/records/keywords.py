@@ -172,7 +172,7 @@ DEFAULTS: dict[str, Any] = {
 
 
 def with_words(doc: str, constant: Callable[[str], Iterable[str]]) -> str:
-    """Return a docstring with `{NAMES}` replaced by the words of that constant of its module."""
+    """Return a docstring in which `{NAMES}` is replaced by the values of the constant `NAMES` of its module."""
     return re.sub(r"\{([A-Z_]+)\}", lambda found: ", ".join(constant(found[1])), doc)
 
 

@@ -81,9 +81,9 @@ def run_script(script: Script, request: WatchRequest, invoked: Invocation) -> Wa
             if path is None or folder is None:
                 record = record_of(merge_ranks([memory]), request.like)
             else:
-                own_log = None if ranks.is_first else merge_ranks([read_rank(path)])
+                is_first, like = ranks.is_first, request.like
                 record = (
-                    read_record(folder, request.like) if own_log is None else record_of(own_log, request.like)
+                    read_record(folder, like) if is_first else record_of(merge_ranks([read_rank(path)]), like)
                 )
         record = replace(record, exit_code=code)  # even if the log was cut off
         if path is None or not ranks.is_first:

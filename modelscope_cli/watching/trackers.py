@@ -138,7 +138,7 @@ def _mlflow(module: Any, where: str, run: Tracked) -> str:
 def _by_step(
     run: Tracked, histogram: Callable[[tuple[int, ...], tuple[float, ...]], Any] | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield each step with its numbers and histograms, under names that a run can have of its own beside."""
+    """Yield each step with its numbers and histograms, named so that the numbers of the script stay apart."""
     for step in sorted({*run.numbers, *run.histograms}):
         values: dict[str, Any] = dict(run.numbers.get(step, {}))
         if histogram is not None:

@@ -323,6 +323,7 @@ PROCESSORS = {
     "Segformer": {"size": {"height": 64, "width": 96}},
     "ViT as it is": {"do_rescale": False, "do_normalize": False},
     "VideoMAE": {},
+    "LlavaNext": {},
     "Detr": {"size": {"shortest_edge": 80, "longest_edge": 100}},
 }
 
@@ -342,7 +343,7 @@ def processor_in(tmp_path: Path) -> Callable[[str], Any]:
     return make
 
 
-@pytest.mark.parametrize("name", [name for name in PROCESSORS if name != "VideoMAE"])
+@pytest.mark.parametrize("name", [name for name in PROCESSORS if name not in ("VideoMAE", "LlavaNext")])
 def test_images_are_prepared_as_the_processor_does(
     name: str, processor_in: Callable[[str], Any], image: Image.Image
 ) -> None:
@@ -364,6 +365,16 @@ def test_a_frame_is_prepared_as_the_processor_of_the_video_does(
     plan = plan_preprocessing(InputRequest(), "custom", preset, None)
     expected = own(images=[image, image.rotate(90)], return_tensors="pt")["pixel_values"][0, 0].float()
     assert torch.equal(plan.apply(image, "x"), expected)
+
+
+def test_a_processor_of_tiles_is_refused_in_a_sentence(
+    processor_in: Callable[[str], Any], image: Image.Image
+) -> None:
+    preset, own = processor_in("LlavaNext")
+    assert own(images=image, return_tensors="pt")["pixel_values"].ndim == 5
+    plan = plan_preprocessing(InputRequest(), "custom", preset, None)
+    with pytest.raises(CannotRunError, match="of an image, not channels, height and width"):
+        plan.apply(image, "x")
 
 
 def test_a_person_can_change_size_and_values(processor_in: Callable[[str], Any], image: Image.Image) -> None:
