@@ -40,7 +40,14 @@ def read_hooks(
             hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
             raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
         if spec.action == "save":
-            _check_file(spec, files)
+            file = Path(str(spec.arguments[0]))
+            if file.resolve() in files:
+                raise UsageError(
+                    f"--hook '{spec}': another hook saves to '{file}', too",
+                    f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
+                )
+            check_file(file, invocation().is_forced)
+            files.add(file.resolve())
         hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))
     return hooks
 
@@ -58,17 +65,6 @@ def _parse_function_hook(hook: GivenHook) -> ReadHook:
     spec = function_hook(kind, pattern, name)
     _check_signature(spec, name, function)
     return spec, function
-
-
-def _check_file(spec: "HookSpec", files: set[Path]) -> None:
-    file = Path(str(spec.arguments[0]))
-    if file.resolve() in files:
-        raise UsageError(
-            f"--hook '{spec}': another hook saves to '{file}', too",
-            f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
-        )
-    check_file(file, invocation().is_forced)
-    files.add(file.resolve())
 
 
 def _import(spec: "HookSpec") -> Callable[..., Any]:

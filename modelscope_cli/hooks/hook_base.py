@@ -314,7 +314,10 @@ class HookBase(Intervention):
 
     def act(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> Tensor:
         """Apply the action to one tensor and count its effect."""
-        self._check_channels(tensor, place, spot)
+        last = max((last for _, last in self.spec.channels), default=-1)
+        if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
+            n = tensor.shape[place.channel_dim]
+            self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
         try:
             if self.spec.is_read_only:
                 self._look(part_of(self.spec, tensor, place), spot)
@@ -351,12 +354,6 @@ class HookBase(Intervention):
         index = self.spec.index
         if index is not None and index >= n:
             self._refuse(f"({index})", n, spot, replace(self.spec, index=0 if n else None))
-
-    def _check_channels(self, tensor: Tensor, place: TensorPlace, spot: HookSpot) -> None:
-        last = max((last for _, last in self.spec.channels), default=-1)
-        if place.channel_dim is not None and last >= tensor.shape[place.channel_dim]:
-            n = tensor.shape[place.channel_dim]
-            self._refuse(f"channel {last}", n, spot, replace(self.spec, channels=((0, n - 1),)))
 
     def _refuse(self, text: str, n: int, spot: HookSpot, better: HookSpec) -> NoReturn:
         there = f"only 0..{n - 1}" if n > 1 else "only 0" if n else "nothing at all"

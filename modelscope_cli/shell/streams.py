@@ -65,17 +65,12 @@ def open_closed() -> None:
     """Replace streams that were closed at startup, which Python sets to None."""
     if None not in (sys.stdin, sys.stdout, sys.stderr):
         return
-    _occupy()
-    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
-    sys.stdout = sys.stdout or _Closed()
-    sys.stderr = sys.stderr or _Unheard()
-
-
-def _occupy() -> None:
-    """Occupy the descriptors of closed streams: libraries write to those numbers."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(number)
+    sys.stdin = sys.stdin or io.TextIOWrapper(io.BytesIO())
+    sys.stdout = sys.stdout or _Closed()
+    sys.stderr = sys.stderr or _Unheard()
 
 
 def silence(stream: IO[str]) -> None:

@@ -354,8 +354,16 @@ class _Ablating:
 
     def result(self) -> Ablations:
         rows = [effect.to_row(self._request.how, self._categories) for effect in self._effects]
+        index = next(iter(self._classes)) if len(self._classes) == 1 else None
         return Ablations(
-            baseline=self._baseline(),
+            baseline=Baseline(
+                target=self._words(index),
+                target_index=index,
+                target_label=None if index is None else label_of_class(index, self._categories),
+                target_logit=_mean(self._scores),
+                target_probability=_mean(self._probabilities) if self._probabilities else None,
+                predictions=tuple(self._predictions),
+            ),
             rows=by_effect(rows),
             classes=self._trial.main.n_classes or len(self._categories or ()),
             output=self._trial.kind,
@@ -365,17 +373,6 @@ class _Ablating:
             called=self._called,
             images=self._n_images(),
             warnings=(*self._warnings, *undecided(self._predictions)),
-        )
-
-    def _baseline(self) -> Baseline:
-        index = next(iter(self._classes)) if len(self._classes) == 1 else None
-        return Baseline(
-            target=self._words(index),
-            target_index=index,
-            target_label=None if index is None else label_of_class(index, self._categories),
-            target_logit=_mean(self._scores),
-            target_probability=_mean(self._probabilities) if self._probabilities else None,
-            predictions=tuple(self._predictions),
         )
 
     def _words(self, index: int | None) -> str:

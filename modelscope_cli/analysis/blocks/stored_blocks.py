@@ -133,7 +133,9 @@ class StoredBlocks:
         assert self._inputs.make_blocks is not None
         n_taken = 0
         for batch in self._inputs.make_blocks(self._claimed(phase)):
-            self._finish(phase, batch, compute)
+            partial = compute_block(batch, compute, self._subject.seed)
+            block = Block(batch.block, batch.names, batch.broken, self._machine)
+            self._folder.write(phase, block, to_text(partial))
             while n_taken < self._inputs.n_batches and self._folder.has(phase, n_taken):
                 yield self.take(phase, n_taken)
                 n_taken += 1
@@ -152,11 +154,6 @@ class StoredBlocks:
             return
         while (number := self._meeting.add(f"claimed {phase}", 1) - 1) < self._inputs.n_batches:
             yield number
-
-    def _finish(self, phase: str, batch: Batch, compute: Callable[[Batch], Any]) -> None:
-        partial = compute_block(batch, compute, self._subject.seed)
-        block = Block(batch.block, batch.names, batch.broken, self._machine)
-        self._folder.write(phase, block, to_text(partial))
 
     def _wait_for(self, phase: str, number: int) -> None:
         """Wait for a block that another process computes."""

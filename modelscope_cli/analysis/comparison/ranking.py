@@ -51,7 +51,12 @@ def rank_layers(a: Side, b: Side, batches: Iterable[Batch], progress: Progress) 
     Raises:
         UsageError: B has no layer of A in another precision (exit 2).
     """
-    names = _lowered(a.loaded.module, b.loaded.module)
+    theirs = {layer.name: module for layer, module in list_layers(b.loaded.module)}
+    names = [
+        layer.name
+        for layer, module in list_layers(a.loaded.module)
+        if layer.is_leaf and layer.name in theirs and _kinds(module) != _kinds(theirs[layer.name])
+    ]
     if not names or b.program is not None:
         message = "'--rank-layers' needs a B with layers of A in a lower precision"
         raise UsageError(message, "--b-quantize int8wo   or --b-dtype bfloat16")
@@ -97,16 +102,6 @@ def _add(sums: dict[tuple[str, str], Tensor], key: tuple[str, str], a: list[Tens
     for x, y in zip(a, b, strict=True):
         found = sum_up(x, y.to(x.device)).cpu()
         sums[key] = merge(sums[key], found) if key in sums else found
-
-
-def _lowered(a: nn.Module, b: nn.Module) -> list[str]:
-    """Return the innermost layers of both whose weights have another type, or are another kind of tensor."""
-    theirs = {layer.name: module for layer, module in list_layers(b)}
-    return [
-        layer.name
-        for layer, module in list_layers(a)
-        if layer.is_leaf and layer.name in theirs and _kinds(module) != _kinds(theirs[layer.name])
-    ]
 
 
 def _kinds(module: nn.Module) -> list[tuple[type, torch.dtype]]:

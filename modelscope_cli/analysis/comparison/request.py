@@ -138,7 +138,14 @@ def requests_of(
     Args:
         settings: the settings of both sides; `own`: those of B alone.
     """
-    _refuse_settings(settings, names, own)
+    reason = "is a setting of models, and checkpoints without a model are compared as they are"
+    if names.b.model is None:
+        refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
+        if names.a.model is None:
+            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
+            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
+            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
+            refuse_given(ours, reason, "--model NAME")
     if names.a.model is not None and is_program(names.a.model):
         message = (
             f"'{names.a.model}' is run as it is, so it is B, and A is the PyTorch model it was made from"
@@ -205,18 +212,6 @@ def _request_b(a: ModelRequest, names: DiffRequest, option: Path | None, own: BS
         dtype=own.dtype or a.dtype,
         seed=a.seed if own.seed is None else own.seed,
     )
-
-
-def _refuse_settings(settings: ModelRequest, names: DiffRequest, own: BSettings) -> None:
-    """Refuse options that have no effect on files compared without a model."""
-    reason = "is a setting of models, and checkpoints without a model are compared as they are"
-    if names.b.model is None:
-        refuse_given({**own.typed(), "--b-key": None}, reason, "--model NAME")
-        if names.a.model is None:
-            values = {name: getattr(settings, name) for name in ("device", "dtype", "weights", "checkpoint")}
-            usual = {"device": "auto", "dtype": "float32", "weights": "auto"}
-            ours = {f"--{name}": value for name, value in values.items() if value != usual.get(name)}
-            refuse_given(ours, reason, "--model NAME")
 
 
 def refuse_run_options(

@@ -78,7 +78,16 @@ class Criterion:
         if self._aim is not None:
             return self._of_aim(self._aim, output, args)
         loss = self._compute(output, outputs, args)
-        self._refuse_unused_options(loss)
+        target = self._request.target
+        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
+            raise UsageError(
+                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
+            )
+        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
+            raise UsageError(
+                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
+                "leave out --label-smoothing",
+            )
         return loss
 
     def _of_aim(self, aim: TargetSpec, output: Any, args: Any) -> Loss:
@@ -120,19 +129,6 @@ class Criterion:
         n_others = f"{len(others)} other output" + ("s" if len(others) > 1 else "")
         name = f"{loss.name} + mean square of {n_others}"
         return Loss(value, name, loss.target, (*loss.outputs, *others), loss.classes)
-
-    def _refuse_unused_options(self, loss: Loss) -> None:
-        """Refuse options that would have no effect."""
-        target = self._request.target
-        if target != PREDICTED and loss.target in _WITHOUT_CLASS:
-            raise UsageError(
-                f"'--target {target}' has no meaning for the loss '{loss.name}'", "leave out --target"
-            )
-        if self._request.label_smoothing and not loss.name.startswith("cross-entropy"):
-            raise UsageError(
-                f"'--label-smoothing' belongs to cross-entropy, and the loss of this model is '{loss.name}'",
-                "leave out --label-smoothing",
-            )
 
     def _whole_output(self, outputs: list[tuple[str, Tensor]]) -> Loss | None:
         """Return the loss of outputs that are more than one tensor of scores; None for the others."""

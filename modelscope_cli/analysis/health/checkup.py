@@ -177,7 +177,9 @@ class _Checkup:
             evidence = replace(evidence, forward_bytes=forward_peak(self._model, _of_one_image(batch)))
         if "training_bytes" in needs:
             with self._missing_if_refused("training_bytes"):
-                evidence = replace(evidence, training_bytes=self._training_bytes())
+                args = self._arguments(next(iter(self._batches)), is_training=True)
+                steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
+                evidence = replace(evidence, training_bytes=steps.smallest()[1])
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
         if not passes:
             if self._is_finite():
@@ -238,11 +240,6 @@ class _Checkup:
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
-
-    def _training_bytes(self) -> int:
-        args = self._arguments(next(iter(self._batches)), is_training=True)
-        steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
-        return steps.smallest()[1]
 
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))

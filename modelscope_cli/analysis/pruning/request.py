@@ -46,7 +46,16 @@ def make_request(
     has_images: bool,
 ) -> PruneRequest:
     """Check the options and return the request."""
-    request = PruneRequest(amount, read_sweep(texts(sweep) or ""), method, by_channel, is_global, seed)
+    text = texts(sweep) or ""
+    shares = []
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        try:
+            shares.append(float(part))
+        except ValueError:
+            message = f"'{part}' in '--sweep {text}' is not a number"
+            raise UsageError(message, _SWEEP) from None
+        _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
+    request = PruneRequest(amount, tuple(shares), method, by_channel, is_global, seed)
     _check_amount(amount, f"--amount {amount:g}", "--amount 0.3")
     if method == "activation" and not by_channel:
         raise UsageError(
@@ -58,19 +67,6 @@ def make_request(
             "modelscope prune ... IMAGE",
         )
     return request
-
-
-def read_sweep(text: str) -> tuple[float, ...]:
-    """Read `0.1,0.3,0.5`."""
-    shares = []
-    for part in filter(None, (part.strip() for part in text.split(","))):
-        try:
-            shares.append(float(part))
-        except ValueError:
-            message = f"'{part}' in '--sweep {text}' is not a number"
-            raise UsageError(message, _SWEEP) from None
-        _check_amount(shares[-1], f"--sweep {text}", _SWEEP)
-    return tuple(shares)
 
 
 def _check_amount(amount: float, text: str, hint: str) -> None:

@@ -64,7 +64,15 @@ def weights(
     invoked, progress = invocation(), progress or SILENT
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
-        _check_target(path, target, force)
+        if target.suffix.lower() != ".safetensors":
+            message = f"'--convert {target}' does not end in .safetensors"
+            raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
+        if target.exists() and path.exists() and target.samefile(path):
+            message = f"'--convert {target}' is the file itself"
+            raise UsageError(
+                message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
+            )
+        check_file(target, force)
     contents, safety = _read(path, key, allow)
     tell_allowed(safety, progress)
     for warning in warnings_of(safety):
@@ -180,18 +188,6 @@ def _without_tensors(contents: "Contents") -> CannotRunError:
     keys = f", but the keys {', '.join(map(repr, list(contents.beside)[:5]))}" if contents.beside else ""
     message = f"checkpoint '{contents.path}' holds no tensors{keys}"
     return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
-
-
-def _check_target(path: Path, target: Path, is_forced: bool) -> None:
-    if target.suffix.lower() != ".safetensors":
-        message = f"'--convert {target}' does not end in .safetensors"
-        raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
-    if target.exists() and path.exists() and target.samefile(path):
-        message = f"'--convert {target}' is the file itself"
-        raise UsageError(
-            message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
-        )
-    check_file(target, is_forced)
 
 
 def _convert(

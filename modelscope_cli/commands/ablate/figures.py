@@ -67,28 +67,24 @@ def _draw_channels(record: AblateRecord) -> Any:
         _bars(panel, [row.channel or 0 for row in rows], rows, [row.target_logit_change for row in rows])
         for row in sorted(rows, key=lambda row: -abs(row.target_logit_change or 0))[:_NAMED]:
             if row.target_logit_change:
-                _name_channel(axes, row, row.target_logit_change)
+                text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
+                up = row.target_logit_change > 0
+                axes.annotate(
+                    text,
+                    (row.channel, row.target_logit_change),
+                    xytext=(0, 3 if up else -3),
+                    textcoords="offset points",
+                    ha="center",
+                    va="bottom" if up else "top",
+                    fontsize=7,
+                    color=INK,
+                )
         axes.margins(y=0.18)
         axes.set_xlim(-0.7, len(rows) - 0.3)
         axes.set_ylabel(shortened(key[1]), fontsize=8)
     panels[-1].axes.set_xlabel(f"channel; the bar is the change of the target's {record.score_name}")
     _explain(panels[0], record)
     return figure
-
-
-def _name_channel(axes: Any, row: Ablation, height: float) -> None:
-    text = f"{row.channel}: {answer_of(row)}" if row.prediction_changed else str(row.channel)
-    up = height > 0
-    axes.annotate(
-        text,
-        (row.channel, height),
-        xytext=(0, 3 if up else -3),
-        textcoords="offset points",
-        ha="center",
-        va="bottom" if up else "top",
-        fontsize=7,
-        color=INK,
-    )
 
 
 def _bars(

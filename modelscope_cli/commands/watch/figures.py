@@ -180,16 +180,6 @@ def _explain(figure: Any, record: WatchRecord, n_shown: int, edges: Sequence[flo
     figure.text(_LEFT / width, 1 - 0.36 / height, words, fontsize=8, color=INK, va="top")
 
 
-def save_figures(
-    record: WatchRecord, folder: Path, attempt: Callable[[str], AbstractContextManager[None]]
-) -> None:
-    """Draw every figure that has data, each inside `attempt`."""
-    for name, draw in FIGURES.items():
-        if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
-            with attempt(f"{name}.png was not drawn"):
-                save_figure(draw(record), folder / f"{name}.png")
-
-
 # The figures of `record.plot()`; the first is the default.
 FIGURES = {
     "activations": draw_activations,
@@ -215,7 +205,10 @@ def save_watch_report(
     with attempt("layers.csv was not written"):
         write_text(stage / "layers.csv", render_csv(watch_sheet(record)))
     if has_figures and record.recorded:
-        save_figures(record, stage, attempt)
+        for name, draw in FIGURES.items():
+            if training_panels.matrices(record.parameters) if name == "gradients" else record.layers:
+                with attempt(f"{name}.png was not drawn"):
+                    save_figure(draw(record), stage / f"{name}.png")
     with attempt("report.json or report.html was not written"):
         # On one line: one number per line would make long series many times larger.
         save_result(record, stage, is_indented=False)
