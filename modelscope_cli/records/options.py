@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from modelscope_cli.records.bounds import LAST_SEED, LONGEST_RUN
+from modelscope_cli.records.naming import LAST_SEED, LONGEST_RUN
 from modelscope_cli.records.summary import COLORS
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, figure, hidden, share, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, figure, hidden, share, words
 from modelscope_cli.records.run import BrokenKind, HookReport, Record
 
 BINS = 15  # Guo et al. 2017, as most papers since

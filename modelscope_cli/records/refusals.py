@@ -7,8 +7,7 @@ from functools import cache
 from typing import Any
 
 from modelscope_cli.errors import UsageError, one_of, with_nearest
-from modelscope_cli.records.bounds import MOST, absurdity
-from modelscope_cli.records.naming import with_article
+from modelscope_cli.records.naming import MOST, absurdity, with_article
 from modelscope_cli.records.options import SHARED, Option, own
 from modelscope_cli.records.run import invocation
 

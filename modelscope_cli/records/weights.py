@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar
 
-from modelscope_cli.records.columns import count, figure, shape, share, size, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, count, figure, shape, share, size, words
 from modelscope_cli.records.naming import some
 from modelscope_cli.records.progress import Progress
 from modelscope_cli.records.run import Listing, Notice, Shape, first_keys, to_plain

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
-from modelscope_cli.report.labels import cut_in_the_middle
+from modelscope_cli.report.numbers import cut_in_the_middle
 
 # Indices into the palette of 256 colours.
 N_COLOURS = 192

@@ -10,7 +10,7 @@ from typing import Any, cast, get_type_hints
 
 from modelscope_cli.errors import UsageError, nearest
 from modelscope_cli.plain_text import plain
-from modelscope_cli.records.columns import FieldColumn
+from modelscope_cli.records.display import FieldColumn
 from modelscope_cli.report import numbers
 
 Value = str | int | float | bool | None

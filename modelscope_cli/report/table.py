@@ -11,7 +11,7 @@ from rich.text import Text
 
 from modelscope_cli.records.naming import counted
 from modelscope_cli.report.fold import Folded
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.sheet import Column, Sheet
 
 _GAP = 2  # blanks between two columns

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchedParameter, labelling
 from modelscope_cli.report.canvas import ACCENT, AMBER, INK, LINE, MISSING, axes_at, fitted, new_figure
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import (
     MOST_ACROSS,
     POINTS,
@@ -18,6 +17,7 @@ from modelscope_cli.report.layer_axis import (
     room_for,
     write_names,
 )
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.charts import Line
 from modelscope_cli.report.training_panels import (
     NUMBERS,

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.bounds import absurdity
+from modelscope_cli.records.naming import absurdity
 
 # Defaults of each method. The steps of `pgd` add up to 2.5 radii, so that a random start can reach every corner.
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}

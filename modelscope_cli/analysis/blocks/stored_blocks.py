@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Protocol, TypeVar
 
-from modelscope_cli.analysis.blocks.folder import Block, BlockFolder
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import Block, BlockFolder, from_plain, to_text
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.batch import Batch
 from modelscope_cli.models.architecture import seeded
 from modelscope_cli.ranks import Ranks, Store, meeting_place
-from modelscope_cli.records.bounds import LAST_SEED
 from modelscope_cli.records.certificate import Certificate, Machine
+from modelscope_cli.records.naming import LAST_SEED
 
 # Every process increments its own counter once per beat, from a thread that computations do not block. A process
 # whose counter has not changed for `GONE_S` seconds is considered dead.

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.bounds import absurdity
 from modelscope_cli.records.keywords import texts
+from modelscope_cli.records.naming import absurdity
 
 _SWEEP = "--sweep 0.1,0.3,0.5,0.7,0.9"
 

@@ -198,7 +198,7 @@ def _convert(
     *,
     is_whole: bool,
 ) -> None:
-    from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
+    from modelscope_cli.analysis.weights.statistics import check_convertible, write_safetensors
 
     def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
         return progress.track(entries, "writing", len(tensors))

@@ -18,8 +18,8 @@ from modelscope_cli.records.naming import label_of
 from modelscope_cli.records.predict import Guess
 from modelscope_cli.report import gallery, image_tiles, numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, new_figure
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import Panel, layer_names, layer_panels
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 

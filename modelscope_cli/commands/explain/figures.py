@@ -12,7 +12,7 @@ from modelscope_cli.commands.explain.table import explain_sheet
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 

@@ -13,7 +13,7 @@ from modelscope_cli.records.featuremaps import ChannelImage, ChannelImages, Feat
 from modelscope_cli.records.naming import label_of
 from modelscope_cli.report import numbers
 from modelscope_cli.report.image_tiles import BACKGROUND_RGB, TEXT_RGB, save_png
-from modelscope_cli.report.labels import cut_in_the_middle, file_stems
+from modelscope_cli.report.numbers import cut_in_the_middle, file_stems
 from modelscope_cli.report.page.results import save_result
 
 if TYPE_CHECKING:

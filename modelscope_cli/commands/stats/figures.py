@@ -10,8 +10,8 @@ from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, MISSING, axes_at, new_figure, save_figure
-from modelscope_cli.report.labels import file_stems
 from modelscope_cli.report.layer_axis import POINTS, Panel, layer_names, layer_panels
+from modelscope_cli.report.numbers import file_stems
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -13,8 +13,8 @@ from modelscope_cli.records.watch import TrainingFinding, WatchedLayer, WatchRec
 from modelscope_cli.report import training_panels
 from modelscope_cli.report.canvas import ACCENT, INK, axes_at, new_figure, save_figure
 from modelscope_cli.report.formats import render_csv
-from modelscope_cli.report.labels import shortened
 from modelscope_cli.report.layer_axis import POINTS, groups_of, layer_names
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.results import save_result
 from modelscope_cli.report.training_figures import WIDE, codes, draw_heat, draw_maps, draw_training
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.sheet import Column
 

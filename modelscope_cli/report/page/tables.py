@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from modelscope_cli.records.naming import counted
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, element, joined
 from modelscope_cli.report.shades import Shade, levels
 from modelscope_cli.report.sheet import Column, Sheet
