@@ -19,7 +19,7 @@ from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.forward_signature import arrange_named
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import Arguments, HookReport, Notice, invocation
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ def bind(
     from modelscope_cli.hooks.binding import bind_hooks
 
     bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=progress.say)
-    for note in bound.notes:
-        progress.note(note)
+    tell(progress, bound.notes)
     return bound
 
 
@@ -158,8 +157,7 @@ def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
         progress.note(f"wrote {file} ({len(tensors)} tensors)")
     reports = bound.reports()
     warnings = tuple(warning for report in reports for warning in _warnings(report))
-    for warning in warnings:
-        progress.warn(warning.message)
+    tell(progress, (), warnings)
     return reports, warnings
 
 

@@ -116,14 +116,10 @@ class Effect:
 
     def to_row(self, mode: str, categories: Sequence[str] | None) -> Ablation:
         """Return the means."""
-        call = self.candidate.call
         means = {name: total / self.n_images for name, total in self._sums.items()}
         ((answer, _),) = self._answers.most_common(1) or ((None, 0),)
         return Ablation(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **self.candidate.call.fields,
             channel=self.channel,
             mode=mode,
             target_logit_change=_finite(means["change"]),

@@ -366,10 +366,7 @@ def to_row(activation: Activation) -> ActivationStats:
     """Return statistics as a row; an output without finite values has only counts."""
     call, moments = activation.call, activation.moments
     row = ActivationStats(
-        name=call.name,
-        type=call.type,
-        order=call.order,
-        call=call.index,
+        **call.fields,
         output=activation.output,
         shape=activation.shape,
         dtype=activation.dtype,

@@ -166,10 +166,7 @@ def _rows(attention: AttentionCall, entropies: _Entropies) -> list[AttentionStat
     )
     return [
         AttentionStats(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **call.fields,
             output=attention.output,
             head=head,
             heads=len(entropies.total),

@@ -99,7 +99,7 @@ def attack(
     if attacked.before.note is not None:
         subject.progress.note(attacked.before.note)
     hooks = subject.conclude()
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         folder = figures_of("attack")
         file = stage / folder.ADVERSARIAL if stage is not None else None
         read = on_image.save_and_reread(loaded, subject.inputs, attacked.found, file, interventions)
@@ -116,6 +116,4 @@ def attack(
             folder.save_report(record, attacked.levels, read.levels, stage)
         else:
             record.keep_drawing(partial(folder.drawing_of, record, attacked.levels, read.levels))
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record

@@ -196,12 +196,10 @@ class Blocks:
 
         With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
         """
-        with self._results.open() as stage:
+        with self._results.open(self._progress) as stage:
             yield stage
             if stage is not None and isinstance(self._way, StoredBlocks):
                 write_sums(stage)
-        if self._results.path is not None:
-            self._progress.note(f"wrote {self._results.path}")
 
     @contextmanager
     def _agreed_folder(self) -> Iterator[BlockFolder]:

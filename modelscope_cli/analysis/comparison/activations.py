@@ -404,11 +404,8 @@ def _to_difference(x: StreamedOutput | None, y: StreamedOutput | None) -> LayerD
     one = x or y
     assert one is not None
     return LayerDifference(
-        name=one.call.name,
+        **one.call.fields,
         status=status,
-        type=one.call.type,
-        order=one.call.order,
-        call=one.call.index,
         output=one.path,
         **traits(x.tensor if x else None, y.tensor if y else None),
     )

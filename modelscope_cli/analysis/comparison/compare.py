@@ -49,7 +49,7 @@ from modelscope_cli.records.diff import (
     count_up,
     first_divergence,
 )
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import Arguments, InputInfo, Invocation, Notice, Run
 
 _MOST_RENAMINGS = 8
@@ -222,8 +222,7 @@ class ModelComparison:
         )
         if program is not None and self.tolerance is None:
             found = _with_rounding(found, hooked_a, first, tolerance)
-        for warning in found.warnings:
-            self.progress.warn(warning.message)
+        tell(self.progress, (), found.warnings)
         ranking = rank_layers(hooked_a, hooked_b, inputs, self.progress) if self.ranks_layers else None
         is_meant = program is None and (  # another precision or mode that was asked for is no news
             (a.dtype, a.mode) != (b.dtype, b.mode) or bool(b_hook) or is_quantised(loaded[1].module)

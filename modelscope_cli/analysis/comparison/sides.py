@@ -3,7 +3,6 @@
 import copy
 import logging
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from os import fspath
@@ -41,7 +40,7 @@ from modelscope_cli.models.request import ModelRequest, as_request, is_onnx
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import DiffSide
 from modelscope_cli.records.naming import dtype_name
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import ModelInfo, Notice, WeightsInfo
 from modelscope_cli.records.weights import KNOWN
 
@@ -247,10 +246,10 @@ def _copied(loaded: LoadedModel) -> nn.Module:
 def load_both(a: Source, b: Source, progress: Progress) -> tuple[LoadedModel, LoadedModel]:
     """Load both models and print their notes; of B, only those that A does not have."""
     ours = _loaded(a)
-    _tell(ours.notes, ours.warnings, progress)
+    tell(progress, ours.notes, ours.warnings)
     theirs = _loaded(b)
     notes = (f"B: {note}" for note in theirs.notes if note not in ours.notes)
-    _tell(notes, (notice for notice in theirs.warnings if notice not in ours.warnings), progress)
+    tell(progress, notes, (notice for notice in theirs.warnings if notice not in ours.warnings))
     if program_of(theirs.module) is not None:
         return ours, theirs  # which takes no hooks, so that shared parameters do not matter
     shared = {id(part) for part in (*ours.module.modules(), *ours.module.parameters())}
@@ -272,13 +271,6 @@ def _loaded(side: Source) -> LoadedModel:
     if isinstance(side, LoadedModel):
         return side
     return load_skeleton(side) if is_onnx(side.model) else load_model(side)  # the runtime reads the values
-
-
-def _tell(notes: Iterable[str], warnings: Iterable[Notice], progress: Progress) -> None:
-    for note in notes:
-        progress.note(note)
-    for warning in warnings:
-        progress.warn(warning.message)
 
 
 def open_shared(python_inputs: PythonInputs, a: LoadedModel, progress: Progress) -> Inputs:
@@ -303,7 +295,7 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
         return _open_file(side, progress)
     loaded = _loaded(side)
     refuse_layouts(loaded.module, has_buffers=True)
-    _tell(loaded.notes, loaded.warnings, progress)
+    tell(progress, loaded.notes, loaded.warnings)
     state = loaded.module.state_dict()
     tensors = {key: value for key, value in state.items() if isinstance(value, Tensor)}
     return Weights(describe(loaded, seed, None), tensors, loaded.warnings)
@@ -312,7 +304,7 @@ def open_weights(side: Source, seed: int, progress: Progress) -> Weights:
 def _open_file(file: WeightsFile, progress: Progress) -> Weights:
     path = file.path
     checkpoint = read_checkpoint(path, file.key)
-    _tell(checkpoint.notes, checkpoint.warnings, progress)
+    tell(progress, checkpoint.notes, checkpoint.warnings)
     state = checkpoint.state
     if path.suffix.lower() == ".safetensors":  # which is not ordered
         state = {name: state[name] for name in sorted(state, key=in_order)}

@@ -46,7 +46,7 @@ from modelscope_cli.records.check import (
 from modelscope_cli.records.check_evidence import Evidence
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.naming import counted, some
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import InputInfo, ModelInfo, Notice, Run, WeightsInfo, invocation
 from modelscope_cli.rules.baseline import compare, updated
 from modelscope_cli.rules.registry import DATASET_RULES
@@ -271,10 +271,7 @@ def _list(folders: Sequence[str], against: Sequence[str], progress: Progress) ->
     n_first = 0
     for n, word in enumerate((*folders, *against)):
         listing = find_images([word])
-        for note in listing.notes:
-            progress.note(note)
-        for warning in listing.warnings:
-            progress.warn(warning.message)
+        tell(progress, listing.notes, listing.warnings)
         files += listing.files
         roots.append((Path(word) if os.path.isdir(word) else None, len(files)))
         n_first = len(files) if n < len(folders) else n_first

@@ -311,7 +311,7 @@ def prune(
         out_dir=results.path,
         hooks=hooks,
     )
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         if save_weights is not None:
             state = pruned_state(loaded.module, pruning.masks)
             n_bytes = write_weights(Path(save_weights), record, state, loaded.categories)
@@ -321,8 +321,6 @@ def prune(
             folder = figures_of("prune")
             record = replace(record, files=folder.FILES)
             folder.save_report(record, stage)
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 

@@ -146,14 +146,10 @@ class _OutputRows:
         return LayerImages(layer, tuple(rows), self._shown)
 
     def _row(self, ranking: Ranking, channel: int) -> ChannelImages:
-        call = self._watched.call
         values = ranking.sample.values[:, channel]
         best = float(ranking.most.values[0, channel])
         return ChannelImages(
-            name=call.name,
-            type=call.type,
-            order=call.order,
-            call=call.index,
+            **self._watched.call.fields,
             output=self._watched.output,
             channel=channel,
             best=best,

@@ -16,7 +16,7 @@ from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint,
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.records.keywords import spelled_out
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
@@ -75,8 +75,7 @@ def weights(
         check_file(target, force)
     contents, safety = _read(path, key, allow)
     tell_allowed(safety, progress)
-    for warning in warnings_of(safety):
-        progress.warn(warning.message)
+    tell(progress, (), warnings_of(safety))
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
     with _collecting_later():
         rows = describe_tensors(tensors)
