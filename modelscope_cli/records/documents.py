@@ -342,10 +342,7 @@ def _one_training_or_several(document: _Document, made: Schema) -> None:
     alone = {key: value for key, value in document.kinds["Training"]["properties"].items() if key != "name"}
     made["properties"] = {**properties, **alone, "variants": variants}
     made["required"] = [*(key for key in made["required"] if key != "trainings"), "findings"]
-    made["oneOf"] = [
-        {"required": [key for key in alone if key != "findings"]},
-        {"required": ["variants"]},
-    ]
+    made["oneOf"] = [{"required": [key for key in alone if key != "findings"]}, {"required": ["variants"]}]
     finding = document.kinds["TrainingFinding"]["properties"]
     finding["variant"] = {"description": "only of several trainings", "type": "string"}
 

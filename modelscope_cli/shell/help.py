@@ -13,11 +13,7 @@ from modelscope_cli.shell.overview import HELP_ALL, bold, entry, filled, width
 
 _EXAMPLES = 3  # on a short page
 _SENTENCE = re.compile(r"(?<=[.?!])(?<!et al\.)\s+")
-_FOLDED = (
-    "Model",
-    "Input",
-    "Output",
-)  # shared panels; each is a topic of `modelscope help`
+_FOLDED = ("Model", "Input", "Output")  # shared panels; each is a topic of `modelscope help`
 _LINES = 60  # at 80 columns; a page with fewer lines is not shortened
 
 

@@ -306,12 +306,7 @@ def observe_activations(
     def open_session(*observers: Observer) -> HookSession:
         wanted, names = selection.wanted, selection.names
         return HookSession(
-            model,
-            observers,
-            wanted=wanted,
-            names=names,
-            is_training=is_training,
-            interventions=interventions,
+            model, observers, wanted=wanted, names=names, is_training=is_training, interventions=interventions
         )
 
     def run(session: HookSession, batch: Batch) -> None:

@@ -355,11 +355,7 @@ def _open(
     stream = OutputStream(module, seed=side.seed, blocks={"", *hooked} if wanted is None else None)
     session = stack.enter_context(
         HookSession(
-            module,
-            [stream],
-            names=wanted,
-            is_training=side.is_training,
-            interventions=side.interventions,
+            module, [stream], names=wanted, is_training=side.is_training, interventions=side.interventions
         )
     )
 

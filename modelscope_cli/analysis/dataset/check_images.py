@@ -436,11 +436,7 @@ def check_images(
         "check",
         ModelInfo("images", ", ".join(folders), "data set", WeightsInfo("none", "none", "none")),
         InputInfo(
-            "image",
-            (),
-            tuple(evidence.names[:_MOST_FILES]),
-            n_files=report.images,
-            broken=report.broken,
+            "image", (), tuple(evidence.names[:_MOST_FILES]), n_files=report.images, broken=report.broken
         ),
         device="none",
         dtype="none",

@@ -218,11 +218,7 @@ class _Measurement:
         return torch.stack([p.square().sum() for p in collector.values()]).sum() * (decay / 2)
 
     def _conclude(
-        self,
-        collector: ParameterGradients,
-        orders: dict[str, int],
-        loss: Loss,
-        saving: Saving | None,
+        self, collector: ParameterGradients, orders: dict[str, int], loss: Loss, saving: Saving | None
     ) -> Gradients:
         request = self._request
         n_passes = len(self._n_images)

@@ -19,12 +19,7 @@ from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import (
-    Keywords,
-    OutputBlockKeywords,
-    block_keywords,
-    spelled_out,
-)
+from modelscope_cli.records.keywords import Keywords, OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed

@@ -63,8 +63,7 @@ def make_request(
         )
     if method == "activation" and not has_images:
         raise UsageError(
-            "'--method activation' needs images to see what the channels do",
-            "modelscope prune ... IMAGE",
+            "'--method activation' needs images to see what the channels do", "modelscope prune ... IMAGE"
         )
     return request
 

@@ -131,14 +131,7 @@ def _chunks(flat: Tensor, dtype: torch.dtype | None = None) -> Iterator[Tensor]:
 
 def _exact(x: Tensor) -> torch.dtype:
     """The quickest floating point type that holds every value of `x`."""
-    is_small = x.dtype in (
-        torch.float32,
-        torch.float16,
-        torch.bfloat16,
-        torch.bool,
-        torch.uint8,
-        torch.int8,
-    )
+    is_small = x.dtype in (torch.float32, torch.float16, torch.bfloat16, torch.bool, torch.uint8, torch.int8)
     return torch.float32 if is_small else torch.float64
 
 

@@ -28,11 +28,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.records.summary import (
-    AMP,
-    OPTIMIZERS,
-    MemoryLevel,
-)
+from modelscope_cli.records.summary import AMP, OPTIMIZERS, MemoryLevel
 
 Key = tuple[str, int]
 Owner = tuple[Key, ...]  # the open calls, outermost first

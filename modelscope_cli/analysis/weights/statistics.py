@@ -123,11 +123,7 @@ def _header(tensors: Sequence[TensorEntry], metadata: dict[str, str]) -> bytes:
     for tensor in tensors:
         form = safetensors_form(tensor)
         assert form is not None  # refused by `check_convertible`
-        document[tensor.name] = {
-            "dtype": form[0],
-            "shape": form[1],
-            "data_offsets": [at, at + tensor.nbytes],
-        }
+        document[tensor.name] = {"dtype": form[0], "shape": form[1], "data_offsets": [at, at + tensor.nbytes]}
         at += tensor.nbytes
     text = json.dumps(document, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % 8)

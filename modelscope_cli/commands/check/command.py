@@ -40,13 +40,7 @@ def check(call: CommandCall) -> int:
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-    from modelscope_cli.commands.check.table import (
-        COLUMNS,
-        append_summary,
-        check_sheet,
-        render_junit,
-        review,
-    )
+    from modelscope_cli.commands.check.table import COLUMNS, append_summary, check_sheet, render_junit, review
     from modelscope_cli.records.check import CheckRecord
     from modelscope_cli.report.formats import render_markdown
     from modelscope_cli.rules.settings import read_settings

@@ -15,10 +15,7 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     sheet = diff_sheet(record, show_all=True)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
     drawn = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
-    return [
-        *drawn,
-        table_section(sheet, lambda row: places[id(row)]),
-    ]
+    return [*drawn, table_section(sheet, lambda row: places[id(row)])]
 
 
 def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[Section]:

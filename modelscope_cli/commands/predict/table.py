@@ -318,12 +318,7 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
     )
     has_threshold = record is None or record.threshold is not None
     image = Column(
-        "image",
-        "image",
-        lambda r: r.image,
-        lambda r: r.image if r.rank == 1 else "",
-        is_number=False,
-        rank=0,
+        "image", "image", lambda r: r.image, lambda r: r.image if r.rank == 1 else "", is_number=False, rank=0
     )
     if output == "depth":
         return (image, *_range_columns())
