@@ -229,7 +229,6 @@ def seed_of(model: "Model", keywords: Keywords) -> int:
 
 
 def _is_strict(model: "Model", keywords: Keywords) -> bool:
-    """Whether a broken image is an error."""
     return (model.strict if isinstance(model, ModelRequest) else keywords.get("strict")) is True
 
 

@@ -136,7 +136,6 @@ def _form(value: Any) -> Any:
 
 
 def _words(value: Any) -> str:
-    """Describe a value: its type, and the tensors in it."""
     shapes = [
         f"{'x'.join(map(str, t.shape)) or 'scalar'} {dtype_name(t.dtype)}" for _, t in tensors_in(value)
     ]

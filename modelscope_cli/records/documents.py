@@ -81,7 +81,6 @@ def _run(document: dict[str, Any]) -> Run:
 
 
 def _read(kind: type[Any], values: Any, path: str = "", leaving: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the fields of a dataclass from a document."""
     if not isinstance(values, Mapping):
         raise NotADocumentError(f"{path or 'it'} is not an object")
     read = {}

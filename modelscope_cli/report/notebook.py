@@ -92,7 +92,6 @@ def _style() -> str:
 
 
 def _without_empty_columns(sheet: Sheet) -> Sheet:
-    """Leave out columns that are empty in all rows."""
     first, *others = sheet.columns
     columns = [one for one in others if not sheet.rows or not one.is_shown or any(one.cells(sheet.rows))]
     return replace(sheet, columns=(first, *columns))

@@ -77,7 +77,6 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _reader(kind: Any) -> Reader:
-    """Return the reader for an annotation."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin in (types.UnionType, typing.Union):
         kinds = [argument for argument in arguments if argument is not types.NoneType]
@@ -205,7 +204,6 @@ def _request(request: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value as plain JSON types."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -245,7 +245,6 @@ def _sources(
     *,
     is_run: bool,
 ) -> "tuple[Source, Source]":
-    """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
         if names.is_left_out and own == BSettings():

@@ -107,7 +107,6 @@ def sources_handed_over(
 
 
 def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
-    """Return a module, and a copy of it with the settings of B."""
     if not any(replace(own, seed=None).typed().values()) and own.seed is None:
         problem = f"there is nothing to compare '{ours.info.name}' with"
         message = f"{problem}: B is the same module under the same settings"

@@ -275,7 +275,6 @@ def _examine(
     asked: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
-    """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.subject import Subject

@@ -34,7 +34,6 @@ def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
 
 
 def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
-    """Return the sheets of a data set, each with its channels."""
     by_file: dict[str, list[ChannelImages]] = {}
     for row in record.channels:
         if row.file is not None:

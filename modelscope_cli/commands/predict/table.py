@@ -345,7 +345,6 @@ def predict_columns(record: PredictRecord | None = None) -> tuple[Column, ...]:
 
 
 def _range_columns() -> tuple[Column, ...]:
-    """Return the columns of a depth map."""
     names = ("least", "median", "mean", "greatest")
     return tuple(figure(name, name, partial(_of_range, name=name), rank=0) for name in names)
 

@@ -148,7 +148,6 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
 
 
 def _layer_tree(sheet: Sheet, anchors: Anchors) -> Html:
-    """Return the layers as a tree of modules."""
 
     def shade(field: str, words: Callable[[float | None], str]) -> Shade:
         def value(row: WatchedLayer) -> float | None:
