@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from tolerance import close
 
-from modelscope_cli.analysis.comparison.activations import merge, sum_up, to_distance
 from modelscope_cli.analysis.comparison.compare import diff_tensors
+from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance
 from modelscope_cli.records.diff import Renaming, count_up, first_divergence
 
 FLOATS = st.floats(-1e6, 1e6, width=32)

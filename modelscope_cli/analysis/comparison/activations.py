@@ -1,16 +1,14 @@
-"""`diff` with an input: two models run in step, one output of each in memory at a time; the distance of tensors."""
+"""`diff` with an input: run two models in step, with one output of each in memory at a time."""
 
 import dataclasses
-import math
 import shlex
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.programs import LayerNames, Matching, Program, match
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import OutputStream, StreamedOutput
@@ -23,105 +21,7 @@ from modelscope_cli.inputs.forward_signature import training_args
 from modelscope_cli.models.load import LoadedModel
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.diff import LayerDifference
-from modelscope_cli.records.naming import dtype_name
 from modelscope_cli.records.run import Arguments, Notice
-
-# Number of values widened to float64 at a time; fits into a processor's cache.
-_CHUNK_CPU, _CHUNK_DEVICE = 1 << 16, 1 << 24
-_N, _DIFFERING, _NONFINITE, _ABS, _DD, _AA, _BB, _AB, _MAX = range(9)
-
-
-@dataclass(frozen=True, slots=True)
-class Distance:
-    """The figures of `records.Difference`, by the same names."""
-
-    max_abs: float
-    mean_abs: float
-    rel_l2: float
-    cosine: float | None
-    sqnr_db: float | None
-    differing: int
-    nonfinite: int
-
-    def exceeds(self, tolerance: float) -> bool:
-        """Check whether b differs from a by more than the tolerance; with 0, in any bit."""
-        if self.nonfinite or not tolerance:
-            return bool(self.differing)
-        return self.rel_l2 > tolerance
-
-
-def sum_up(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sums over two tensors of one shape, `(9,)`, on the device of `a`, without synchronising it.
-
-    Values are widened to float64 (float32 on mps) a chunk at a time; complex values count as pairs, quantized ones
-    are dequantized.
-    """
-    a, b = _plain(a.detach()), _plain(b.detach()).to(a.device)
-    wide = torch.float32 if a.device.type == "mps" else torch.float64
-    size = _CHUNK_CPU if a.device.type == "cpu" else _CHUNK_DEVICE
-    total = torch.zeros(9, dtype=wide, device=a.device)
-    for x, y in zip(a.reshape(-1).split(size), b.reshape(-1).split(size), strict=True):
-        total = merge(total, _sum_chunk(x, y, wide))
-    return total
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    if tensor.is_quantized:
-        tensor = tensor.dequantize()
-    if tensor.layout != torch.strided:
-        tensor = tensor.to_dense()
-    return torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
-
-
-def _sum_chunk(a: Tensor, b: Tensor, wide: torch.dtype) -> Tensor:
-    is_equal = (a == b) | (a.isnan() & b.isnan())
-    x, y = a.to(wide), b.to(wide)
-    is_finite = x.isfinite() & y.isfinite()
-    x, y = torch.where(is_finite, x, 0), torch.where(is_finite, y, 0)
-    d = x - y
-    sums = (
-        *(is_finite.sum(), (~is_equal).sum(), (~is_equal & ~is_finite).sum(), d.abs().sum()),
-        *(d.dot(d), x.dot(x), y.dot(y), x.dot(y)),
-        d.abs().amax() if d.numel() else d.sum(),
-    )
-    return torch.stack([value.to(wide) for value in sums])
-
-
-def merge(sums: Tensor, other: Tensor) -> Tensor:
-    """Return the sums over the values of both."""
-    total = sums + other
-    total[_MAX] = torch.maximum(sums[_MAX], other[_MAX])
-    return total
-
-
-def to_distance(sums: Tensor) -> Distance:
-    """Compute the figures from the sums; waits for an accelerator."""
-    values = sums.tolist()
-    dd, aa, bb = values[_DD], values[_AA], values[_BB]
-    rel_l2 = math.sqrt(dd) / math.sqrt(aa) if aa else (math.inf if dd else 0.0)
-    cosine = 1.0 if not dd else None
-    if dd and aa and bb:
-        cosine = max(-1.0, min(1.0, values[_AB] / math.sqrt(aa) / math.sqrt(bb)))
-    return Distance(
-        max_abs=values[_MAX],
-        mean_abs=values[_ABS] / max(values[_N], 1),
-        rel_l2=rel_l2,
-        cosine=cosine,
-        sqnr_db=-20 * math.log10(rel_l2) if 0 < rel_l2 < math.inf else None,
-        differing=int(values[_DIFFERING]),
-        nonfinite=int(values[_NONFINITE]),
-    )
-
-
-def traits(a: Tensor | None, b: Tensor | None) -> dict[str, Any]:
-    """Return the shapes and dtypes for a `records.Difference`; None for a missing tensor."""
-    return {
-        "shape": None if a is None else tuple(a.shape),
-        "b_shape": None if b is None else tuple(b.shape),
-        "dtype": None if a is None else dtype_name(a.dtype),
-        "b_dtype": None if b is None else dtype_name(b.dtype),
-    }
-
 
 Pair = tuple[StreamedOutput | None, StreamedOutput | None]
 

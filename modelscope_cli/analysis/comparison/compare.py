@@ -11,15 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.analysis.comparison.activations import (
-    Activations,
-    Side,
-    diff_activations,
-    sum_up,
-    to_distance,
-    traits,
-)
+from modelscope_cli.analysis.comparison.activations import Activations, Side, diff_activations
 from modelscope_cli.analysis.comparison.causes import find_causes
+from modelscope_cli.analysis.comparison.distance import sum_up, to_distance, traits
 from modelscope_cli.analysis.comparison.evidence import rounding
 from modelscope_cli.analysis.comparison.programs import CompiledRun, Program, program_of
 from modelscope_cli.analysis.comparison.ranking import rank_layers

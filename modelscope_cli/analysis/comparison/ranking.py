@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from modelscope_cli.analysis.comparison.activations import Side, merge, sum_up, to_distance
+from modelscope_cli.analysis.comparison.activations import Side
+from modelscope_cli.analysis.comparison.distance import merge, sum_up, to_distance
 from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.layers import list_layers, map_tensors, tensors_in
 from modelscope_cli.hooks.session import Call, HookSession, Intervention

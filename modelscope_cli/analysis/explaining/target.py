@@ -101,7 +101,7 @@ def choose_target(
                 f"'--against {against}' is a class, and the target is not", "leave out --against"
             )
         return OtherTarget(reader, image, answer.follow(aim, labels))
-    index = int(said.values.argmax(1)) if aim.kind == PREDICTED else _index(aim.name, said, labels)
+    index = int(said.logits.argmax(1)) if aim.kind == PREDICTED else _index(aim.name, said, labels)
     other = _index(against, said, labels) if against is not None else None
     if other == index:
         raise UsageError(f"'--against {against}' is the class that is explained", "leave out --against")

@@ -1,14 +1,14 @@
 """Scores of classes: for each image, and for each pixel of it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, TensorPart
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, Scoring, settle
 from modelscope_cli.analysis.outputs.target_spec import (
     PREDICTED,
     TargetSpec,
@@ -22,14 +22,24 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import Guess
 
 
-class _Logits(TensorPart):
+@dataclass(frozen=True, slots=True)
+class _Logits(OutputPart):
     """Logits, `(N, C, ...)`."""
 
-    __slots__ = ()
+    logits: Tensor
 
     @property
     def n_classes(self) -> int:
-        return self.values.shape[1]
+        return self.logits.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.logits)
+
+    def settled(self) -> Self:
+        return replace(self, logits=settle(self.logits))
+
+    def tensor(self) -> Tensor:
+        return self.logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,14 +57,14 @@ class ClassScores(_Logits):
     @property
     def words(self) -> str:
         each = ", each independent" if self.has_several else ""
-        return f"scores of {self.values.shape[1]} classes{each}"
+        return f"scores of {self.logits.shape[1]} classes{each}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "class"):
             raise means_nothing(aim, self.words, "--target predicted   or a class index, or a label")
-        targets = self.values.detach().argmax(1)
+        targets = self.logits.detach().argmax(1)
         if aim.kind == "class":
-            targets = torch.full_like(targets, class_index(aim.name, self.values.shape[1], categories))
+            targets = torch.full_like(targets, class_index(aim.name, self.logits.shape[1], categories))
         classes = tuple(targets.tolist())
         words = name_class(classes[0], categories) if len(set(classes)) == 1 else PREDICTED
 
@@ -70,24 +80,24 @@ class ClassScores(_Logits):
     def guesses(
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
-        return top_guesses(self.values.float(), n, categories, scoring.activation, scoring.temperature)
+        return top_guesses(self.logits.float(), n, categories, scoring.activation, scoring.temperature)
 
     def best_classes(self) -> list[int]:
-        return self.values.argmax(1).tolist()
+        return self.logits.argmax(1).tolist()
 
     def changed(self, after: Self) -> Tensor:
         if self.has_several:
-            return ((self.values > 0) != (after.values > 0)).double().mean(1)
+            return ((self.logits > 0) != (after.logits > 0)).double().mean(1)
         # NaN differs from every prediction.
-        is_answer = ~(self.values.isnan() | after.values.isnan()).any(1)
-        return 1 - (is_answer & (self.values.argmax(1) == after.values.argmax(1))).double()
+        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
+        return 1 - (is_answer & (self.logits.argmax(1) == after.logits.argmax(1))).double()
 
     def divergence(self, after: Self) -> Tensor:
         if not self.has_several:
-            return kl_divergence(self.values, after.values)
-        pairs = [torch.stack([part.values, torch.zeros_like(part.values)], -1) for part in (self, after)]
+            return kl_divergence(self.logits, after.logits)
+        pairs = [torch.stack([part.logits, torch.zeros_like(part.logits)], -1) for part in (self, after)]
         per_class = kl_divergence(*(pair.flatten(0, 1) for pair in pairs))
-        return per_class.reshape(self.values.shape).mean(1)
+        return per_class.reshape(self.logits.shape).mean(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +109,17 @@ class PixelScores(_Logits):
 
     @property
     def words(self) -> str:
-        _, classes, *sides = self.values.shape
+        _, classes, *sides = self.logits.shape
         unit = "pixels" if len(sides) == 2 else "voxels"
         return f"scores of {classes} classes for each of {'x'.join(map(str, sides))} {unit}"
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
-        predicted = self.values.detach().argmax(1)
+        predicted = self.logits.detach().argmax(1)
         if aim.kind == PREDICTED:
             return _follow_pixels("each pixel's own class", predicted, torch.ones_like(predicted))
         if aim.kind not in ("class", "mask"):
             raise means_nothing(aim, self.words, "--target mask:CLASS   or a class index, or a label")
-        index = class_index(aim.name, self.values.shape[1], categories)
+        index = class_index(aim.name, self.logits.shape[1], categories)
         targets, name = torch.full_like(predicted, index), name_class(index, categories)
         if aim.kind == "class":
             words, pixels = f"{name} in all pixels", torch.ones_like(targets)
@@ -127,21 +137,21 @@ class PixelScores(_Logits):
         self, n: int | None, categories: Sequence[str] | None, scoring: Scoring
     ) -> tuple[tuple[Guess, ...], ...]:
         """Return the classes that cover most of the image; `score` is the mean over the pixels of the class."""
-        logits = self.values.float()
+        logits = self.logits.float()
         classes = logits.argmax(1)
         scores = probabilities(logits, scoring.activation, scoring.temperature)
         return tuple(_cover(*image, n, categories) for image in zip(classes, scores, logits, strict=True))
 
     def best_classes(self) -> list[int]:
-        return [int(classes.flatten().bincount().argmax()) for classes in self.values.argmax(1)]
+        return [int(classes.flatten().bincount().argmax()) for classes in self.logits.argmax(1)]
 
     def changed(self, after: Self) -> Tensor:
-        is_answer = ~(self.values.isnan() | after.values.isnan()).any(1)
-        is_same = is_answer & (self.values.argmax(1) == after.values.argmax(1))
+        is_answer = ~(self.logits.isnan() | after.logits.isnan()).any(1)
+        is_same = is_answer & (self.logits.argmax(1) == after.logits.argmax(1))
         return 1 - is_same.double().flatten(1).mean(1)
 
     def divergence(self, after: Self) -> Tensor:
-        rows = [part.values.movedim(1, -1).flatten(1, -2) for part in (self, after)]
+        rows = [part.logits.movedim(1, -1).flatten(1, -2) for part in (self, after)]
         images = zip(*rows, strict=True)  # one at a time: doubles of all would be twice the memory
         return torch.stack([kl_divergence(before, later).mean() for before, later in images])
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -159,22 +159,6 @@ class OutputPart(ABC):
 
     def _difference(self, after: Self) -> Tensor:
         return after.tensor().double().flatten(1) - self.tensor().double().flatten(1)
-
-
-@dataclass(frozen=True, slots=True)
-class TensorPart(OutputPart):
-    """A part that is one tensor, `(N, ...)`."""
-
-    values: Tensor
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def settled(self) -> Self:
-        return replace(self, values=settle(self.values))
-
-    def tensor(self) -> Tensor:
-        return self.values
 
 
 def settle(tensor: Tensor) -> Tensor:

@@ -1,27 +1,28 @@
 """Outputs that are not predictions: embeddings, tokens, maps, single values."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, TensorPart
+from modelscope_cli.analysis.outputs.output_kinds import FollowedScore, OutputPart, settle
 from modelscope_cli.analysis.outputs.target_spec import PREDICTED, TargetSpec, means_nothing
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.records.predict import ValueRange
 
 
 @dataclass(frozen=True, slots=True)
-class Vectors(TensorPart):
+class Vectors(OutputPart):
     """Numbers of each image, `(N, ...)`, compared by cosine similarity.
 
     Attributes:
         called: what they are, in words; empty to say it by the shape.
     """
 
+    values: Tensor
     called: str = ""
     kind: ClassVar[str] = "vectors"
     score_name: ClassVar[str] = "cosine similarity"
@@ -40,6 +41,15 @@ class Vectors(TensorPart):
     def is_one_value(self) -> bool:
         """Whether there is a single number for each image."""
         return self.values[0].numel() == 1
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def settled(self) -> Self:
+        return replace(self, values=settle(self.values))
+
+    def tensor(self) -> Tensor:
+        return self.values
 
     def follow(self, aim: TargetSpec, categories: Sequence[str] | None) -> FollowedScore:
         if aim.kind not in (PREDICTED, "similar"):
