@@ -224,14 +224,14 @@ _ELSEWHERE = {
 }
 
 
-def _take_habits(given: dict[str, Any], ours: Mapping[str, Any]) -> None:
+def _take_habits(keywords: dict[str, Any], ours: Mapping[str, Any]) -> None:
     """Rename keywords of torchinfo; several shapes become one text each."""
     for theirs, name in _HABITS.items():
-        if theirs in given and theirs not in ours and name in ours and name not in given:
-            value = given.pop(theirs)
+        if theirs in keywords and theirs not in ours and name in ours and name not in keywords:
+            value = keywords.pop(theirs)
             if theirs == "input_size" and any(isinstance(one, list | tuple) for one in value):
                 value = [",".join(map(str, one)) for one in value]
-            given[name] = value
+            keywords[name] = value
 
 
 def _is_said(value: Any, default: Any) -> bool:

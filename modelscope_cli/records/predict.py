@@ -164,12 +164,12 @@ class TruthReport:
             "rmse": "root mean square error",
             "delta1": "within a factor of 1.25",
         }
-        found = [
+        measures = [
             Measure(key, name, share.value, share.low, share.high)
             for key, name in shares.items()
             if (share := getattr(self, key)) is not None
         ]
-        return found + [
+        return measures + [
             Measure(key, name, value)
             for key, name in figures.items()
             if (value := getattr(self, key)) is not None

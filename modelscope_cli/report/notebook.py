@@ -216,12 +216,12 @@ def panel_of(record: Any) -> str:
             '<svg width="300" height="50" role="img" aria-label="loss"><polyline fill="none" '
             f'stroke="currentColor" points="{" ".join(xy)}"/></svg>'
         )
-    found = [
+    findings = [
         f"{one.code} {one.layer + ': ' if one.layer else ''}{one.message}"
         for one in record.findings[:_PANEL_FINDINGS]
     ]
     facts = "".join(
-        f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(found)
+        f"<dt>{'' if n else 'found'}</dt><dd>{escape(plain(text))}</dd>" for n, text in enumerate(findings)
     )
     answer = escape(plain(table_of(record.command).answer(record)))
     return (

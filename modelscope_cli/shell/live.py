@@ -106,15 +106,15 @@ class Pace:
 
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
-        now, done = self._clock(), self.done  # which another thread counts
-        if now < self._next and not (done and now - self._begun > self.FIRST_S and not self._has_estimate):
+        now, n_done = self._clock(), self.done  # which another thread counts
+        if now < self._next and not (n_done and now - self._begun > self.FIRST_S and not self._has_estimate):
             return None
-        text = f"{self._what}: {done:,} of {self._total:,}"
-        if done:
-            left = (now - self._begun) / done * (self._total - done)
-            if not self._has_estimate and left < self.LONG_S:
+        text = f"{self._what}: {n_done:,} of {self._total:,}"
+        if n_done:
+            seconds_left = (now - self._begun) / n_done * (self._total - n_done)
+            if not self._has_estimate and seconds_left < self.LONG_S:
                 return None
-            text += f", about {duration(left)} left"
+            text += f", about {duration(seconds_left)} left"
             self._has_estimate = True
         self._next = now + self.EVERY_S
         return text

@@ -93,9 +93,9 @@ def _bars(
     colours = [_mixed(row.changed_fraction or 0.0) for row in rows]
     lengths = [height or 0.0 for height in heights]
     panel.bars(places, lengths, width=0.85, color=colours, edgecolor=colours, lw=0.4)
-    lost = [x for x, height in zip(places, heights, strict=True) if height is None]
-    if lost:
-        panel.plot(lost, [0.0] * len(lost), "x", color=ACCENT, label="no number")
+    missing = [x for x, height in zip(places, heights, strict=True) if height is None]
+    if missing:
+        panel.plot(missing, [0.0] * len(missing), "x", color=ACCENT, label="no number")
     panel.level(0, color=INK, lw=0.6)
     panel.grid()
 

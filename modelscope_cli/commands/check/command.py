@@ -52,7 +52,7 @@ def check(call: CommandCall) -> int:
     settings = read_settings(Path.cwd(), **said, set_=call.typed.get("set"), budgets=budgets)
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    judged: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
         "update_baseline": call["update_baseline"],
@@ -60,11 +60,11 @@ def check(call: CommandCall) -> int:
     refused = None
     try:
         if folders := data_set(call, settings):
-            record = ms.check_images(folders, against=call["against"] or (), **judged)
+            record = ms.check_images(folders, against=call["against"] or (), **keywords)
         else:
             model, images = subject(call, settings)
             how = {**call.keywords("mode", "out", "resume"), "share": True, "force": call["force"]}
-            record = ms.check(model, call.inputs(images), **judged, allow=settings.allow, **how)
+            record = ms.check(model, call.inputs(images), **keywords, allow=settings.allow, **how)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise

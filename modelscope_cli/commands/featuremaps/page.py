@@ -52,10 +52,10 @@ def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | 
     return figures
 
 
-def _ranges(shown: tuple[int, ...]) -> str:
+def _ranges(channels: tuple[int, ...]) -> str:
     """Return channels as ranges: `0-7, 9`."""
     runs: list[list[int]] = []
-    for channel in shown:
+    for channel in channels:
         if runs and channel == runs[-1][1] + 1:
             runs[-1][1] = channel
         else:

@@ -115,8 +115,8 @@ def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[st
     """Return the files that `save_report` writes; without ground truth only the record and its page."""
     if truth is None:
         return RESULT_FILES
-    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
-    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
+    figures = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
+    return (*figures, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
 
 
 def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:

@@ -72,15 +72,15 @@ def save_correlations(
     rows: Sequence[ActivationStats], matrices: "Sequence[Tensor | None]", folder: Path
 ) -> tuple[ActivationStats, ...]:
     """Write the `(C, C)` matrix of every row that has one; return the rows with the file names."""
-    named = []
+    with_files = []
     for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
         if matrix is None or row.correlation is None:
-            named.append(row)
+            with_files.append(row)
             continue
         file = f"{stem}.png"
         save_figure(draw_correlation(row, matrix), folder / file)
-        named.append(replace(row, correlation=replace(row.correlation, file=file)))
-    return tuple(named)
+        with_files.append(replace(row, correlation=replace(row.correlation, file=file)))
+    return tuple(with_files)
 
 
 def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:

@@ -68,10 +68,10 @@ def save(record: SummaryRecord, file: Path | None, color: str | None, *, is_whol
             page = render_page(title, lead, [section, environment(record)], [strict(record.to_dict())])
             save_page(page, file, large=True)
             return page
-    drawn = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
+    svg = as_file(draw(items_of(record, is_whole=is_whole), _words(record), shades))
     if file is not None:
-        write_text(file, drawn)
-    return drawn
+        write_text(file, svg)
+    return svg
 
 
 def graph_section(record: SummaryRecord, color: str | None = None, *, is_whole: bool = False) -> Section:

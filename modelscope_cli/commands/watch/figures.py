@@ -122,12 +122,12 @@ def chosen(
         [group.stop - 1 for group in groups_of(names)],
         range(n),
     )
-    taken: dict[int, None] = {}
+    places: dict[int, None] = {}
     for kind in kinds:
-        left = [i for i in kind if i not in taken]
-        room = min(_MOST_STRIPS - len(taken), len(left))
-        taken.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
-    return [rows[i] for i in sorted(taken)]
+        left = [i for i in kind if i not in places]
+        room = min(_MOST_STRIPS - len(places), len(left))
+        places.update(dict.fromkeys(left[(2 * i + 1) * len(left) // (2 * room)] for i in range(room)))
+    return [rows[i] for i in sorted(places)]
 
 
 def _shades(row: WatchedLayer, steps: list[int]) -> Any:
