@@ -76,8 +76,10 @@ class CandidateFinder(Observer):
         self._channels.see(module, output)
         tensors = [leaf for leaf in leaves_of(output) if is_replaceable(leaf)]
         if tensors and self._selection.means(call.name, call.index, is_innermost):
-            found = (self._channels.find(module, tensor) for tensor in tensors)
-            dims = tuple(dim for dim in found if dim is not None)  # never None with two dimensions or more
+            channel_dims = (self._channels.find(module, tensor) for tensor in tensors)
+            dims = tuple(
+                dim for dim in channel_dims if dim is not None
+            )  # never None with two dimensions or more
             self.found.append(Candidate(call, dims, tensors[0].shape[dims[0]]))
 
 

@@ -258,9 +258,9 @@ class ActivationObserver(Observer):
     def take(self) -> tuple[Activation, ...]:
         """Return the gathered statistics, and reset them, so that batches are independent."""
         self.settle()
-        taken = tuple(self.activations.values())
+        activations = tuple(self.activations.values())
         self.activations, self._channels, self._lineage = {}, ChannelFinder(), Lineage()
-        return taken
+        return activations
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,9 +253,9 @@ def _source(kind: type) -> str:
 
 def _values(model: nn.Module) -> list[tuple[str, Tensor]]:
     """Return all parameters and buffers, non-persistent ones too, and the weights of quantized layers."""
-    named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    packed = {name: value for name, value in model.state_dict().items() if name not in named}
-    tensors = {**named, **packed}
+    tensors_by_name = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    packed = {name: value for name, value in model.state_dict().items() if name not in tensors_by_name}
+    tensors = {**tensors_by_name, **packed}
     return [
         (f"{name}{n or ''}", tensor)
         for name, value in tensors.items()
@@ -347,10 +347,10 @@ class BlockFolder:
     def document(self) -> dict[str, Any] | None:
         """Return the description of the run; None if there is none."""
         try:
-            found = json.loads((self.path / RUN).read_bytes())
+            document = json.loads((self.path / RUN).read_bytes())
         except (OSError, ValueError):
             return None
-        return found if isinstance(found, dict) else None
+        return document if isinstance(document, dict) else None
 
     def has(self, phase: str, number: int) -> bool:
         return self._file(phase, number).exists()
@@ -405,12 +405,12 @@ def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
         return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
-    written = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     changes = []
-    for name in sorted({*written, *expected}):
+    for name in sorted({*digests, *expected}):
         path = folder / name
         if not path.is_file():
             changes.append(f"'{path}' is missing")
-        elif file_sha256(path) != written.get(name):
+        elif file_sha256(path) != digests.get(name):
             changes.append(f"'{path}' was changed after it was written")
     return changes

@@ -34,9 +34,11 @@ class _Swapped(Intervention):
             return output
         loaded = self._other.loaded
         args, kwargs = map_tensors(inputs, lambda _, one: _cast(one, loaded.device, loaded.dtype))
-        made = loaded.module.get_submodule(call.name)(*args, **kwargs)
+        other = loaded.module.get_submodule(call.name)(*args, **kwargs)
         like = next((one for _, one in tensors_in(output) if one.is_floating_point()), None)
-        return made if like is None else map_tensors(made, lambda _, one: _cast(one, like.device, like.dtype))
+        return (
+            other if like is None else map_tensors(other, lambda _, one: _cast(one, like.device, like.dtype))
+        )
 
 
 def _cast(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -100,8 +102,8 @@ def _gain(kept: float | None, whole: float | None) -> float | None:
 
 def _add(sums: dict[tuple[str, str], Tensor], key: tuple[str, str], a: list[Tensor], b: list[Tensor]) -> None:
     for x, y in zip(a, b, strict=True):
-        found = sum_up(x, y.to(x.device)).cpu()
-        sums[key] = merge(sums[key], found) if key in sums else found
+        new = sum_up(x, y.to(x.device)).cpu()
+        sums[key] = merge(sums[key], new) if key in sums else new
 
 
 def _kinds(module: nn.Module) -> list[tuple[type, torch.dtype]]:

@@ -52,7 +52,7 @@ Source: TypeAlias = ModelRequest | LoadedModel | WeightsFile
 
 
 def sources_handed_over(
-    a: "Model", b: "Model | None", settings: ModelRequest, own: BSettings, model: str | None, *, is_run: bool
+    a: "Model", b: "Model | None", settings: ModelRequest, of_b: BSettings, model: str | None, *, is_run: bool
 ) -> tuple[Source, Source]:
     """Return A and B if at least one of them is a module of the caller.
 
@@ -68,9 +68,9 @@ def sources_handed_over(
         a = copy.deepcopy(_described(a).module)  # hooks on it must not reach what was compiled
     is_named = isinstance(b, str) and not holds_weights(b)
     if not is_run and not is_named:
-        refuse_given({"--b-seed": own.seed}, "needs a run, and there is no input to run on", "give inputs")
+        refuse_given({"--b-seed": of_b.seed}, "needs a run, and there is no input to run on", "give inputs")
     if _is_handed(a) and (b is None or b is a):
-        return _same_module(_described(a), own, settings)
+        return _same_module(_described(a), of_b, settings)
     module_side = _described(a if _is_handed(a) else b)
 
     def source(side: Any, side_settings: BSettings) -> Source:
@@ -94,27 +94,27 @@ def sources_handed_over(
             refuse_given(values, f"and '{side}' are different weights for B", "leave out one of them")
         if is_file and model is None:
             return _varied(module_side, Path(side), side_settings, settings)
-        named = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
+        names = {"model": model, "checkpoint": Path(side)} if is_file else {"model": side}
         chosen: dict[str, Any] = {
             name: value
             for name in ("weights", "checkpoint", "key", "device", "dtype", "seed")
             if (value := getattr(side_settings, name)) is not None
         }
-        request: ModelRequest = replace(settings, **{**named, **chosen})
+        request: ModelRequest = replace(settings, **{**names, **chosen})
         return check_request(request)
 
-    return source(a, BSettings()), source(b, own)
+    return source(a, BSettings()), source(b, of_b)
 
 
-def _same_module(ours: LoadedModel, own: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
-    if not any(replace(own, seed=None).typed().values()) and own.seed is None:
+def _same_module(ours: LoadedModel, of_b: BSettings, settings: ModelRequest) -> tuple[Source, Source]:
+    if not any(replace(of_b, seed=None).typed().values()) and of_b.seed is None:
         problem = f"there is nothing to compare '{ours.info.name}' with"
         message = f"{problem}: B is the same module under the same settings"
         raise UsageError(
             message, "give another module or a file as b, or a setting such as b_dtype='bfloat16'"
         )
-    refuse_given({"--b-weights": own.weights}, "needs a model that is named", "b_checkpoint='FILE'")
-    return ours, _varied(ours, own.checkpoint, own, settings)
+    refuse_given({"--b-weights": of_b.weights}, "needs a model that is named", "b_checkpoint='FILE'")
+    return ours, _varied(ours, of_b.checkpoint, of_b, settings)
 
 
 def _as_module(side: Any) -> Any:
@@ -141,10 +141,10 @@ def _program(program: Any, info: ModelInfo) -> LoadedModel:
 def load_program(path: Path) -> LoadedModel:
     """Load a program of torch.export whose file holds nothing that runs when it is loaded."""
     contents = read_contents(path)
-    judged = scan_file(path)
-    if judged.rank != KNOWN:
+    safety = scan_file(path)
+    if safety.rank != KNOWN:
         call = f"torch.export.load({str(path)!r})"
-        message = f"'{path}' holds what may run code when it is loaded ({judged.rank}), so it is not loaded"
+        message = f"'{path}' holds what may run code when it is loaded ({safety.rank}), so it is not loaded"
         trusted = f"only if you trust it: FILE.py:NAME as B, a function there that returns {call}"
         raise CannotRunError(
             message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
@@ -208,16 +208,16 @@ def _described(side: Any) -> LoadedModel:
 
 
 def _varied(
-    loaded: LoadedModel, checkpoint: Path | None, own: BSettings, settings: ModelRequest
+    loaded: LoadedModel, checkpoint: Path | None, of_b: BSettings, settings: ModelRequest
 ) -> LoadedModel:
     """Return a copy of a module with other weights, device or dtype."""
     info, filled = loaded.info, None
-    device = resolve_device(own.device)[0] if own.device else loaded.device
-    dtype = resolve_dtype(own.dtype) if own.dtype else loaded.dtype
+    device = resolve_device(of_b.device)[0] if of_b.device else loaded.device
+    dtype = resolve_dtype(of_b.dtype) if of_b.dtype else loaded.dtype
     module = _copied(loaded)
     if checkpoint is not None:
         architecture = Architecture("import", info.name, loaded.family, lambda _: module, False, True)
-        request = ModelRequest(info.name, key=own.key or settings.key, strict=settings.strict)
+        request = ModelRequest(info.name, key=of_b.key or settings.key, strict=settings.strict)
         filled = fill_from_checkpoint(architecture, request, checkpoint)
         info = replace(info, weights=filled.weights)
     if (device, dtype) != (loaded.device, loaded.dtype):

@@ -143,13 +143,13 @@ def _neighbours(band: NDArray[np.uint16]) -> Iterator[tuple[Numbers, Numbers]]:
     """Yield the pairs with equal bands, by their distance in the sorted order."""
     order = np.argsort(band, kind="stable").astype(np.int64)
     ordered = band[order]
-    left = np.arange(len(order) - 1)
+    places = np.arange(len(order) - 1)
     step = 1
-    while len(left):
-        left = left[left + step < len(order)]
-        left = left[ordered[left] == ordered[left + step]]
-        if len(left):
-            yield order[left], order[left + step]
+    while len(places):
+        places = places[places + step < len(order)]
+        places = places[ordered[places] == ordered[places + step]]
+        if len(places):
+            yield order[places], order[places + step]
         step += 1
 
 

@@ -237,11 +237,11 @@ class _Measurement:
             prior=None if prior is None else float(prior.detach()),
         )
         totals = self._totals(rows, output_norm)
-        shown = tuple(row for row in rows if _is_shown(row.layer, self._shown))
+        parameters = tuple(row for row in rows if _is_shown(row.layer, self._shown))
         batch_norm = self._batch_norms.rows()
         return Gradients(
             loss=info,
-            parameters=shown,
+            parameters=parameters,
             activations=self._activations.rows(output_norm, thresholds),
             totals=totals,
             clip=request.clip,

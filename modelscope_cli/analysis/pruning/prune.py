@@ -328,8 +328,8 @@ def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:
     """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
-    named = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
-    return [Path(file) for file in named if file is not None]
+    files = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
+    return [Path(file) for file in files if file is not None]
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:

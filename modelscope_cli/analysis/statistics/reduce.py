@@ -42,8 +42,8 @@ CANCELLATION = 20.0
 def reduce_on_cpu(x: Tensor, channel_dim: int | None, wanted: Wanted) -> Moments:
     """Return the moments of a dense tensor of any dtype; see `reduce.reduce_tensor`."""
     is_short = 0 < x.numel() <= SHORT and x.dtype == torch.float32
-    if is_short and not wanted.needs_blocks and (found := _reduce_short(x, channel_dim, wanted)) is not None:
-        return found
+    if is_short and not wanted.needs_blocks and (short := _reduce_short(x, channel_dim, wanted)) is not None:
+        return short
     leading = ValueCounts.of(leading_digits(x)) if wanted.quantiles else None
     x = x.to(_exact(x))
     flat = in_memory_order(x)
@@ -270,9 +270,9 @@ def _histogram(flat: Tensor, low: float, high: float) -> Histogram:
         bins = chunk.mul(2.0**-exponent).floor_().sub_(float(first)).to(torch.int32)
         counted = torch.bincount(bins.add_(_lanes()[: len(bins)]), minlength=_LANES * N_BINS)
         counts += counted.view(_LANES, N_BINS)
-    used = math.floor(math.ldexp(high, -exponent)) - first + 1
+    n_bins = math.floor(math.ldexp(high, -exponent)) - first + 1
     # Each sampled value stands for `step` of them, so that it weighs as much as in a batch counted in full.
-    return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:used] * step).tolist()), step > 1)
+    return Histogram(low, high, exponent, first, tuple((counts.sum(0)[:n_bins] * step).tolist()), step > 1)
 
 
 @cache

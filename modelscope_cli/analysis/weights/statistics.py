@@ -88,14 +88,14 @@ def check_convertible(contents: Contents, tensors: Sequence[TensorEntry], *, is_
     Args:
         is_whole: all tensors are converted, so none may be left out.
     """
-    path, typed = contents.path, shlex.quote(str(contents.path))
+    path, quoted = contents.path, shlex.quote(str(contents.path))
     for tensor in tensors:
         has_values = tensor.storage is not None or tensor.chunks
         if tensor.special or not has_values or safetensors_form(tensor) is None:
             what = tensor.special or (tensor.dtype if has_values else "without values")
             raise CannotRunError(
                 f"'{path}' cannot be converted: '{plain(tensor.name)}' is {what}",
-                f"modelscope weights {typed}",
+                f"modelscope weights {quoted}",
             )
     if is_whole and contents.inside:
         message = f"'{path}' cannot be converted whole: '{contents.inside[0]}' holds unnamed tensors"

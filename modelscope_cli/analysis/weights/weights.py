@@ -211,7 +211,7 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
     """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`."""
     if not patterns:
         return tuple(tensors)
-    wanted: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
         if not matches:
@@ -219,8 +219,8 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
             first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        wanted |= matches
-    return tuple(tensor for tensor in tensors if tensor.name in wanted)
+        names |= matches
+    return tuple(tensor for tensor in tensors if tensor.name in names)
 
 
 def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:
