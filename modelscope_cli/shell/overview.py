@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from modelscope_cli.shell.streams import is_coloured
+from modelscope_cli.shell.live import is_coloured
 
 ABOUT = "See what happens inside a PyTorch vision model."
 HELP, HELP_ALL = ("-h", "--help"), "--help-all"
