@@ -81,6 +81,7 @@ def _parsed(text: str) -> ast.Module:
     return ast.parse(text)
 
 
+@cache
 def imports_of(path: Path, *, is_top_only: bool = False) -> set[str]:
     """Return the modules a file imports; those under TYPE_CHECKING cost nothing and do not count."""
     found: set[str] = set()

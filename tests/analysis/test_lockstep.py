@@ -270,7 +270,7 @@ def test_one_activation_of_each_is_alive():
             for step in self.steps:
                 x = step(x + 1)
                 self.alive.add(x)
-                gc.collect()
+                gc.collect(1)
                 self.most = max(self.most, len(self.alive))
             return x
 

@@ -4,24 +4,18 @@ import json
 import shutil
 
 import pytest
-from block_runs import TINY, draw_images
+from block_runs import TINY
 
 import modelscope_cli as ms
 from modelscope_cli.analysis.blocks.verifying import gap_between
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.shell.app import run
 
-STATS = ["stats", "images", *TINY, "--size", "32", "--batch", "4", "--out", "kept", "-q"]
-
 
 @pytest.fixture
-def kept(tmp_path, monkeypatch, capsys):
+def kept(finished_copy):
     """The finished blocks of ten images."""
-    draw_images(tmp_path / "images", 10)
-    monkeypatch.chdir(tmp_path)
-    assert run(STATS) == 0
-    capsys.readouterr()
-    return tmp_path / "kept"
+    return finished_copy / "kept"
 
 
 def changed(file, old, new):

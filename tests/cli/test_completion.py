@@ -45,6 +45,9 @@ def complete(monkeypatch, capsys):
         ("modelscope stats --hook shuf", ["shuffle"]),
         ("modelscope help lay", ["layers"]),
         ("modelscope summary --dtype bf", ["bfloat16"]),
+        ("modelscope stats -w D", ["DEFAULT"]),
+        ("modelscope ablate --ho", ["--hook"]),
+        ("modelscope featuremaps --scale l", ["layer"]),
     ],
 )
 def test_words_are_completed(complete, line, offered):

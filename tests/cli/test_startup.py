@@ -97,8 +97,10 @@ def complete(line, shell="bash"):
     return out
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-@pytest.mark.parametrize("line", ["summary vit_l_", "grads vit_l_", "stats photo.jpg --model vit_l_"])
+@pytest.mark.parametrize(
+    ("line", "shell"),
+    [("summary vit_l_", "bash"), ("grads vit_l_", "zsh"), ("stats photo.jpg --model vit_l_", "fish")],
+)
 def test_shells_complete_model_names(line, shell):
     out = complete(f"modelscope {line}", shell)
     assert "vit_l_16" in out
@@ -110,12 +112,8 @@ def test_shells_complete_model_names(line, shell):
     ("line", "offered"),
     [
         ("modelscope fea", ["featuremaps"]),
-        ("modelscope stats --near", ["--near-zero"]),
-        ("modelscope stats -w D", ["DEFAULT"]),
         ("modelscope stats photo", []),  # the shell completes files then
-        ("modelscope ablate --ho", ["--hook"]),
         ("modelscope featuremaps --device cu", ["cuda"]),
-        ("modelscope featuremaps --scale l", ["layer"]),
     ],
 )
 def test_shells_complete_commands_options_and_values(line, offered):

@@ -31,6 +31,8 @@ LINES = {
     "summary_vit": "summary tiny_vit.py:tiny_vit -w none --input-shape 1,3,32,32",
     "summary_inputs": f"summary two_inputs.py:TwoInputs --input image={STAR} --input side=1,5 --strict #jt",
     "summary_markdown": "summary -m demo/tiny_resnet.py:TinyResNet -f markdown #a",
+    "summary_table": "summary demo/tiny_resnet.py:TinyResNet --format table #a",
+    "summary_r34_table": "summary resnet34 --depth 2 --format table #a",
     "summary_csv": "summary -m demo/tiny_resnet.py:TinyResNet --format csv #a",
     # stats
     "stats_tiny": f"stats {TINY} {STAR}",
@@ -47,6 +49,7 @@ LINES = {
     "stats_noise": f"stats {BARE} --input-shape 2,3,32,32 --seed 4 --exclude bn",
     "stats_prepared": f"stats {TINY} {STAR} --size 40,48 --mean 0.5,0.5,0.4 --std 0.2,0.2,0.3 -v -l relu",
     "stats_raw": f"stats {TINY} {STAR} --size 64 --no-normalize -l relu -o out.csv --sort mean:asc --top 3 #a",
+    "stats_table": f"stats {TINY} {STAR} -q --format table --columns name,type,shape,mean,std,zero,dead #a",
     "stats_r18": f"stats {R18} {HARB}",
     "stats_r18_bfloat16": f"stats {R18} {STAR} --dtype bfloat16 -l layer1 #jt",
     "stats_vit": f"stats {VIT} {HARB}",

@@ -1,6 +1,7 @@
 """Models of transformers by folder and by name: its own class, its own preparation of images, nobody's code."""
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import warm
 from PIL import Image
 from tolerance import assert_close, close
 
@@ -163,10 +165,6 @@ def test_a_name_that_is_not_in_the_cache_is_one_line(tmp_path: Path, monkeypatch
 
 def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Image) -> None:
     """What the hub's library would have left there; in a process of its own, which reads its place at the start."""
-    import os
-    import subprocess
-    import sys
-
     repository = tmp_path / "hub" / "models--owner--name"
     snapshot = repository / "snapshots" / ("0" * 40)
     snapshot.parent.mkdir(parents=True)
@@ -174,24 +172,9 @@ def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Im
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(snapshot.name)
     image.save(tmp_path / "image.png")
-    typed = [
-        "predict",
-        str(tmp_path / "image.png"),
-        "--model",
-        "hf:owner/name",
-        "--device",
-        "cpu",
-        "--offline",
-    ]
+    typed = f"predict {tmp_path}/image.png --model hf:owner/name --device cpu --offline".split()
     environment = {**os.environ, "HF_HUB_CACHE": str(tmp_path / "hub")}
-    done = subprocess.run(
-        [sys.executable, "-m", "modelscope_cli", *typed],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = warm.run("-m", "modelscope_cli", *typed, env=environment)
     assert done.returncode == 0, done.stderr
     assert "weights: model.safetensors (auto; cache" in done.stderr
     assert "preprocessor_config.json of hf:owner/name" in done.stderr
