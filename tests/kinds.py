@@ -71,7 +71,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "vit_b_32": ("vit_b_16", "vit_l_16", "vit_l_32", "vit_h_14"),
 }
 
-# One of each way to wire layers, then one of each task; other tests of the data flow and of replays try more families.
+# One of each way to wire layers, then one of each task; tests of the data flow and of replays try more families.
 QUICK = {
     *("alexnet", "resnet18", "mobilenet_v2", "mobilenet_v3_small", "efficientnet_b0", "googlenet"),
     *("shufflenet_v2_x0_5", "squeezenet1_1", "mnasnet0_5", "convnext_tiny", "vit_b_32", "swin_t"),

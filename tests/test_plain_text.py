@@ -79,7 +79,7 @@ def test_no_cell_of_a_table_is_a_formula(render):
 
 
 @given(HOSTILE)
-def test_a_page_has_no_html_and_no_table_of_theirs(text):
+def test_foreign_text_adds_no_html_and_no_table_to_a_page(text):
     shown = markdown(text)
     assert "<" not in shown
     assert ">" not in shown

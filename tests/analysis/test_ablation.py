@@ -205,7 +205,7 @@ class Caching(nn.Linear):
         return super().forward(x * self.table)
 
 
-def test_a_cache_filled_once_is_no_obstacle() -> None:
+def test_a_cache_filled_once_is_not_an_obstacle() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(Caching(3, 4), nn.Linear(4, 4))
     assert ablations(model, noise(2, 3)).why_whole is None
@@ -251,7 +251,7 @@ def test_a_head_of_zeros_has_nothing_to_say() -> None:
     assert warning.code == "undecided"
 
 
-def test_an_answer_that_is_no_number_comes_first() -> None:
+def test_an_answer_that_is_not_a_number_comes_first() -> None:
     class Divide(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return x / x.abs().sum(1, keepdim=True)

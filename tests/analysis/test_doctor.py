@@ -112,7 +112,7 @@ def test_a_network_for_0_to_255_is_known_by_its_accuracy(
     assert [(one.kind, one.name) for one in record.evidence] == [("accuracy", "0..255")]
 
 
-def test_without_folders_only_its_sureness_tells_and_is_no_evidence(
+def test_without_folders_only_confidence_is_known_and_is_not_evidence(
     squeezenet: LoadedModel, tmp_path: Path
 ) -> None:
     for n, (image, _) in enumerate(Shapes(3, seed=9, size=224)):

@@ -312,7 +312,7 @@ def test_nothing_is_kept_where_one_only_has_less(names, missing):
     assert pairing.most_bytes == 0
 
 
-def test_a_pass_that_nobody_follows_to_its_end_is_ended():
+def test_an_unfinished_pass_is_ended():
     net, _ = twins()
     stream = OutputStream(net, seed=0, blocks={""})
     with HookSession(net, [stream]) as session:

@@ -147,7 +147,7 @@ def test_what_would_change_nothing_is_refused(output, options, quoted):
 
 @pytest.mark.parametrize("shape", [(4, 1), (4,), (2, 3, 4, 4), (2, 3, 5)])
 @pytest.mark.parametrize("name", ["auto", "mse"])
-def test_an_output_that_is_no_vector_of_classes_is_squared(shape, name):
+def test_an_output_that_is_not_a_vector_of_classes_is_squared(shape, name):
     x = scores(*shape)
     loss = judge(x, name=name)
     assert (loss.name, loss.target) == ("mean square", "zero")

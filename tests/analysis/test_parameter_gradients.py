@@ -52,7 +52,7 @@ def test_mean_and_noise_over_passes_are_numpys(net, measure, n_passes):
         assert row.snr == close(np.linalg.norm(mean) / noise)
 
 
-def test_the_same_pass_again_is_no_noise(net, measure):
+def test_the_same_pass_again_is_not_noise(net, measure):
     (x,) = images(1)
     once = measure(net, x)
     assert {(row.noise, row.snr) for row in once.parameters} == {(None, None)}

@@ -55,7 +55,7 @@ def test_one_channel_leaves_the_others(how: str, dim: int) -> None:
     assert torch.equal(x, noise(2, 4, 5, 4))
 
 
-def test_what_is_no_float_stays_and_structures_too() -> None:
+def test_what_is_not_a_float_stays_and_structures_too() -> None:
     output = {"a": (noise(2, 3), torch.arange(6)), "b": [None, noise(2, 4, 3), 7]}
     new = replace_output(output, [1, 2], "zero", 0)
     assert torch.equal(new["a"][0], torch.zeros(2, 3))

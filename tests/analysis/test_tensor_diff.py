@@ -182,7 +182,7 @@ def test_values_tell_where_names_have_nothing_in_common():
 
 
 @given(st.dictionaries(st.text("ab.", min_size=1, max_size=5), st.integers(0, 3), max_size=6))
-def test_a_state_is_the_same_as_itself_and_all_of_it_is_told(sizes):
+def test_a_state_is_the_same_as_itself_and_all_of_it_is_reported(sizes):
     state = {name: torch.arange(size, dtype=torch.float32) for name, size in sizes.items()}
     rows, _ = diff_tensors(state, dict(reversed(state.items())))
     assert [row.name for row in rows] == list(state)

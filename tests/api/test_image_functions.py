@@ -217,7 +217,7 @@ def test_one_image_is_meant():
     assert ms.featuremaps(handed_over()).maps  # noise
 
 
-def test_predictions_come_batch_by_batch_to_whoever_asks():
+def test_predictions_are_given_to_a_callback_batch_by_batch():
     module, images = handed_over(), [STAR, STAR, STAR]
     parts = []
     last = ms.predict(module, images, batch=2, each=parts.append)
@@ -307,7 +307,7 @@ def test_an_attack_differentiates_whatever_the_caller_has_switched_off(without):
     )
 
 
-def test_steps_of_an_attack_are_counted_for_whoever_listens():
+def test_steps_of_an_attack_are_counted_for_a_progress_listener():
     class Counting(Silent):
         seen = 0
 

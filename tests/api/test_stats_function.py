@@ -50,7 +50,7 @@ def test_an_image_is_what_its_file_is_and_a_tensor_what_its_array_is():
         assert record["head"].mean == pytest.approx(float(model(x).detach().mean()), rel=1e-5)
 
 
-def test_a_loader_that_shuffles_gives_the_same_twice_and_draws_from_nobody():
+def test_a_loader_that_shuffles_gives_the_same_twice_and_leaves_the_random_state():
     x = torch.rand(6, 3, 32, 32)
     loader = DataLoader(TensorDataset(x, torch.arange(6)), batch_size=2, shuffle=True)
     model = tiny_resnet()

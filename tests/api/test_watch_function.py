@@ -186,7 +186,7 @@ def test_a_log_of_another_version_is_refused_by_name(folder, capsys, version, sa
         {"begin": {"version": VERSION, "world": "many"}},
     ],
 )  # fmt: skip
-def test_an_entry_that_nobody_wrote_is_named(folder, capsys, entry):
+def test_an_entry_that_torch_did_not_write_is_named(folder, capsys, entry):
     ms.watch("loop.py", out="run")
     with log_file(folder / "run").open("a") as log:
         log.write(json.dumps(entry) + "\n")

@@ -65,7 +65,7 @@ def test_every_image_is_in_one_block(alone):
     assert (kind["kind"], kind["count"], kind["names"]) == ("empty", 9, broken)
 
 
-def test_processes_that_get_no_block_are_no_trouble(place):
+def test_processes_without_a_block_are_allowed(place):
     argv = ("stats", "images", *TINY, "--size", "32", "--json", "--batch", "103")
     one, _ = run(1, *argv, cwd=place)
     three, _ = run(3, *argv, cwd=place)
@@ -200,7 +200,7 @@ def cold(*argv, cwd, **more):
     )
 
 
-def test_threads_are_those_of_any_number_of_processes_and_others_are_told(place):
+def test_threads_are_those_of_any_number_of_processes_and_others_are_reported(place):
     done = cold(*STATS, "--out", "threads", cwd=place)
     assert {machine["threads"] for machine in document(done.stdout)["certificate"]["machines"]} == {1}
     assert "one thread" in done.stderr or os.cpu_count() == 1

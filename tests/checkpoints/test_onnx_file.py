@@ -249,7 +249,7 @@ MADE_UP: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 @pytest.mark.parametrize("kind", MADE_UP)
-def test_files_that_somebody_made_up_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
+def test_invented_files_are_refused_in_a_sentence(tmp_path: Path, kind: str) -> None:
     make, words = MADE_UP[kind]
     (tmp_path / "a.onnx").write_bytes(make())
     assert words in refused(tmp_path / "a.onnx")

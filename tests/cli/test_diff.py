@@ -95,7 +95,7 @@ def test_several_pictures_are_measured_together(run, cwd):
         assert row["mean_abs"] == close(sum(one["mean_abs"] for one in each) / 2)
 
 
-def test_within_the_tolerance_is_shown_and_is_no_difference(run):
+def test_within_the_tolerance_is_shown_and_is_not_a_difference(run):
     line = "diff {TINY} {star} --b-dtype bfloat16"
     outcome = run(f"{line} --format table")
     assert " within " in outcome.out

@@ -100,7 +100,7 @@ def test_featuremaps_are_drawn_of_what_was_changed(run, cwd):
     assert [hook["spec"] for hook in report["hooks"]] == ["zero[0]@bn"]
 
 
-def test_a_function_speaks_on_stderr(run):
+def test_what_a_function_prints_goes_to_stderr(run):
     plain, doubled = (
         run(f"stats {{star}} {{healthy}} -l conv {hook} -q")
         for hook in ("", "--hook call=hooks.py:double@conv")

@@ -69,7 +69,7 @@ def test_what_may_change_is_not_kept(run, cache, monkeypatch):
     assert not cache.exists()
 
 
-def test_a_cache_that_cannot_be_written_to_is_no_error(run, tmp_path, monkeypatch):
+def test_a_cache_that_cannot_be_written_to_is_not_an_error(run, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("MSCOPE_CACHE", str(tmp_path / "file"))
     assert "squeezenet1_1" in run("summary squeezenet1_1 --format table").out

@@ -47,7 +47,7 @@ def test_convert_takes_it(run, last, states, key, which):
         assert tensor.numpy().tobytes() == states[which][name].numpy().tobytes()
 
 
-def test_what_is_no_state_dict_is_taken_whole(run, last, states):
+def test_what_is_not_a_state_dict_is_taken_whole(run, last, states):
     rows = run(f"weights {last} --key optimizer").rows
     assert [row["name"] for row in rows] == ["state.0.m"]
     assert run(f"weights {last} --key optimizer.state.0").column("name") == ["m"]

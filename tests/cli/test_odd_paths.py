@@ -90,7 +90,7 @@ def test_a_name_longer_than_any(run, cwd, line, long):
     assert list(cwd.iterdir()) == []
 
 
-def test_what_the_shell_has_opened_is_no_pipe_to_wait_for(cwd):
+def test_what_the_shell_has_opened_is_not_a_pipe_to_wait_for(cwd):
     command = f"'{sys.executable}' -m modelscope_cli models resnet18 -q -o /dev/stdout --format csv | cat"
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("name,")

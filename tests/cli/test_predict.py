@@ -139,7 +139,7 @@ def test_rows_come_before_the_last_picture_is_read(run, cwd, samples):
     assert outcome.out == ""
 
 
-def test_a_reader_that_leaves_early_is_no_error(cwd, samples):
+def test_a_reader_that_leaves_early_is_not_an_error(cwd, samples):
     for i in range(6):
         Image.new("RGB", (64, 64), (40 * i, 90, 30)).save(cwd / f"{i}.png")
     model = ["-m", f"{samples}/tiny_resnet.py:TinyResNet", "--batch", "1"]

@@ -143,7 +143,7 @@ def test_a_result_that_cannot_be_read_leaves_the_others_their_index(watched, cap
         ('<script type="application/json" id="modelscope-data">{}</script>', 4, "its data is damaged"),
     ],
 )
-def test_what_is_no_result_is_refused(content, code, words, capsys):
+def test_what_is_not_a_result_is_refused(content, code, words, capsys):
     if content is not None:
         Path("it.json").write_text(content)
     assert typed("report it.json") == code

@@ -78,7 +78,7 @@ def test_a_file_that_is_there_is_replaced_with_force(run, cwd):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no device that is full")
-def test_a_full_disk_is_told(run, cwd):
+def test_a_full_disk_is_reported(run, cwd):
     os.symlink("/dev/full", "full.svg")
     assert "cannot write 'full.svg'" in run("summary {TINY} --graph full.svg", expect=4).err
 

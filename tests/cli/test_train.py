@@ -140,7 +140,7 @@ def test_a_folder_of_pictures_with_an_unreadable_one(run, cwd):
     assert document["held_out"][-1]["accuracy"] == 1
 
 
-def test_a_callback_of_ones_own_is_told_and_can_end_the_training(run, cwd, samples):
+def test_a_callback_of_the_user_is_notified_and_can_end_the_training(run, cwd, samples):
     """The class of the documentation, with another limit: a loss that every first step is below."""
     (source,) = re.findall(
         r"```py\n(.*?)```", (samples.parent / "docs/commands/train.md").read_text(), re.DOTALL

@@ -206,7 +206,7 @@ def test_the_way_of_the_scripts_own_to_show_errors_and_its_streams(run, cwd):
     assert before == (sys.excepthook, sys.stdout)
 
 
-def test_two_optimizers_are_told_apart_by_what_they_train(run, cwd):
+def test_two_optimizers_are_distinguished_by_what_they_train(run, cwd):
     (cwd / "loop.py").write_text(
         LOOP.replace(
             "model = ",

@@ -46,7 +46,7 @@ def wait_until(condition, seconds=60):
         (signal.SIGKILL, False, -9),
     ],
 )
-def test_nobody_is_left(tmp_path, number, is_group, code):
+def test_no_worker_process_is_left(tmp_path, number, is_group, code):
     pixels = np.random.default_rng(0).integers(0, 256, (300, 400, 3), dtype=np.uint8)
     Image.fromarray(pixels).save(tmp_path / "0.jpg")
     (tmp_path / "list.txt").write_text(f"{tmp_path}/0.jpg\n" * 100_000)

@@ -83,7 +83,7 @@ def test_full_backward_changes_what_goes_on_to_the_inputs() -> None:
     ("place", "fired"), [("relu", ("relu", 2)), ("relu#1", ("relu#1", 1)), ("relu@1", ("relu", 1))]
 )
 @pytest.mark.parametrize("kind", ["grad", "full-backward"])
-def test_calls_are_told_apart(kind: str, place: str, fired: tuple[str, int]) -> None:
+def test_calls_are_distinguished(kind: str, place: str, fired: tuple[str, int]) -> None:
     module = model()
     module.relu.inplace = False
     bound, said = bind(module, f"{kind}:print@{place}")
@@ -194,7 +194,7 @@ def test_zeroed_outputs_have_gradients_of_zero_and_the_backward_pass_goes_on() -
     assert found["stem.weight"].any()
 
 
-def test_what_no_gradient_reaches_is_told() -> None:
+def test_what_no_gradient_reaches_is_reported() -> None:
     module = model()
     module.stem.requires_grad_(False)
     bound, _ = bind(

@@ -104,7 +104,7 @@ def test_only_that_call() -> None:
         assert report.fired == (2 if text == "relu" else 1)
 
 
-def test_a_layer_that_is_not_called_is_told() -> None:
+def test_a_layer_that_is_not_called_is_reported() -> None:
     _, (report,) = run(model(), "zero@type:Linear")
     assert report.layers == ("head", "unused")
     assert report.never_fired == ("unused",)

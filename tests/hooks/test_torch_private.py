@@ -63,7 +63,7 @@ OTHERS |= {"_model_args", "_model_mapping"}
 OTHERS |= {"_model_path"}  # of onnxruntime's sessions
 
 
-def test_a_compiled_module_is_told_however_it_was_compiled() -> None:
+def test_a_compiled_module_is_reported_however_it_was_compiled() -> None:
     plain, compiled = nn.Linear(2, 2), nn.Linear(2, 2)
     compiled.compile()
     found = [torch_private.is_compiled(module) for module in (plain, torch.compile(plain), compiled)]

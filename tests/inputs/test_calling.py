@@ -156,7 +156,7 @@ def test_what_an_image_alone_is_not_enough_for():
     assert found == [["text"], ["input_ids"], [], []]
 
 
-def test_names_are_read_in_order_and_shapes_told_from_files(tmp_path, monkeypatch):
+def test_names_are_read_in_order_and_shapes_distinguished_from_files(tmp_path, monkeypatch):
     assert parse_named(["a=x.jpg", "b=int64:1,2", "a=y=z.jpg"]) == {
         "a": ["x.jpg", "y=z.jpg"],
         "b": ["int64:1,2"],

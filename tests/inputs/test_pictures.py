@@ -121,7 +121,7 @@ def test_an_empty_file_is_said_to_be_empty(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.jpg", "a.png", "a.gif"])
-def test_text_is_no_picture(tmp_path, name):
+def test_text_is_not_a_picture(tmp_path, name):
     (tmp_path / name).write_text("just words\n" * 99)
     assert "is not an image" in refusal(tmp_path / name)
 
@@ -160,7 +160,7 @@ def test_a_decompression_bomb_is_never_inflated(make_picture, monkeypatch, facto
     assert "10000 pixels" in message
 
 
-def test_permission_is_told_from_damage(make_picture, monkeypatch):
+def test_permission_is_distinguished_from_damage(make_picture, monkeypatch):
     def refuse(*args, **named):
         raise PermissionError(13, "Permission denied")
 

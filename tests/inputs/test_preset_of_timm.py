@@ -87,5 +87,5 @@ def test_labels_are_those_of_the_imagenet_with_as_many_classes(n_classes: int) -
 
 
 @pytest.mark.parametrize("n_classes", [0, 10])
-def test_of_other_numbers_of_classes_nobody_knows_the_labels(n_classes: int) -> None:
+def test_labels_are_unknown_for_another_number_of_classes(n_classes: int) -> None:
     assert configured_labels(timm.create_model("test_vit", num_classes=n_classes)) is None

@@ -127,7 +127,7 @@ def test_remote_code_cannot_be_asked_for(folder: Path) -> None:
         load_model(asked(f"hf:{folder}", model_args=("trust_remote_code=true",)))
 
 
-def test_weights_that_lack_something_are_told(folder: Path) -> None:
+def test_weights_that_lack_something_are_reported(folder: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     state = load_file(folder / "model.safetensors")
@@ -181,7 +181,7 @@ def test_a_repository_of_the_cache(folder: Path, tmp_path: Path, image: Image.Im
     assert any(f"\t{label}\t" in done.stdout for label in LABELS.values())
 
 
-def test_labels_that_nobody_gave_are_none(folder: Path) -> None:
+def test_default_labels_of_a_config_are_not_labels(folder: Path) -> None:
     change(folder / "config.json", id2label={str(i): f"LABEL_{i}" for i in range(3)})
     assert load_model(asked(f"hf:{folder}")).categories is None
 
@@ -260,7 +260,7 @@ def test_the_shards_of_a_repository_are_fetched_by_their_index(
     assert "classifier.weight" in checkpoint.state
 
 
-def test_a_module_of_theirs_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
+def test_a_module_of_timm_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
     module = transformers.AutoModelForImageClassification.from_pretrained(folder)
     record = ms.predict(module, [image])
     assert record.run.input.shape == ((1, 3, 48, 48),)

@@ -220,7 +220,7 @@ def test_missing_attribute_names_the_nearest(file: Path, attribute: str, near: s
 
 
 @pytest.mark.parametrize("attribute", ["number", "not_a_model"])
-def test_what_is_no_model(file: Path, attribute: str) -> None:
+def test_what_is_not_a_model(file: Path, attribute: str) -> None:
     assert rejected(UsageError, f"{file}:{attribute}").hint == f"--model {file}:Net"
 
 
@@ -289,7 +289,7 @@ def test_a_module_whose_attributes_raise(tmp_path: Path) -> None:
     assert f"RuntimeError: Net at {tmp_path / 'lazy.py'}:2" in error.message
 
 
-def test_a_folder_is_no_module(tmp_path: Path) -> None:
+def test_a_folder_is_not_a_module(tmp_path: Path) -> None:
     assert rejected(UsageError, f"{tmp_path}:Net").hint == "--model FILE.py:NAME"
 
 
@@ -352,7 +352,7 @@ def test_a_file_of_a_package_imports_its_neighbours(package: Path, has_init: boo
     assert sys.path == path
 
 
-def test_another_package_of_that_name_is_told(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_package_of_that_name_is_reported(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = package.parent / "elsewhere" / package.name
     other.mkdir(parents=True)
     (other / "__init__.py").write_text("")

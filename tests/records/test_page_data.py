@@ -107,6 +107,6 @@ def test_what_would_unpack_to_no_end_is_refused(monkeypatch):
         extract(held())
 
 
-def test_a_page_is_told_by_its_data():
+def test_a_page_is_recognised_by_its_data():
     assert is_page(embed([{"a": 1}]).encode())
     assert not is_page(b"<html>a page of somebody else</html>")

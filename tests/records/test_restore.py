@@ -66,7 +66,7 @@ def test_a_value_of_another_kind_is_refused_where_it_stands(path, value, words, 
 
 
 @pytest.mark.parametrize("document", [None, [], "modelscope/stats/1", {}, {"schema": "modelscope/stats/1"}])
-def test_what_is_no_document_is_refused(document):
+def test_what_is_not_a_document_is_refused(document):
     with pytest.raises(NotADocumentError):
         restore(document)
 

@@ -212,7 +212,7 @@ def test_a_range_test_without_a_suggestion_says_so():
     assert "the loss never fell" in " ".join(figure.get_suptitle().split())
 
 
-def test_several_losses_are_told_apart():
+def test_several_losses_are_distinguished():
     record = training(loss=(loss(optimizer="G"), loss(optimizer="D")), lr=())
     assert {"training loss, G", "training loss, D"} <= set(words(figure_of(record, "activations")))
 

@@ -32,7 +32,7 @@ def judged(*codes):
         *[(None, 0.8, 0.5, False), (0.8, None, 0.5, False), (None, None, "1,10", True)],
     ],
 )
-def test_no_worse_is_known(before, now, threshold, known):
+def test_a_finding_that_grew_no_worse_is_known(before, now, threshold, known):
     (finding,), gone = compare(
         [found("MS202", "relu", now, threshold)], [KnownFinding("MS202", "relu", before)], judged("MS202")
     )
@@ -65,7 +65,7 @@ entries = st.builds(
 
 
 @given(st.lists(entries, max_size=6))
-def test_what_is_written_is_read(tmp_path_factory, known):
+def test_a_baseline_that_was_written_is_read_back(tmp_path_factory, known):
     path = tmp_path_factory.mktemp("baseline") / "known.json"
     path.write_text(render_baseline(known, "Net"), encoding="utf-8")
     again, model = read_baseline(path)

@@ -29,7 +29,7 @@ def test_a_gradient_is_held_against_the_one_at_the_output(norm, reference, marke
 
 @pytest.mark.parametrize("name", ["resnet34", "resnet152", "vgg16", "vit_b_16", "efficientnet_b0"])
 @pytest.mark.slow
-def test_healthy_untrained_networks_are_neither(name):
+def test_healthy_untrained_networks_have_neither_vanishing_nor_exploding_gradients(name):
     model_arg = ("image_size=64",) if name.startswith("vit") else ()
     model = ms.load(name, weights="none", model_arg=model_arg, device="cpu")
     for mode in ("auto", "train"):

@@ -150,7 +150,7 @@ def test_a_step_that_a_scaler_skips_is_named_too():
     assert record.births == (Birth(OUTPUT, AT, KIND, "3", 0),)
 
 
-def test_gradients_too_large_for_the_scale_and_those_that_are_mended_are_nothing():
+def test_overflow_of_a_scaled_gradient_and_repaired_gradients_are_not_findings():
     def mend(parameters):
         for one in parameters:
             one.grad.nan_to_num_(0, 0, 0)
@@ -162,7 +162,7 @@ def test_gradients_too_large_for_the_scale_and_those_that_are_mended_are_nothing
     assert record.births == ()
 
 
-def test_a_mask_of_infinities_is_none():
+def test_a_mask_of_infinities_is_not_a_finding():
     class Masked(nn.Module):
         def __init__(self):
             super().__init__()

@@ -315,7 +315,7 @@ def test_a_weight_that_hardly_moves_and_is_the_same_again_is_not_averaged_from_t
     assert "the forward pass of rank 1 bypasses DistributedDataParallel" in found.disagreement.message
 
 
-def test_a_difference_by_rounding_is_no_disagreement():
+def test_a_difference_by_rounding_is_not_a_disagreement():
     ranks = logs(differs_from=2)
     for rows in ranks[1].weights.values():
         rows.update({step: (value, 0.5 + 1e-9, 1.0) for step, (value, *_) in rows.items()})
