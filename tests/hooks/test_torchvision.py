@@ -17,28 +17,18 @@ from modelscope_cli.models.load import LoadedModel, load_model, load_skeleton
 from modelscope_cli.models.request import ModelRequest
 
 FAMILIES = (
-    "alexnet",
-    "vgg11",
-    "resnet18",
-    "densenet121",
-    "mobilenet_v2",
-    "mobilenet_v3_small",
-    "efficientnet_b0",
-    "googlenet",
-    "inception_v3",
-    "shufflenet_v2_x0_5",
-    "squeezenet1_1",
-    "mnasnet0_5",
-    "regnet_y_400mf",
-    "convnext_tiny",
-    "vit_b_16",
-    "swin_t",
-    "swin_v2_t",
-    "maxvit_t",
-    "lraspp_mobilenet_v3_large",
-    "r3d_18",
-    "raft_small",
-    "ssdlite320_mobilenet_v3_large",
+    *("alexnet", "resnet18", "mobilenet_v2", "mobilenet_v3_small", "googlenet", "shufflenet_v2_x0_5"),
+    *(
+        "squeezenet1_1",
+        "mnasnet0_5",
+        "convnext_tiny",
+        "vit_b_16",
+        "swin_t",
+        "maxvit_t",
+        "r3d_18",
+        "raft_small",
+    ),
+    *("lraspp_mobilenet_v3_large", "ssdlite320_mobilenet_v3_large"),
 )
 NEEDS_VALUES = ("ssdlite320_mobilenet_v3_large",)
 
