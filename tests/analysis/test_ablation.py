@@ -333,13 +333,10 @@ def test_no_such_target(residual: nn.Module, target: str, quoted: str) -> None:
         ablations(residual, noise(1, 3, 8, 8), target=target)
 
 
-@pytest.mark.parametrize(
-    ("model", "x", "quoted"),
-    [
-        (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
-        (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
-    ],
-)
+@pytest.mark.parametrize(("model", "x", "quoted"), [
+    (nn.Sequential(nn.Linear(3, 4), nn.Flatten(0)), noise(2, 3), "is 8, and it was given 2 images"),
+    (nn.Linear(3, 4), torch.full((1, 3), torch.inf), "NaN or infinite"),
+])  # fmt: skip
 def test_nothing_to_compare(model: nn.Module, x: Tensor, quoted: str) -> None:
     with pytest.raises(CannotRunError, match=quoted):
         ablations(model, x)

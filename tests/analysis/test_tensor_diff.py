@@ -87,16 +87,13 @@ def test_more_values_than_one_chunk_holds_and_not_in_order():
     assert found.max_abs == close(float((a - b).abs().max()))
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "max_abs"),
-    [
-        (torch.tensor([1, 2**62]), torch.tensor([1, 2**62 + 1]), 0.0),  # float64 cannot tell them apart
-        (torch.tensor([True, False]), torch.tensor([True, True]), 1.0),
-        (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), 2.0),
-        (torch.eye(3).to_sparse(), 3 * torch.eye(3).to_sparse(), 2.0),
-        (torch.tensor(3e38), torch.tensor(-3e38), 2 * float(torch.tensor(3e38))),
-    ],
-)
+@pytest.mark.parametrize(("a", "b", "max_abs"), [
+    (torch.tensor([1, 2**62]), torch.tensor([1, 2**62 + 1]), 0.0),  # float64 cannot tell them apart
+    (torch.tensor([True, False]), torch.tensor([True, True]), 1.0),
+    (torch.tensor([1 + 1j]), torch.tensor([1 - 1j]), 2.0),
+    (torch.eye(3).to_sparse(), 3 * torch.eye(3).to_sparse(), 2.0),
+    (torch.tensor(3e38), torch.tensor(-3e38), 2 * float(torch.tensor(3e38))),
+])  # fmt: skip
 def test_other_kinds_of_numbers(a, b, max_abs):
     found = distance(a, b)
     assert found.max_abs == max_abs

@@ -62,20 +62,17 @@ def test_the_project_file_is_for_the_command_alone(both, cwd):
     assert ms.check(TINY, STAR, checkpoint=HEALTHY, select="MS1").passed
 
 
-@pytest.mark.parametrize(
-    ("keywords", "error", "said"),
-    [
-        ({"select": "MS999"}, UsageError, "unknown rule 'MS999'"),
-        ({"set": {"MS299": 1}}, UsageError, "unknown rule 'MS299'"),
-        ({"set": "MS202"}, UsageError, "not of the form"),
-        ({"max_params": "lots"}, UsageError, "is not a count"),
-        ({"expect_output": "1,a"}, UsageError, "is not a shape"),
-        ({"fail_on": "eror"}, UsageError, "did you mean error"),
-        ({"mode": "trian"}, UsageError, "did you mean train"),
-        ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no baseline"),
-        ({"update_baseline": True}, UsageError, "needs a file"),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "error", "said"), [
+    ({"select": "MS999"}, UsageError, "unknown rule 'MS999'"),
+    ({"set": {"MS299": 1}}, UsageError, "unknown rule 'MS299'"),
+    ({"set": "MS202"}, UsageError, "not of the form"),
+    ({"max_params": "lots"}, UsageError, "is not a count"),
+    ({"expect_output": "1,a"}, UsageError, "is not a shape"),
+    ({"fail_on": "eror"}, UsageError, "did you mean error"),
+    ({"mode": "trian"}, UsageError, "did you mean train"),
+    ({"baseline": "nowhere/known.json"}, CannotRunError, "there is no baseline"),
+    ({"update_baseline": True}, UsageError, "needs a file"),
+])  # fmt: skip
 def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, error, said):
     with pytest.raises(error, match=said):
         ms.check("nothing_of_the_kind", **keywords)

@@ -63,17 +63,14 @@ def test_the_report_is_written_where_asked_and_nowhere_else(both, cwd):
     assert both.said() == ""
 
 
-@pytest.mark.parametrize(
-    ("keywords", "said"),
-    [
-        ({"loss": "entropy"}, "did you mean cross-entropy"),
-        ({"loss": 3}, "a loss of type int is neither"),
-        ({"clip": 1, "clip_norm": 1}, "exclude each other"),
-        ({"mode": "trian"}, "did you mean train"),
-        ({"repeat": 0}, "too small"),
-        ({"full_backward": True, "clip_activations": 1.0}, "tensor hooks"),
-    ],
-)
+@pytest.mark.parametrize(("keywords", "said"), [
+    ({"loss": "entropy"}, "did you mean cross-entropy"),
+    ({"loss": 3}, "a loss of type int is neither"),
+    ({"clip": 1, "clip_norm": 1}, "exclude each other"),
+    ({"mode": "trian"}, "did you mean train"),
+    ({"repeat": 0}, "too small"),
+    ({"full_backward": True, "clip_activations": 1.0}, "tensor hooks"),
+])  # fmt: skip
 def test_what_means_nothing_is_refused_before_anything_is_loaded(keywords, said):
     with pytest.raises(UsageError, match=said):
         ms.grads("nothing_of_the_kind", **keywords)

@@ -72,17 +72,14 @@ def test_a_file_that_is_missing_is_found(kept, name):
     assert difference.startswith(f"'{kept}/{name}' is missing")
 
 
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("report.json", '"stats",', '"predict",'),  # argv
-        ("report.json", '"version": "0', '"version": "9'),
-        ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
-        ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
-        ("report.html", "stats", "State"),
-        ("SHA256SUMS", "report.html", "report.htm"),
-    ],
-)
+@pytest.mark.parametrize(("name", "old", "new"), [
+    ("report.json", '"stats",', '"predict",'),  # argv
+    ("report.json", '"version": "0', '"version": "9'),
+    ("report.json", '"elapsed_ms": ', '"elapsed_ms": 1'),
+    ("report.json", '"warnings": [', '"warnings": [{"code": "x", "message": "y"}'),
+    ("report.html", "stats", "State"),
+    ("SHA256SUMS", "report.html", "report.htm"),
+])  # fmt: skip
 def test_a_changed_header_or_page_is_found(kept, name, old, new):
     changed(kept / name, old, new)
     record = ms.verify(kept, sample=1)

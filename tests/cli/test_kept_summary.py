@@ -33,17 +33,9 @@ def test_it_builds_nothing(run, cache, monkeypatch):
     assert run("summary squeezenet1_1 --format table").out == table
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        "--batch 2",
-        "--depth 1",
-        "--layer conv",
-        "--freeze conv",
-        "--input-shape 1,3,96,96",
-        "--num-classes 10",
-    ],
-)
+@pytest.mark.parametrize("option", [
+    "--batch 2", "--depth 1", "--layer conv", "--freeze conv", "--input-shape 1,3,96,96", "--num-classes 10",
+])  # fmt: skip
 def test_every_option_has_a_summary_of_its_own(run, cache, option):
     plain = document(run("summary squeezenet1_1 --json"))
     changed = document(run(f"summary squeezenet1_1 --json {option}"))

@@ -96,13 +96,10 @@ def test_an_unknown_key_lists_those_there_are(run, last, command):
     assert "hint: --key state_dict_ema" in error
 
 
-@pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
-        ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
-        ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
-    ],
-)
+@pytest.mark.parametrize(("line", "said"), [
+    ("weights last.pth.tar --key epoch", "'--key epoch' of 'last.pth.tar' holds no tensors"),
+    ("summary squeezenet1_1 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+    ("diff resnet18 resnet34 --key ema", "'--key ema' needs a checkpoint, and there is none"),
+])  # fmt: skip
 def test_a_key_of_nothing_is_refused(run, last, line, said):
     assert said in run(line, expect=2).err

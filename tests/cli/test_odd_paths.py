@@ -66,23 +66,20 @@ def test_a_named_pipe_is_refused_at_once(run, pipes, line):
     assert "pipe." in outcome.err
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(
-            "weights {long}",
-            "weights {long}.safetensors",
-            "summary {long}",
-            "summary {long}.py:Net",
-            "watch {long}.py",
-        ),
-        *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
-        *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
-        *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
-        *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
-        *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
-    ],
-)
+@pytest.mark.parametrize("line", [
+    *(
+        "weights {long}",
+        "weights {long}.safetensors",
+        "summary {long}",
+        "summary {long}.py:Net",
+        "watch {long}.py",
+    ),
+    *("predict {long}.png {tiny}", "stats {long}.npy {tiny}", "predict {star} {tiny} --labels {long}"),
+    *("stats {star} -m {TINY} -c {long}.pt", "rules -o {long}.csv", "grads {star} {tiny} --out {long}"),
+    *("train {TINY} {long}", "check {TINY} --baseline {long}", "watch --report {long}"),
+    *("diff {long}.pt {long}.pt", "weights {samples}/sick.safetensors --convert {long}.safetensors"),
+    *("stats {star} {tiny} --plot {long}.png", "stats {star} {tiny} --hook save={long}.safetensors@head"),
+])  # fmt: skip
 @pytest.mark.parametrize("long", ["x" * 5000, "x/" * 2500 + "x", "x" * 300])
 def test_a_name_longer_than_any(run, cwd, line, long):
     outcome = run(line, expect=None, long=long)

@@ -97,19 +97,16 @@ def test_labels_of_ones_own(run, cwd, logits, name):
     assert labels == [NAMES[i] for i in logits.argmax(1).tolist()]
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
-        ("[1, 2]", "'1' is not a label"),
-        ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
-        ('{"a": "b"}', "none of the 1 labels has the index 0"),
-        ('["a", "b"', "delimiter"),
-        ("  \n", "it is empty"),
-        (b"\xff\xfe\x00", "it is not text"),
-        (None, "cannot be read: No such file"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    ("one\ntwo\n", "'labels.json' has 2 labels, the model 10 classes"),
+    ("[1, 2]", "'1' is not a label"),
+    ('{"0": "a", "2": "b"}', "none of the 2 labels has the index 1"),
+    ('{"a": "b"}', "none of the 1 labels has the index 0"),
+    ('["a", "b"', "delimiter"),
+    ("  \n", "it is empty"),
+    (b"\xff\xfe\x00", "it is not text"),
+    (None, "cannot be read: No such file"),
+])  # fmt: skip
 def test_labels_that_do_not_fit(run, cwd, content, said):
     name = "labels.txt" if said.startswith("'labels.json'") else "labels.json"
     if content is not None:

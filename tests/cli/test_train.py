@@ -84,16 +84,13 @@ def test_a_variant_is_what_it_would_be_alone(run):
     assert same["layers"] == alone["layers"]
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        "--init lsuv",
-        "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
-        "--norm-layer running",
-        "--norm-layer instance --activation leaky",
-        "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
-    ],
-)
+@pytest.mark.parametrize("how", [
+    "--init lsuv",
+    "--activation general --leak 0.1 --subtract 0.4 --maximum 6",
+    "--norm-layer running",
+    "--norm-layer instance --activation leaky",
+    "--schedule one-cycle --optimizer adamw --lr 0.01 --weight-decay 0.1 --label-smoothing 0.1 --clip-norm 1",
+])  # fmt: skip
 def test_every_change_of_the_model_trains(run, how):
     document = run(f"train {SMALL} --steps 3 {how} --json").json
     assert all(value is not None for value in document["loss"][0]["value"])

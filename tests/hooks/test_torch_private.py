@@ -168,18 +168,14 @@ def version(request, monkeypatch):
             _ = torch.ones(1)._version
 
 
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        torch.arange(6.0).reshape(2, 3).T,
-        torch.tensor(3.0),
-        torch.tensor([True, False]),
-        torch.full((2,), torch.nan),
-        torch.ones(3, dtype=torch.bfloat16),
-        torch.ones(2, dtype=torch.complex64),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("tensor", [
+    torch.arange(6.0).reshape(2, 3).T,
+    torch.tensor(3.0),
+    torch.tensor([True, False]),
+    torch.full((2,), torch.nan),
+    torch.ones(3, dtype=torch.bfloat16),
+    torch.ones(2, dtype=torch.complex64),
+], ids=str)  # fmt: skip
 def test_a_write_in_place_shows(version, tensor):
     tensor = tensor.clone()
     before = version_of(tensor)

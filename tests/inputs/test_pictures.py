@@ -17,22 +17,19 @@ def pixels(path, mode="RGB"):
     return pil_to_tensor(decode(ListedImage(str(path)), mode))
 
 
-@pytest.mark.parametrize(
-    ("name", "mode", "save"),
-    [
-        ("a.png", "RGB", {}),
-        ("a.jpg", "RGB", {"quality": 95}),
-        ("a.webp", "RGB", {"lossless": True}),
-        ("a.bmp", "RGB", {}),
-        ("a.tif", "RGB", {}),
-        ("a.gif", "P", {}),
-        ("a.png", "P", {}),
-        ("a.png", "L", {}),
-        ("a.png", "1", {}),
-        ("a.jpg", "CMYK", {}),
-        ("a.tiff", "CMYK", {}),
-    ],
-)
+@pytest.mark.parametrize(("name", "mode", "save"), [
+    ("a.png", "RGB", {}),
+    ("a.jpg", "RGB", {"quality": 95}),
+    ("a.webp", "RGB", {"lossless": True}),
+    ("a.bmp", "RGB", {}),
+    ("a.tif", "RGB", {}),
+    ("a.gif", "P", {}),
+    ("a.png", "P", {}),
+    ("a.png", "L", {}),
+    ("a.png", "1", {}),
+    ("a.jpg", "CMYK", {}),
+    ("a.tiff", "CMYK", {}),
+])  # fmt: skip
 def test_formats_and_modes_become_what_pillow_says(make_picture, name, mode, save):
     path = make_picture(name, mode=mode, **save)
     with Image.open(path) as image:

@@ -62,15 +62,12 @@ def test_so_it_is_where_the_sides_differ(mode: str, size: Any, images: list[Imag
         assert torch.equal(ours.apply(image, "x"), theirs(image)), image.size
 
 
-@pytest.mark.parametrize(
-    ("arguments", "shape"),
-    [
-        ({}, (3, 160, 160)),
-        ({"img_size": 96}, (3, 96, 96)),
-        ({"img_size": (64, 96)}, (3, 64, 96)),
-        ({"in_chans": 1}, (1, 160, 160)),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "shape"), [
+    ({}, (3, 160, 160)),
+    ({"img_size": 96}, (3, 96, 96)),
+    ({"img_size": (64, 96)}, (3, 64, 96)),
+    ({"in_chans": 1}, (1, 160, 160)),
+])  # fmt: skip
 def test_the_size_is_the_one_it_was_built_for(arguments: dict[str, Any], shape: tuple[int, ...]) -> None:
     module = timm.create_model("test_vit", **arguments).eval()
     assert configured_shape(module) == shape

@@ -195,14 +195,11 @@ def test_without_a_processor_the_usual_preparation_has_the_size_of_the_model(
     assert "from" not in record.run.input.preprocessing
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ('{"do_resize": true,', "is not a valid JSON file$"),
-        ('{"image_processor_type": "Nobodys"}', "Unrecognized image processor"),
-        ('{"image_processor_type": "ViTImageProcessor", "size": "huge"}', "Could not convert size"),
-    ],
-)
+@pytest.mark.parametrize(("text", "reason"), [
+    ('{"do_resize": true,', "is not a valid JSON file$"),
+    ('{"image_processor_type": "Nobodys"}', "Unrecognized image processor"),
+    ('{"image_processor_type": "ViTImageProcessor", "size": "huge"}', "Could not convert size"),
+])  # fmt: skip
 def test_a_processor_that_cannot_be_used_is_a_sentence_and_no_guess(
     folder: Path, image: Image.Image, text: str, reason: str
 ) -> None:
@@ -268,16 +265,13 @@ def test_a_module_of_timm_says_the_same_of_itself(folder: Path, image: Image.Ima
     assert "preprocessor_config.json" in record.run.input.preprocessing
 
 
-@pytest.mark.parametrize(
-    ("kind", "config", "shape"),
-    [
-        ("ViTModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
-        ("ViTModel", {"image_size": 32, "patch_size": 16, "num_channels": 1}, (1, 32, 32)),
-        ("VideoMAEModel", {"image_size": 32, "patch_size": 16, "num_frames": 4}, (4, 3, 32, 32)),
-        ("CLIPVisionModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
-        ("DetrModel", None, None),
-    ],
-)
+@pytest.mark.parametrize(("kind", "config", "shape"), [
+    ("ViTModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
+    ("ViTModel", {"image_size": 32, "patch_size": 16, "num_channels": 1}, (1, 32, 32)),
+    ("VideoMAEModel", {"image_size": 32, "patch_size": 16, "num_frames": 4}, (4, 3, 32, 32)),
+    ("CLIPVisionModel", {"image_size": 32, "patch_size": 16}, (3, 32, 32)),
+    ("DetrModel", None, None),
+])  # fmt: skip
 def test_the_size_is_the_configurations(kind: str, config: Any, shape: Any) -> None:
     if config is None:  # says nothing of it
         module = transformers.ResNetModel(
@@ -439,14 +433,11 @@ def test_a_model_of_text_and_images_takes_both_by_name(image: Image.Image, tmp_p
         ms.stats(clip, {"pixel_value": pixels, "input_ids": ids})
 
 
-@pytest.mark.parametrize(
-    ("kind", "said", "shape"),
-    [
-        ("ViT", {"image_size": [32, 48]}, (3, 32, 48)),
-        ("ViT", {"image_size": 32, "num_channels": 1}, (1, 32, 32)),
-        ("Timesformer", {"image_size": 32, "num_frames": 4}, (4, 3, 32, 32)),
-    ],
-)
+@pytest.mark.parametrize(("kind", "said", "shape"), [
+    ("ViT", {"image_size": [32, 48]}, (3, 32, 48)),
+    ("ViT", {"image_size": 32, "num_channels": 1}, (1, 32, 32)),
+    ("Timesformer", {"image_size": 32, "num_frames": 4}, (4, 3, 32, 32)),
+])  # fmt: skip
 def test_noise_is_of_the_size_frames_and_channels_of_the_config(kind: str, said: Any, shape: Any) -> None:
     config = getattr(transformers, f"{kind}Config")(**TINY, patch_size=8, **said)
     model = getattr(transformers, f"{kind}Model")(config)

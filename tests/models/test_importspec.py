@@ -224,14 +224,11 @@ def test_what_is_not_a_model(file: Path, attribute: str) -> None:
     assert rejected(UsageError, f"{file}:{attribute}").hint == f"--model {file}:Net"
 
 
-@pytest.mark.parametrize(
-    ("attribute", "model_args", "said"),
-    [
-        ("Net", ("widht=4",), "did you mean width"),
-        ("needs", (), "depth"),
-        ("instance", ("width=4",), "already built"),
-    ],
-)
+@pytest.mark.parametrize(("attribute", "model_args", "said"), [
+    ("Net", ("widht=4",), "did you mean width"),
+    ("needs", (), "depth"),
+    ("instance", ("width=4",), "already built"),
+])  # fmt: skip
 def test_arguments_it_does_not_take(
     file: Path, attribute: str, model_args: tuple[str, ...], said: str
 ) -> None:
@@ -248,21 +245,15 @@ def test_weights_by_name_are_torchvisions(file: Path) -> None:
     assert "'DEFAULT'" in rejected(UsageError, f"{file}:Net", weights="DEFAULT").message
 
 
-@pytest.mark.parametrize(
-    ("code", "said"),
-    [
-        ("import torch\n\nraise ValueError('two\\nlines')\n", "ValueError: two lines at {file}:3"),
-        ("def f(:\n", "SyntaxError: invalid syntax ({name}, line 1) at {file}:1"),
-        (
-            "import no_such_module_here\n",
-            "ModuleNotFoundError: No module named 'no_such_module_here' at {file}:1",
-        ),
-        ("import sys\nsys.exit(3)\n", "SystemExit: 3 at {file}:2"),
-        ("assert False\n", "AssertionError at {file}:1"),
-        ("import helper_beside\n", "ZeroDivisionError: division by zero at {folder}/helper_beside.py:2"),
-        ("import json\njson.loads('{{')\n", "JSONDecodeError: Expecting property name"),
-    ],
-)
+@pytest.mark.parametrize(("code", "said"), [
+    ("import torch\n\nraise ValueError('two\\nlines')\n", "ValueError: two lines at {file}:3"),
+    ("def f(:\n", "SyntaxError: invalid syntax ({name}, line 1) at {file}:1"),
+    ("import no_such_module_here\n", "ModuleNotFoundError: No module named 'no_such_module_here' at {file}:1"),
+    ("import sys\nsys.exit(3)\n", "SystemExit: 3 at {file}:2"),
+    ("assert False\n", "AssertionError at {file}:1"),
+    ("import helper_beside\n", "ZeroDivisionError: division by zero at {folder}/helper_beside.py:2"),
+    ("import json\njson.loads('{{')\n", "JSONDecodeError: Expecting property name"),
+])  # fmt: skip
 def test_an_import_that_raises_says_where(tmp_path: Path, code: str, said: str) -> None:
     (tmp_path / "helper_beside.py").write_text("x = 1\nx / 0\n")
     sys.modules.pop("helper_beside", None)

@@ -18,20 +18,12 @@ def judged(*codes):
     return [info for info in infos if info.code in codes]
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "threshold", "known"),
-    [
-        *[(0.8, 0.8, 0.5, True), (0.8, 0.805, 0.5, True), (0.8, 0.82, 0.5, False), (0.8, 0.6, 0.5, True)],
-        # Below its threshold less is worse.
-        *[
-            (1e-9, 1e-10, 1e-7, False),
-            (1e-9, 1e-8, 1e-7, True),
-            (0.0, 0.0, 1e-7, True),
-            (1e-9, 0.0, 1e-7, False),
-        ],
-        *[(None, 0.8, 0.5, False), (0.8, None, 0.5, False), (None, None, "1,10", True)],
-    ],
-)
+@pytest.mark.parametrize(("before", "now", "threshold", "known"), [
+    *[(0.8, 0.8, 0.5, True), (0.8, 0.805, 0.5, True), (0.8, 0.82, 0.5, False), (0.8, 0.6, 0.5, True)],
+    # Below its threshold less is worse.
+    *[(1e-9, 1e-10, 1e-7, False), (1e-9, 1e-8, 1e-7, True), (0.0, 0.0, 1e-7, True), (1e-9, 0.0, 1e-7, False)],
+    *[(None, 0.8, 0.5, False), (0.8, None, 0.5, False), (None, None, "1,10", True)],
+])  # fmt: skip
 def test_a_finding_that_grew_no_worse_is_known(before, now, threshold, known):
     (finding,), gone = compare(
         [found("MS202", "relu", now, threshold)], [KnownFinding("MS202", "relu", before)], judged("MS202")

@@ -16,13 +16,10 @@ def test_grads_and_check_have_the_same_numbers():
     assert find_rule("exploding-gradients", "").threshold == EXPLODING
 
 
-@pytest.mark.parametrize(
-    ("norm", "reference", "marked"),
-    [
-        *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
-        *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (2e6, 1.0, "exploding"), (2e6, 10.0, "")],
-    ],
-)
+@pytest.mark.parametrize(("norm", "reference", "marked"), [
+    *[(0.0, 1.0, "zero"), (0.0, 0.0, "zero"), (1.0, 1.0, ""), (1.0, 0.0, ""), (1.0, math.inf, "")],
+    *[(9e-8, 1.0, "vanishing"), (9e-8, 0.1, ""), (2e6, 1.0, "exploding"), (2e6, 10.0, "")],
+])  # fmt: skip
 def test_a_gradient_is_held_against_the_one_at_the_output(norm, reference, marked):
     assert mark(norm, reference) == marked
 

@@ -271,14 +271,11 @@ class Cut(Net):
         return self.head(self.drop(x.repeat(1, 2)[:, :8]))
 
 
-@pytest.mark.parametrize(
-    ("how", "code", "layer", "words"),
-    [
-        ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
-        ("detached", "MS715", "trunk.weight", "its output is detached"),
-        ("not called", "MS716", "trunk.weight", "is never used"),
-    ],
-)
+@pytest.mark.parametrize(("how", "code", "layer", "words"), [
+    ("under no_grad", "MS715", "trunk.weight", "torch.no_grad()"),
+    ("detached", "MS715", "trunk.weight", "its output is detached"),
+    ("not called", "MS716", "trunk.weight", "is never used"),
+])  # fmt: skip
 def test_layers_that_the_loss_does_not_reach(recorded, how, code, layer, words):
     def script():
         model = Cut(how)

@@ -109,12 +109,8 @@ BORN = {
     "backward": (root_at_zero, {}, (GRADIENT, AT, "2.weight")),
     "clipped": (root_at_zero, {"mend": clip}, (GRADIENT, AT, "2.weight")),
     "input": (None, {"enter": lambda step, x: x / (step < AT)}, (INPUT, AT, "")),
-    "rate": (
-        None,
-        {"before": raise_rate, "loss": steep},
-        (PARAMETER, AT, "0.weight"),
-    ),
-}
+    "rate": (None, {"before": raise_rate, "loss": steep}, (PARAMETER, AT, "0.weight")),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", BORN)

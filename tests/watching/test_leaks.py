@@ -97,17 +97,14 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
     return x[:, :-1], x[:, 1:].flatten()
 
 
-@pytest.mark.parametrize(
-    ("model", "is_foretelling", "leaks"),
-    [
-        (Attention(is_causal=True), True, None),
-        (Attention(), True, "after it"),
-        (Attention(), False, None),  # a tagger may look ahead
-        (Attention(dim=0, is_causal=True), True, "depends"),
-        (Pooled(), False, None),
-        (Pooled(dim=0), False, "other samples"),
-    ],
-)
+@pytest.mark.parametrize(("model", "is_foretelling", "leaks"), [
+    (Attention(is_causal=True), True, None),
+    (Attention(), True, "after it"),
+    (Attention(), False, None),  # a tagger may look ahead
+    (Attention(dim=0, is_causal=True), True, "depends"),
+    (Pooled(), False, None),
+    (Pooled(dim=0), False, "other samples"),
+])  # fmt: skip
 def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
     x, following = tokens()
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training

@@ -194,15 +194,12 @@ def logs(world=2, differs_from=None, is_parallel=True, **changes):
     return ranks
 
 
-@pytest.mark.parametrize(
-    ("steps", "changed", "since"),
-    [
-        ((range(8), range(8)), None, 0),
-        ((range(8), range(2, 12, 2)), None, 2),  # ranks record different steps, as their time allows
-        ((range(8), range(8)), 5, None),
-        ((range(8), range(6, 12)), None, None),  # too few steps in common
-    ],
-)
+@pytest.mark.parametrize(("steps", "changed", "since"), [
+    ((range(8), range(8)), None, 0),
+    ((range(8), range(2, 12, 2)), None, 2),  # ranks record different steps, as their time allows
+    ((range(8), range(8)), 5, None),
+    ((range(8), range(6, 12)), None, None),  # too few steps in common
+])  # fmt: skip
 def test_equal_batches_are_found_at_the_steps_that_all_ranks_recorded(steps, changed, since):
     ranks = logs()
     for number, (rank, recorded) in enumerate(zip(ranks, steps, strict=True)):
