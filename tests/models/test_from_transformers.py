@@ -257,7 +257,7 @@ def test_the_shards_of_a_repository_are_fetched_by_their_index(
     assert "classifier.weight" in checkpoint.state
 
 
-def test_a_module_of_timm_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
+def test_a_module_of_transformers_says_the_same_of_itself(folder: Path, image: Image.Image) -> None:
     module = transformers.AutoModelForImageClassification.from_pretrained(folder)
     record = ms.predict(module, [image])
     assert record.run.input.shape == ((1, 3, 48, 48),)
