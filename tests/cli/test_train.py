@@ -54,7 +54,7 @@ def test_only_what_is_to_be_trained_moves(run, cwd, samples):
 @pytest.mark.drawn
 def test_a_study_sees_the_same_pictures_and_finds_the_one_that_dies(run, cwd):
     """The same data, default initialisation against Kaiming, with and without batch norm."""
-    outcome = run(f"train --model {{TINY}} --size 32 --steps 40 {STUDY} --json")
+    outcome = run(f"train --model {{TINY}} --size 48 --steps 40 {STUDY} --json")
     document = outcome.json
     assert [one["name"] for one in document["variants"]] == [
         f"init={init} norm-layer={norm}"
