@@ -52,7 +52,7 @@ BROADCAST = {
 
 
 @pytest.mark.parametrize("what", BROADCAST)
-def test_a_column_against_a_row_is_told(prediction, what):
+def test_a_column_against_a_row_is_reported(prediction, what):
     assert broadcast_in(BROADCAST[what](prediction)) == ((N, 1), (N, N))
 
 
@@ -171,7 +171,7 @@ def test_a_loss_with_the_wrong_sign_is_an_error_with_its_line(recorded):
     assert record.findings[0].severity == "error"
 
 
-def test_a_sum_is_noted_and_is_no_fault_by_itself(recorded):
+def test_a_sum_is_noted_and_is_not_a_fault_by_itself(recorded):
     record = recorded(lambda: train(SUMS["of all"][0]))
     assert [event.kind for event in record.events] == ["summed"]
     assert record.findings == ()

@@ -407,7 +407,7 @@ def test_a_long_run_has_few_samples_all_over_it():
     assert found["bytes"] == [step + 1 for step in found["step"]]
 
 
-def test_what_a_data_set_keeps_is_told_apart():
+def test_what_a_data_set_keeps_is_distinguished():
     in_use = [1000]
     growth = MemoryGrowth(lambda: in_use[0])
 
