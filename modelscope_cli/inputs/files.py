@@ -188,7 +188,7 @@ def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
         str(next((path for path in Path(word).parents if not glob.has_magic(str(path))), Path(".")))
     )
     if word.startswith(("http://", "https://")):
-        message = f"'{word}' is a URL, and images are read from files"
+        message = f"'{word}' is a URL, but images are read from files"
         raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or f"ls {parent}")
@@ -294,7 +294,7 @@ def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
-        message = f"{where}: '{name}' is a folder, and a list names files"
+        message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
         near = _nearest_name(Path(name))

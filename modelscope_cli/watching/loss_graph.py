@@ -48,7 +48,7 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
     if (n := summed_over(loss)) > 1:
         yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
     if has_wrong_sign(loss):
-        yield WRONG_SIGN, "the steps increase what should decrease"
+        yield WRONG_SIGN, "each step increases the value that it should decrease"
     if (shapes := broadcast_in(loss)) is not None:
         prediction, difference = shapes
         message = (

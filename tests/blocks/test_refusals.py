@@ -64,7 +64,7 @@ def test_options_that_change_no_number_are_taken(kept, capsys):
 
 
 def test_a_folder_is_gone_on_with_only_where_that_is_said(kept, capsys):
-    assert "holds the blocks of another run" in refused(capsys, *again())
+    assert "contains the blocks of another run" in refused(capsys, *again())
     before = (kept / "kept/run.json").read_bytes()
     assert run(again("--force", "--near-zero", "0.2")) == 0
     assert (kept / "kept/run.json").read_bytes() != before
@@ -86,4 +86,4 @@ def test_blocks_of_other_images_are_not_taken_for_these(kept, capsys):
     blocks = kept / "kept/blocks"
     shutil.copy(blocks / "activations-000000.json", blocks / "activations-000001.json")
     assert run(again("--resume")) == 4
-    assert "does not hold the images it should" in capsys.readouterr().err
+    assert "does not contain the expected images" in capsys.readouterr().err

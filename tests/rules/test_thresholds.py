@@ -64,7 +64,7 @@ def test_the_input_can_be_what_is_not_finite(healthy, examine, findings, picture
     assert finding.message == "the input itself holds 1 NaN or infinite values of 1505280"
     # Without the rule that explains it, it is said all the same.
     (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
-    assert finding.message == "the input itself holds NaN or infinite values"
+    assert finding.message == "the input itself has NaN or infinite values"
 
 
 def test_passing_on_is_counted_and_is_no_finding(healthy, examine):

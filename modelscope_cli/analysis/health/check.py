@@ -139,9 +139,9 @@ def check(
     Only the keywords count: `pyproject.toml` is read by the command only.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, of
-            which less can be said.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
+        inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise, with
+            which fewer rules can be judged.
         select: judge only these rules: MS202, its name, or a prefix such as MS2 (repeatable).
         ignore: leave out these rules.
         set: set the threshold of a rule (repeatable); `modelscope rules` lists them. In Python, `{"MS202": 0.5}` or
@@ -158,13 +158,13 @@ def check(
         allow: patterns of unknown names that a checkpoint may contain: `timm.models.*`; dangerous names are never
             allowed.
         mode: mode of the forward and backward pass. auto: eval, but train if no batch norm has seen a batch yet.
-        out: folder for the report and, over image files, every finished block of the forward pass; `force`: it need
-            not be empty.
+        out: folder for the report and, over image files, every finished block of the forward pass; `force` allows
+            one that is not empty.
 
     Raises:
-        UsageError: a rule, threshold or keyword that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, the baseline cannot be read or written, or nothing
-            was judged; the error has the record then (exit 4).
+        UsageError: a rule, threshold or keyword that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raises an error, the baseline cannot be read or written, or
+            nothing was judged; the error has the record then (exit 4).
     """
     settings = read_settings(
         None,

@@ -34,7 +34,7 @@ def _verdict(record: CheckRecord) -> Html:
 
 def _where(is_known: bool, made_at: object) -> list[str]:
     line = f"{made_at.file}:{made_at.line}" if made_at is not None else ""  # type: ignore[attr-defined]
-    return [line, "known to the baseline" if is_known else ""]
+    return [line, "in the baseline" if is_known else ""]
 
 
 def _rules(record: CheckRecord) -> Html:
@@ -69,5 +69,5 @@ def _rules(record: CheckRecord) -> Html:
         is_bad=lambda rule: found[rule.code] > 0,
         is_dim=lambda rule: not rule.judged,
     )
-    caption = "Every rule that was selected, with the threshold in force and where that comes from."
+    caption = "Every rule that was selected, with its threshold and where that was set."
     return sheet_section(sheet, "rule-rows", caption, anchor=lambda rule: f"rule-{rule.code}")

@@ -187,7 +187,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
         facts.append(
             (
                 "cause",
-                "not found by the checks of training mode, batch, inputs, order, precision, arguments and weights",
+                "not found; checked were training mode, batch, inputs, order, precision, arguments and weights",
             )
         )
     if record.labels_changed is not None and (record.labels_changed or record.matched_by is not None):
@@ -196,7 +196,7 @@ def _facts(record: DiffRecord) -> tuple[tuple[str, str], ...]:
     within = [row for row in record.rows if row.status == "same" and row.differing]
     if within:
         most = max(within, key=lambda row: row.rel_l2 or 0.0)
-        facts.append(("within it", f"{len(within)} not bit for bit; at most {_describe(most)}"))
+        facts.append(("within it", f"{len(within)} not bit-identical; largest difference: {_describe(most)}"))
     for setting in record.settings:
         facts.append(("setting", f"{setting.name}: {setting.a} in A, {setting.b} in B"))
     facts += _ranking(record.ranking)
@@ -217,7 +217,11 @@ def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
         f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
         for row in ranking.rows[:10]
     ]
-    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else "no layer raises it"
+    best = (
+        f"{', '.join(ranking.keep)}: {whole} -> {kept}"
+        if ranking.keep
+        else ("none: keeping a single layer as in A does not help")
+    )
     return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
 
 

@@ -84,7 +84,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         facts.append(
             (
                 "left",
-                "biases and batch norms: a pruned channel outputs their constant; nothing is folded",
+                "biases and batch norms are not pruned, so a pruned channel outputs a constant",
             )
         )
     facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))

@@ -103,7 +103,7 @@ def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
         )
         for rule in rules
     ]
-    return [Section("rules", "What the rules say", joined(texts))] if texts else []
+    return [Section("rules", "Results of the rules", joined(texts))] if texts else []
 
 
 def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
@@ -189,11 +189,11 @@ def _name(key: str) -> str:
 
 
 _SHOWN = {
-    "ablation": "What the target loses without each of them",
+    "ablation": "Change of the target without each layer",
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
-    "contact_sheet": "The most important ones, and the prediction without them",
+    "contact_sheet": "The most important layers, and the prediction without each",
     "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
     "drift": "Drift of the predictions by the pruned share",
     "explanation": "Evidence by position",

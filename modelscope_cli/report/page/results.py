@@ -70,7 +70,9 @@ def save_result(record: Shown, folder: Path, *, is_indented: bool = True) -> Non
     page = page_of(record, folder) if n <= _MOST_ROWS else None
     if page is None or len(page.encode(errors="replace")) > REFUSED:
         size = f"{n:,} rows" if page is None else numbers.memory(len(page))
-        notice = f"This page would take {size}. It is made by: modelscope report FOLDER --large"
+        notice = (
+            f"A page of this result would take {size}. To make it anyway: modelscope report FOLDER --large"
+        )
         page = render_page(views.sheet_of(record).title, element("p", notice), [environment(record)], [])
     write_text(folder / PAGE, page)
 
@@ -95,7 +97,7 @@ def save_page(page: str, file: Path, *, large: bool = False) -> str | None:
     size = len(page.encode(errors="replace"))
     if size > REFUSED and not large:
         most = numbers.memory(REFUSED)
-        message = f"the page would take {numbers.memory(size)}, and browsers open few that are above {most}"
+        message = f"the page would take {numbers.memory(size)}; many browsers cannot open more than {most}"
         raise UsageError(message, "--large   or fewer layers by --layer")
     write_text(file, page)
     return f"{file} takes {numbers.memory(size)} and opens slowly" if size > NOTED else None

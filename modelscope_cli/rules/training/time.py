@@ -42,7 +42,7 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             f"DataLoader(num_workers={2 * time.workers}, persistent_workers=True), or make a sample quicker"
         )
     else:
-        words += "data, which the training itself loads"
+        words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"
         if time.images:
             words += f": {1000 * time.seconds['data'] / time.images:.3g} ms an image"
@@ -100,7 +100,7 @@ def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSig
         return
     share = time.idle / time.total
     if share > threshold:
-        words = f"an accelerator has nothing to do during {share:.0%} of each step"
+        words = f"an accelerator is idle during {share:.0%} of each step"
         words += ", after the script has waited for its results" + (f" at {time.place}" if time.place else "")
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
