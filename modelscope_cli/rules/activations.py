@@ -196,7 +196,7 @@ def _variance_ratio(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     Measure: ratio of the median variances before and after the largest change
     Source: Glorot & Bengio 2010, section 4.2: the variance should stay constant; own measurement: 1 to 466 in
         8 untrained networks
-    Hint: torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
+    Hint: use torch.nn.init.kaiming_normal_(weight, nonlinearity='relu'), or a norm after each layer
     Why: signals that shrink or grow with depth make gradients do the same, and training slow or impossible
     """
     variances = [(2 * math.log(row.std), row) for row in _rows(evidence, *_WEIGHTED) if row.std]

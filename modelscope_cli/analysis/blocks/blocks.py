@@ -180,7 +180,10 @@ class Blocks:
         if certificate is None or len(certificate.machines) == 1:
             return ()
         machines = "; ".join(machine.words for machine in certificate.machines)
-        message = f"the blocks were computed in {len(certificate.machines)} different ways, so the last bits may differ: "
+        message = (
+            f"the blocks were computed in {len(certificate.machines)} different ways, so the last "
+            f"bits may differ: "
+        )
         return (Notice("several_machines", message + machines),)
 
     @contextmanager

@@ -343,7 +343,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     Source: Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth
     Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
         a predictor, or a term for the variance
-    Why: the loss is lowest when all samples are mapped to one point, which tells none from another
+    Why: the loss is lowest when all samples are mapped to one point, which cannot distinguish them
     """
     main = case.progress.main
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
