@@ -94,7 +94,7 @@ def _params(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The model has more parameters than the budget allows.
 
     Measure: parameters
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows which layers have most; or --max-params 25M
     Why: it is your limit: a larger model no longer fits on the target device
     """
@@ -108,7 +108,7 @@ def _macs(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The model has more multiply-adds than the budget allows.
 
     Measure: multiply-adds
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows which layers have most; or --max-macs 25M
     Why: it is your limit: a more expensive model is too slow on the target device
     """
@@ -120,7 +120,7 @@ def _memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
     """The peak memory of a forward pass is above the budget.
 
     Measure: bytes at the peak of a forward
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL   shows the memory of each layer; or --max-memory 500MB
     Why: it is your limit: a larger model runs out of memory on the target device
     """
@@ -140,7 +140,7 @@ def _output(evidence: Evidence, expected: str) -> Iterator[Sighting]:
     """The output of the model for one image does not have the expected shape.
 
     Measure: shape, with a batch of 1
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: --num-classes N, or --expect-output with the shape you expect
     Why: the code that reads the output expects this shape, and fails or misreads it
     """
@@ -156,7 +156,7 @@ def _training_memory(evidence: Evidence, threshold: float) -> Iterator[Sighting]
     """The peak memory of a training step with adamw is above the budget.
 
     Measure: bytes at the peak of a training step with adamw
-    Source: set by you; counted as in `modelscope summary`
+    Source: set by you; counted as in modelscope summary
     Hint: modelscope summary MODEL --train   shows the memory of each layer; or --max-train-memory 500MB
     Why: it is your limit: a larger training step runs out of memory where the model is trained
     """

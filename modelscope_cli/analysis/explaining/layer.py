@@ -317,12 +317,11 @@ def _why(recorded: RecordedPass, value: int, layout: ImageLayout, blind_layers: 
     if blind_layers:
         n_patches = math.prod(layout.grid)
         return (
-            f"after it the score does not depend on the patch tokens: at '{blind_layers[0]}' the gradient "
-            f"is exactly zero at all "
-            f"{n_patches} of them; the layer used is the last norm with a gradient"
+            f"after it the score does not depend on the patch tokens: at '{blind_layers[0]}' the gradient is "
+            f"exactly zero at all {n_patches} of them; the layer used is the last norm with a gradient"
         )
     if value not in recorded.cuts and value not in recorded.names.norms:
         return f"the last feature map ({layout}); part of the score bypasses it"
     reader = next((call for call in recorded.followed.calls if value in call.reads), None)
-    into = f"enters {reader.function}" if reader is not None else "is the output"
-    return f"the last feature map before the score ({layout}): it {into}"
+    use = f"the input of {reader.function}" if reader is not None else "the output of the model"
+    return f"the last feature map before the score ({layout}), {use}"

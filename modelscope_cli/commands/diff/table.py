@@ -54,7 +54,7 @@ def verdict(record: DiffRecord, most: int = 10) -> str:
 def answer(record: DiffRecord) -> str:
     """Return whether A and B are the same, and where they differ first or most."""
     if record.is_same:
-        return f"The same: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
+        return f"No difference: {_totals(record)} within a {_tolerance(record).partition(' (')[0]}"
     if record.outcome == "not tested":
         what = "the output" if record.totals.same else "any layer"
         return f"Not tested: B has no value for {what} of A; {_totals(record)}"
@@ -250,7 +250,9 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         return [("first divergence", _describe(first) if first else "none")]
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
-    return [("farthest off", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
+    return (
+        [("largest difference", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
+    )
 
 
 def _describe(row: Difference) -> str:

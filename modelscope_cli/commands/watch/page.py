@@ -57,7 +57,7 @@ def _time(record: WatchRecord) -> Html:
         for part in sorted(time.seconds, key=time.share, reverse=True)
         if time.share(part) >= 0.001
     ]
-    return facts([("in all", time_words(time)), *lines])
+    return facts([("total", time_words(time)), *lines])
 
 
 def _optimizer(record: WatchRecord) -> Html:

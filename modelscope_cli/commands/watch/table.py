@@ -186,7 +186,7 @@ PARTS = {
     "device": "waiting for the device",
     "ranks": "waiting for other ranks",
     "watching": "recording",
-    "rest": "the rest",
+    "rest": "other",
 }
 
 

@@ -243,7 +243,14 @@ def _tick_words(
         word = f"{unit} {tick:g}" if end else f"{tick:g}"
         word = shortened(labels[int(tick)], _LONGEST) if labels else word
         words.append(
-            element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
+            element(
+                "text",
+                word,
+                x=_share(100 * across.place(tick)),
+                y=height + 16,
+                text_anchor=anchor,
+                class_="between" if labels and n % 3 and not end else None,
+            )
         )
     return words
 
@@ -325,7 +332,7 @@ def depth_section(
         return []
     words = "From the first row of the table to the last. The label marks the largest difference."
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
-    return [Section("depth", "Along the depth", body)]
+    return [Section("depth", "By layer", body)]
 
 
 def _line(name: str, values: Values, tone: int) -> Line:

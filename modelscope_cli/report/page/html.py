@@ -5,6 +5,7 @@ Any string that is not `Html` is escaped when it enters an element.
 
 import base64
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -114,14 +115,41 @@ def render_page(
     body = joined(
         [
             element("a", "Skip to the result", href="#main", class_="skip"),
-            element("header", element("h1", answer or title, class_=kind or None), lead),
-            element("nav", *contents, aria_label="Contents"),
-            element("main", *(section.render() for section in sections), id="main"),
+            with_linked_codes(
+                joined(
+                    [
+                        element("header", element("h1", answer or title, class_=kind or None), lead),
+                        element("nav", *contents, aria_label="Contents"),
+                        element("main", *(section.render() for section in sections), id="main"),
+                    ]
+                )
+            ),
             Html(embed(list(documents))),
             Html(f"<script>{script}</script>"),
         ]
     )
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>{body}</body></html>\n'
+
+
+_CODE = re.compile(r"\bMS\d{3}\b")
+_UNLINKED = {"a", "h3", "style", "script", "svg", "title"}
+
+
+def with_linked_codes(markup: Html) -> Html:
+    """Turn every code of a rule that is explained on the page into a link to the explanation."""
+    explained = set(re.findall(r'id="rule-(MS\d{3})"', markup))
+
+    def link(code: re.Match[str]) -> str:
+        return element("a", code[0], href=f"#rule-{code[0]}") if code[0] in explained else code[0]
+
+    parts, depth = re.split(r"(<[^>]*>)", markup) if explained else [markup], 0
+    for n, part in enumerate(parts):
+        if part[:1] == "<":
+            name = re.split(r"[\s>/]", part.lstrip("</"), maxsplit=1)[0]
+            depth += (name in _UNLINKED) * (-1 if part[1] == "/" else 1)
+        elif not depth:
+            parts[n] = _CODE.sub(link, part)
+    return Html("".join(parts))
 
 
 def _policy(style: str, script: str) -> str:
