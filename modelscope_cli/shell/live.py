@@ -107,11 +107,13 @@ class Pace:
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
         now, done = self._clock(), self.done  # which another thread counts
-        if now < self._next and not (done and now - self._begun > self.FIRST_S and not self._has_estimate):
+        elapsed = now - self._begun
+        has_basis = done and (100 * done >= self._total or elapsed > self.LONG_S)
+        if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
             return None
         text = f"{self._what}: {done:,} of {self._total:,}"
-        if done:
-            left = (now - self._begun) / done * (self._total - done)
+        if has_basis:
+            left = elapsed / done * (self._total - done)
             if not self._has_estimate and left < self.LONG_S:
                 return None
             text += f", about {duration(left)} left"

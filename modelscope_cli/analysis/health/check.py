@@ -25,7 +25,8 @@ from modelscope_cli.records.keywords import (
     block_keywords,
     spelled_out,
 )
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.naming import counted
+from modelscope_cli.records.progress import SILENT, Progress, spell_time
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
 from modelscope_cli.report.page.results import save_result
@@ -109,6 +110,7 @@ def _line_of(attribute: str, path: Path) -> int:
 
 
 _NON_FINITE = "MS201"
+_LONG = 10  # seconds from which the cost is announced
 
 
 @spelled_out
@@ -293,6 +295,12 @@ def _examine(
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
+
+    def announce(seconds: float) -> None:
+        whole, images = seconds * subject.inputs.n_batches, counted(subject.inputs.n_images, "image")
+        if whole > _LONG:
+            subject.progress.note(f"activations and gradients of {images}, about {spell_time(whole)}")
+
     with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, asked):
         evidence = gather(
             subject.loaded,
@@ -304,6 +312,7 @@ def _examine(
             track=subject.track,
             over=blocks.over,
             first=None if blocks.is_in_order else subject.first,
+            announce=announce,
         )
     subject.conclude()
     subject.warn(blocks.warnings())

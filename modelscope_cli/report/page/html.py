@@ -142,7 +142,8 @@ def with_linked_codes(markup: Html) -> Html:
     def link(code: re.Match[str]) -> str:
         return element("a", code[0], href=f"#rule-{code[0]}") if code[0] in explained else code[0]
 
-    parts, depth = re.split(r"(<[^>]*>)", markup) if explained else [markup], 0
+    parts: list[str] = re.split(r"(<[^>]*>)", markup) if explained else [markup]
+    depth = 0
     for n, part in enumerate(parts):
         if part[:1] == "<":
             name = re.split(r"[\s>/]", part.lstrip("</"), maxsplit=1)[0]
