@@ -245,4 +245,4 @@ def falls_short(pattern: Pattern, layers: Sequence[Layer], calls: Iterable[tuple
     n = len(pick_calls(every, layers, calls))
     if max(abs(pattern.first), abs(pattern.last or 0)) <= n:
         return None
-    return f"layer '{pattern}' goes beyond the last call; used are the existing ones: {counted(n, 'call')}"
+    return f"layer '{pattern}' goes beyond the last call; the existing ones are used: {counted(n, 'call')}"

@@ -104,8 +104,8 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
         if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
             if _is_of_rows(inputs[0], shape[0]):
                 return (
-                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, and what it "
-                    "weights is summed over dimension 1"
+                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, but "
+                    f"the weighted values are summed over dimension 1"
                 )
         elif kind in _SUMS:
             if len(input_shape) != 2 or dim != 1:

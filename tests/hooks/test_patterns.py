@@ -101,7 +101,7 @@ def test_a_range_beyond_the_calls_takes_those_that_are_there_and_says_so() -> No
     selection = select(resnet(), ["linear@1..4", "conv@1..2"], [], args)
     assert selection.wanted == {("fc", 0), ("conv1", 0), ("layer1.0.conv1", 0)}
     assert selection.notes == (
-        "layer 'linear@1..4' goes beyond the last call; used are the existing ones: 1 call",
+        "layer 'linear@1..4' goes beyond the last call; the existing ones are used: 1 call",
     )
 
 

@@ -198,7 +198,7 @@ def _as_predictions(answer: ModelOutput, activation: str, *, has_texts: bool) ->
     main = answer.main
     if last_name(answer.parts[0][0]) == "logits_per_image" and not has_texts:
         message = "the model compares images with texts, and none are given"
-        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these")
+        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
     if not isinstance(main, Vectors) or main.kind == "depth":
         return answer
     if main.is_one_value and activation == "sigmoid":
