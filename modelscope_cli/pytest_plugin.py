@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-_HELP = (
-    "report side effects of tests on modules: leftover hooks, changed modes, NaN, missing gradients or steps"
-)
+_HELP = "report side effects of tests on modules: leftover hooks, changed modes, NaN, missing gradients"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -141,9 +141,7 @@ def read_truth(truth: Any) -> GivenTruth:
         words = {fspath(name): _words(value) for name, value in truth.items()}
         return GivenTruth("the truth", by_name=words)
     if getattr(truth, "ndim", 1) > 1:
-        raise UsageError(
-            "the truth has two dimensions, so it is not a list of classes", "give lists of classes"
-        )
+        raise UsageError("a truth of two dimensions is not accepted", "give lists of classes")
     listed = truth.tolist() if hasattr(truth, "tolist") else truth
     if isinstance(listed, Iterable):
         return GivenTruth("the truth", in_order=[_words(value) for value in listed])

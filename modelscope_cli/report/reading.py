@@ -41,7 +41,7 @@ def read(path: str | PathLike[str]) -> Shown:
     if len(records) > 1:
         names = " and ".join(_typed(one) for one in records)
         raise UsageError(
-            f"'{path}' is a comparison of two results: {names}",
+            f"'{path}' compares two results: {names}",
             "read one of the pages or folders it was made from",
         )
     return records[0]
@@ -102,8 +102,8 @@ def is_result(path: str | PathLike[str]) -> bool:
     if file.suffix.lower() != ".json" or not file.is_file():
         return False
     try:
-        with file.open("rb") as opened:
-            return b'"modelscope/' in opened.read(200)
+        with file.open("rb") as stream:
+            return b'"modelscope/' in stream.read(200)
     except OSError:
         return False
 

@@ -59,8 +59,7 @@ def _non_finite(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
 
     Measure: NaN or infinite values in one tensor
     Source: IEEE 754: NaN and infinity pass through every sum; SageMaker Debugger, ExplodingTensor: any at all
-    Hint: go back to the last checkpoint without them; lower the learning rate, clip the gradients, or check the
-        loss scale
+    Hint: go back to the last checkpoint without them; lower the learning rate or clip the gradients
     Why: every value computed from it is NaN or infinite too, including the prediction
     """
     for tensor in evidence.tensors:

@@ -37,8 +37,7 @@ from modelscope_cli.records.run import Notice
 T = TypeVar("T")
 _FOLDER, _BEGUN, _DONE = "folder", "begun", "done"
 _ONE_THREAD = (
-    "one thread, so that results are bit-identical for any number of processes: torchrun --nproc-per-node "
-    "{cores} -m "
+    "one thread, so that processes do not change the result: torchrun --nproc-per-node {cores} -m "
     "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
 )
 
@@ -164,7 +163,7 @@ class Blocks:
         Args:
             phase: a name, unique in the run; letters and blanks.
             compute: returns the partial result of a batch, independent of the phase's other batches.
-            kind: the type annotation of a partial result, see `lossless_json`.
+            kind: the type annotation of a partial result, see `folder.from_plain`.
         """
         return self._way.over(phase, compute, kind)
 
@@ -181,8 +180,7 @@ class Blocks:
             return ()
         machines = "; ".join(machine.words for machine in certificate.machines)
         message = (
-            f"the blocks were computed in {len(certificate.machines)} different ways, so the last "
-            f"bits may differ: "
+            f"the blocks come from {len(certificate.machines)} kinds of machines, so last bits may differ: "
         )
         return (Notice("several_machines", message + machines),)
 
@@ -192,12 +190,10 @@ class Blocks:
 
         With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
         """
-        with self._results.open() as stage:
+        with self._results.open(self._progress) as stage:
             yield stage
             if stage is not None and isinstance(self._way, StoredBlocks):
                 write_sums(stage)
-        if self._results.path is not None:
-            self._progress.note(f"wrote {self._results.path}")
 
     @contextmanager
     def _agreed_folder(self) -> Iterator[BlockFolder]:

@@ -23,12 +23,7 @@ from modelscope_cli.analysis.comparison.evidence import (
     outputs_of,
     under,
 )
-from modelscope_cli.analysis.comparison.programs import (
-    ExportedProgramRun,
-    Matching,
-    OnnxProgram,
-    modules_of,
-)
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.preprocess import Preprocessing
@@ -207,9 +202,7 @@ def _entering(
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
         if _explains(found, ours, theirs, tolerance):
-            message = (
-                f"{label} ({kind}) is missing in B: without it, the input of {where} in A equals that in B"
-            )
+            message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     start = evidence.before[-1][0] if evidence.before else ""
@@ -284,10 +277,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         return
     if a.ndim == 2 and evidence.is_last and _explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().amax(0) > tolerance * a.abs().max()
-        message = (
-            f"B has the classes in another order: the same values at other indices, "
-            f"{int(moved.sum())} other places"
-        )
+        message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
     given = evidence.a_in

@@ -217,11 +217,7 @@ def _ranking(ranking: LayerRanking | None) -> list[tuple[str, str]]:
         f"{row.name} ({_in_db(row.kept_db)}; alone in B's precision {_in_db(row.alone_db)})"
         for row in ranking.rows[:10]
     ]
-    best = (
-        f"{', '.join(ranking.keep)}: {whole} -> {kept}"
-        if ranking.keep
-        else ("none: keeping a single layer as in A does not help")
-    )
+    best = f"{', '.join(ranking.keep)}: {whole} -> {kept}" if ranking.keep else ("no single layer helps")
     return [("keep as in A", best), ("one kept", f"{whole} -> {'; '.join(gains)}")]
 
 
@@ -250,9 +246,7 @@ def _worst(record: DiffRecord) -> list[tuple[str, str]]:
         first = next((row for row in record.rows if row.label == record.first_divergence), None)
         return [("first divergence", _describe(first) if first else "none")]
     changed = [row for row in record.rows if row.rel_l2 and row.status != "same"]
-    return (
-        [("largest difference", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
-    )
+    return [("most changed", _describe(max(changed, key=lambda row: row.rel_l2 or 0)))] if changed else []
 
 
 def _describe(row: Difference) -> str:
