@@ -386,6 +386,6 @@ class HookSession:
         is_one_dict = isinstance(args, tuple) and len(args) == 1 and isinstance(args[0], dict)
         if is_one_dict and isinstance(error, TypeError | KeyError | AttributeError):
             name = next(iter(inspect.signature(self.model.forward).parameters))
-            way = f"gives it one tensor instead of a dict of all inputs, '{name}'"
+            way = f"passes one tensor instead of a dict of all inputs, '{name}'"
             raised.hint = f"--input {name}=1,3,224,224   {way}"
         return raised

@@ -44,7 +44,7 @@ def read_tensors(typed: str) -> list[Tensor]:
         raise UsageError(f"'{typed}' needs the package 'nibabel'", "pip install nibabel") from error
     except pickle.UnpicklingError as error:
         raise CannotRunError(
-            f"'{typed}' holds more than tensors and might run code, so it was not loaded",
+            f"'{typed}' contains more than tensors and might run code, so it was not loaded",
             "python -c \"import torch; torch.save(torch.rand(1, 3, 224, 224), 'input.pt')\"",
         ) from error
     # Readers raise anything, IndexError included, for a damaged archive, array or header.

@@ -326,6 +326,6 @@ def of_other_library(model: str) -> UsageError | None:
     if _OPEN_CLIP.fullmatch(model):
         return UsageError(f"'{model}' is a model of open_clip", f"--model open_clip:{shlex.quote(model)}")
     if name and prefix in _LINES:
-        message = f"'{model}' is a model of {prefix} by a name that is not used here"
+        message = f"'{model}' is a model of {prefix} under another name"
         return UsageError(message, f"--model {_LINES[prefix].format(shlex.quote(name))}")
     return None

@@ -313,7 +313,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         failed = user_code_failed(f"{doing} '{spec}'", error)
         if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
-            failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
+            failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"
         raise failed from error
     finally:
         Image.open, torch.save = opened, saved

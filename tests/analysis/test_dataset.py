@@ -225,7 +225,7 @@ def test_what_means_nothing_is_refused(folder, tmp_path):
         ms.check("alexnet", weights="none", select="MS8")
     for name in ("train", "val"):
         (tmp_path / "sets" / name).mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds data sets, not classes: train, val") as caught:
+    with pytest.raises(UsageError, match="contains data sets, not classes: train, val") as caught:
         ms.check_images(tmp_path / "sets")
     assert str(caught.value.hint).endswith(
         f"modelscope check {tmp_path}/sets/train --against {tmp_path}/sets/val"

@@ -202,11 +202,11 @@ def test_the_file_is_a_result_and_damaged_ones_are_refused(net: Net, file: Path,
     document["fingerprint"]["layers"][0]["projections"] = "many"
     assert "is damaged" in refused(json.dumps(document))
     document["fingerprint"] = None
-    assert "holds no fingerprint" in refused(json.dumps(document))
+    assert "contains no fingerprint" in refused(json.dumps(document))
 
 
 def test_what_is_missing_is_said_with_a_line_that_works(net: Net, file: Path) -> None:
-    with pytest.raises(UsageError, match="was made from an input, and none is given"):
+    with pytest.raises(UsageError, match="was made from an input, but none is given"):
         ms.diff(str(file), net)
     with pytest.raises(UsageError, match="no model is given"):
         ms.diff(str(file))

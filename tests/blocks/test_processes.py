@@ -168,7 +168,7 @@ def test_an_error_of_all_is_said_once(place):
 
 def test_several_machines_need_a_folder(place):
     _, err = run(2, *STATS, cwd=place, code=2, LOCAL_WORLD_SIZE="1")
-    assert "several machines need a folder they share" in err
+    assert "several machines need a shared folder" in err
 
 
 @pytest.mark.parametrize(

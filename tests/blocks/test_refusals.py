@@ -57,7 +57,7 @@ def test_options_that_change_no_number_are_taken(capsys):
 
 
 def test_a_folder_is_gone_on_with_only_where_that_is_said(finished_copy, capsys):
-    assert "holds the blocks of another run" in refused(capsys, *again())
+    assert "contains the blocks of another run" in refused(capsys, *again())
     before = (finished_copy / "kept/run.json").read_bytes()
     assert run(again("--force", "--near-zero", "0.2")) == 0
     assert (finished_copy / "kept/run.json").read_bytes() != before
@@ -79,4 +79,4 @@ def test_blocks_of_other_images_are_not_taken_for_these(finished_copy, capsys):
     blocks = finished_copy / "kept/blocks"
     shutil.copy(blocks / "activations-000000.json", blocks / "activations-000001.json")
     assert run(again("--resume")) == 4
-    assert "does not hold the images it should" in capsys.readouterr().err
+    assert "does not contain the expected images" in capsys.readouterr().err

@@ -84,9 +84,9 @@ def test_a_model_that_cannot_be_differentiated_is_judged_by_the_other_rules(run,
     )
     rules = run("check whole.py:Rounds --input-shape 1,3,8,8 --json").json["rules"]
     reasons = {rule["code"]: rule["reason"] for rule in rules}
-    assert reasons["MS301"] == "the model has no parameters, so nothing to train"
+    assert reasons["MS301"] == "the model has no parameters, so there is nothing to train"
     assert reasons["MS201"] is None
-    assert reasons["MS202"] == "no layer inside the model was seen to run"
+    assert reasons["MS202"] == "no layer of the model ran"
 
 
 def test_github_gets_one_command_a_finding_and_the_verdict(run):

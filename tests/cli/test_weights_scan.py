@@ -148,7 +148,7 @@ def test_an_archive_is_described_as_torch_loads_it(run, cwd):
         new.writestr("a/xdata.pkl", b"\x80\x02}.")
     outcome = run("weights b.pt")
     assert outcome.column("name") == ["hidden"]
-    assert "it holds more pickles than torch.load reads: a/xdata.pkl" in outcome.err
+    assert "it contains more pickles than torch.load reads: a/xdata.pkl" in outcome.err
 
 
 def test_check_has_a_rule_for_it(run, files, samples):

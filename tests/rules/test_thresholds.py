@@ -64,7 +64,7 @@ def test_a_non_finite_input_is_named_as_the_cause(healthy, examine, findings, pi
     assert finding.message == "the input itself holds 1 NaN or infinite values of 1505280"
     # Without the rule that explains it, it is said all the same.
     (finding,), _ = judge(choose_rules(["MS201"], []), {}, evidence)
-    assert finding.message == "the input itself holds NaN or infinite values"
+    assert finding.message == "the input itself has NaN or infinite values"
 
 
 def test_non_finite_values_that_are_passed_on_are_counted_and_are_not_a_finding(healthy, examine):

@@ -295,7 +295,7 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
         (
             "MS771",
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
-            "40% of each step waits for data, which the training itself loads: 40 ms an image",
+            "40% of each step waits for data, which the training process loads itself: 40 ms an image",
         ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),
@@ -311,7 +311,7 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
         (
             "MS774",
             {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 100, "idle": 23.0, "place": "a.py:31"},
-            "an accelerator has nothing to do during 23% of each step, after the script has waited for its results"
+            "an accelerator is idle during 23% of each step, after the script has waited for its results"
             " at a.py:31",
         ),
         ("MS774", {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 50, "idle": 23.0}, None),

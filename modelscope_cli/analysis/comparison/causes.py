@@ -80,7 +80,7 @@ def find_causes(
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
-    message = "no layer of A is in B by name, and none has its values there"
+    message = "no layer of A is in B, neither by name nor by value"
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
 
 
@@ -162,7 +162,7 @@ def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Caus
     whole = outputs_of(a, b, args)
     is_whole = whole is not None and whole[1].shape == whole[0].shape and whole[1].ndim > 0
     if whole is None or not is_whole or apart(whole[1][[0, -1]], apart_b) > tolerance:
-        message = f"B gives A's values for one image alone, and others for a batch of {n_images}"
+        message = f"B equals A for a single image, but not for a batch of {n_images}"
         hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[0])"
         yield Cause("dynamic_shapes", None, message, hint)
 
@@ -195,14 +195,14 @@ def _entering(
         if _explains(tensor, ours, theirs, tolerance):
             skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
             missing = ", ".join(skipped) or f"an operation after {label}"
-            message = f"{missing} is missing in B: what leaves {label} enters {where} there"
+            message = f"{missing} is missing in B: the output of {label} goes directly to {where}"
             layer = evidence.before[n + 1][0] if skipped else evidence.name or None
             yield Cause("missing_node", layer, message, f"look at the nodes before {where} in B")
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
         if _explains(found, ours, theirs, tolerance):
-            message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
+            message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     start = evidence.before[-1][0] if evidence.before else ""
@@ -221,7 +221,7 @@ def _of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Caus
         if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
             message = "the inputs already differ: B takes them with the channels last"
             return Cause(
-                "axis_order", None, message, "give B images of N, H, W, C, or export with channels second"
+                "axis_order", None, message, "give B images as N, H, W, C, or export with channels second"
             )
         b = b.permute(0, 3, 1, 2)
     if a.shape != b.shape or a.ndim < 3:
@@ -277,7 +277,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         return
     if a.ndim == 2 and evidence.is_last and _explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().amax(0) > tolerance * a.abs().max()
-        message = f"B has the classes in another order: the same values at {int(moved.sum())} other places"
+        message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
     given = evidence.a_in
@@ -298,7 +298,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
 def _channels(order: tuple[int, ...], layer: str | None) -> Cause:
     named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
     message = f"the inputs already differ: B takes the channels in the order {named}"
-    return Cause("channel_order", layer, message, "give A and B the channels in one order")
+    return Cause("channel_order", layer, message, "give A and B the channels in the same order")
 
 
 def _forward(evidence: Divergence, given: Tensor) -> Tensor:
@@ -350,9 +350,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         label = f"{inner}#{evidence.call}" if evidence.call else inner
         found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
         if _explains(found, evidence.a_out, evidence.b_outs, tolerance):
-            message = (
-                f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A gives B's values"
-            )
+            message = f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A equals B"
             yield Cause("missing_node", label, message, f"look at the nodes of {name} in B")
             return
     for changed, kind in changes():
@@ -369,7 +367,7 @@ def _variants(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
 
 def _told(changed: Changed) -> str:
     values = f"{changed.value!r} in B and {changed.seen[0]!r} in A"
-    return f"{changed.argument} of {changed.function} is {values}: with B's, A gives B's values"
+    return f"{changed.argument} of {changed.function} is {values}: with the value of B, A has the output of B"
 
 
 # Weights

@@ -64,9 +64,7 @@ class StepOptions:
         return " and ".join(type(one).__name__ for one in _several(self.optimizer))
 
 
-_LBFGS = (
-    "LBFGS runs the model as often as the values of the loss demand, so its memory is not known without them"
-)
+_LBFGS = "LBFGS calls the model a number of times that depends on the loss, so its memory is unknown without values"
 
 
 def _several(optimizers: Any) -> list[torch.optim.Optimizer]:
@@ -371,7 +369,7 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
     made: dict[int, Any] = {}
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise NotImplementedError("TorchScript keeps its tensors to itself")
+            raise NotImplementedError("the tensors inside TorchScript are not visible")
         tensors = [*module._parameters.items(), *module._buffers.items()]
         for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
             if id(tensor) not in made:

@@ -182,7 +182,7 @@ def summary(
     Args:
         model: a name or file as on the command line, built without data; or a module of yours, run where it is.
         inputs, more: what the forward is called with, as elsewhere or as several tensors; None for noise of the
-            model's own size. Only the first batch is run.
+            model's input size. Only the first batch is run.
         depth: show layers down to this nesting depth.
         freeze: count these layers' parameters as frozen.
         layer, exclude: which rows are kept; the totals are always of the whole model.
@@ -198,7 +198,7 @@ def summary(
             need less memory.
 
     Raises:
-        UsageError: a name, keyword or pattern that means nothing (exit 2 on the command line).
+        UsageError: a name, keyword or pattern that is not valid (exit 2 on the command line).
         CannotRunError: the model cannot be built, or its forward raised: then `error.record` has the layers up
             to the one that did (exit 4).
     """

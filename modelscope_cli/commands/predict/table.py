@@ -150,7 +150,7 @@ def _truth_facts(report: TruthReport, table: str, n_rows: int) -> Facts:
         facts.append(("calibration", ece))
     missing = sum(row.n == 0 for row in report.classes)
     if missing:
-        text = f"{missing} of {len(report.classes)} classes are in no image"
+        text = f"{missing} of {len(report.classes)} classes have no image"
         facts.append(("not seen", text))
     if not n_rows:
         nothing = {"worst": "no image has a wrong class", "confusions": "no class is confused with another"}

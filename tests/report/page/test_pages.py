@@ -190,7 +190,7 @@ def test_numbers_of_two_results_are_in_one_notation(documents):
 def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
     for name in ("diff", "diff_run"):
         page = page_of(restore(documents[name]))
-        assert 'aria-label="How far B is from A, relative to A' in page
+        assert 'aria-label="Relative difference of B from A' in page
 
 
 def test_every_folder_with_images_has_its_page(documents):
