@@ -29,7 +29,7 @@ from modelscope_cli.records.run import Shape
 
 _MAX_PARTS = 24
 _READABLE = re.compile(r"tensor\((float16|float|double|bool|u?int(8|16|32|64))\)")  # by NumPy
-_UNSAFE = re.compile(r"[^\w]+")
+_UNSAFE = re.compile(r"[^\w-]+")
 _UPGRADE, _INSTALL = "pip install --upgrade onnxruntime", 'pip install "modelscope-cli[onnx]"'
 
 
