@@ -29,25 +29,15 @@ def _same_padding(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
     return func(nn.functional.pad(x, pads, value=0.0 if is_conv else -math.inf), **given)
 
 
-def _asymmetric(
-    func: Any,
-    x: Tensor,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    """Resize with the corner of the first pixel at that of the first one in the result, as before opset 11."""
-    out = func(x, size, scale_factor, mode, *args, **kwargs)
-    if x.ndim != 4 or mode not in ("bilinear", "bicubic"):
+def _asymmetric(func: Any, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+    """Resize with the corners of the first pixels at one place, as before opset 11."""
+    out = func(x, *args, **kwargs)
+    if x.ndim != 4 or (mode := kwargs.get("mode")) not in ("bilinear", "bicubic"):
         return out
-    grids = [
-        torch.arange(n, device=x.device) * (2 * (one / n) / max(one - 1, 1)) - 1
-        for n, one in zip(out.shape[2:], x.shape[2:], strict=True)
-    ]
-    rows, columns = torch.meshgrid(*grids, indexing="ij")
-    grid = torch.stack([columns, rows], -1).to(x.dtype).expand(len(x), -1, -1, -1)
+    sizes = zip(out.shape[2:], x.shape[2:], strict=True)
+    places = (torch.arange(n, device=x.device) * (2 * one / n / max(one - 1, 1)) - 1 for n, one in sizes)
+    grid = torch.stack(torch.meshgrid(*places, indexing="ij")[::-1], -1).to(x.dtype)
+    grid = grid.expand(len(x), -1, -1, -1)
     return nn.functional.grid_sample(x, grid, mode, "border", align_corners=True)
 
 
@@ -108,7 +98,7 @@ _DEFAULTS = {
 
 @dataclass
 class Changed(TorchFunctionMode):
-    """Changes one argument of one function wherever it is called."""
+    """Changes one argument of one function wherever it is called; `called` are the names of all functions."""
 
     function: str
     argument: str
@@ -116,12 +106,15 @@ class Changed(TorchFunctionMode):
     value: Any
     seen: list[Any] = field(default_factory=list)
     is_on: bool = True
+    called: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         super().__init__()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
+        if self.is_on:
+            self.called.add(getattr(func, "__name__", ""))
         if not self.is_on or getattr(func, "__name__", "") != self.function:
             return func(*args, **kwargs)
         is_placed = 0 <= self.place < len(args)
@@ -176,18 +169,15 @@ def find_change(
     Args:
         compute: gives A's value under a change, None where A does not take it; `a` is that without one.
     """
+    compute(unchanged := Changed("", "", -1, None))
     for function, argument, place, values, kind in _VARIANTS:
-        if values is None:
-            if (changed := _searched(compute, a, b, Changed(function, argument, place, 1e-3))) is None:
-                continue
-            if explains(compute(changed), a, b, tolerance):
-                return changed, kind
-        for value in values or ():
+        if function not in unchanged.called:
+            continue
+        for value in values or (1e-3,):
             changed = Changed(function, argument, place, value)
-            if explains(compute(changed), a, b, tolerance):
-                return changed, kind
-            if not changed.seen:
-                break
+            nearest = _searched(compute, a, b, changed) if values is None else changed
+            if nearest is not None and explains(compute(nearest), a, b, tolerance):
+                return nearest, kind
     return None
 
 
@@ -199,7 +189,7 @@ def _searched(
     found = compute(changed) if target is not None else None
     if target is None or found is None or not changed.seen:
         return None
-    before, value = float(changed.seen[0]), float(changed.value)
+    before, value = float(changed.seen[0] or 0.0), float(changed.value)
     old = a.detach().cpu().double()
     for _ in range(_STEPS):
         new = found.detach().cpu().double()
