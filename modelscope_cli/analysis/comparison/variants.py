@@ -72,7 +72,7 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     ("grid_sample", "mode", 2, ("bilinear", "nearest", "bicubic"), "resize_mode"),
     ("grid_sample", "padding_mode", 3, ("zeros", "border", "reflection"), "padding"),
     ("pad", "mode", 2, ("constant", "reflect", "replicate", "circular"), "padding"),
-    ("conv2d", "padding", 3, (("SAME_UPPER", _same_padding),), "padding"),
+    ("conv2d", "padding", 4, (("SAME_UPPER", _same_padding),), "padding"),
     ("max_pool2d", "padding", 2, (("SAME_UPPER", _same_padding),), "padding"),
     ("gelu", "approximate", -1, ("none", "tanh"), "attribute"),
     ("leaky_relu", "negative_slope", 1, None, "attribute"),
