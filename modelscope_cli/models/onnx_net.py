@@ -72,8 +72,13 @@ def _only_read(model: OnnxModel) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = re.sub(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ", "", in_one_line(error, 400))
-    return plain(re.sub(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=[A-Z])", "", text))[:300]
+    """Return what the runtime says, without its error code and the place in its own source."""
+    text = re.sub(
+        r"^\[ONNXRuntimeError\] : \d+ : \w+ : |Non-zero status code returned while ",
+        "",
+        in_one_line(error, 800),
+    )
+    return plain(re.sub(r"/\S+/onnxruntime/core/\S+:\d+ .*?\) (?=[A-Z]|.*? was false)", "", text))[:300]
 
 
 class OnnxLayer(nn.Module):
@@ -248,10 +253,7 @@ class OnnxNet(nn.Module):
             return list(session.run(list(names), feeds))
         except Exception as error:  # the runtime raises a class of its own for each kind of failure
             message = f"onnxruntime cannot run '{self.model.path}': {_reason(error)}"
-            is_free = any(
-                not isinstance(size, int) for one in self.model.inputs for size in one.shape or (None,)
-            )
-            is_size = is_free and re.search(r"(?i)shape|dimension|broadcast", message)
+            is_size = self.input_shape is None and re.search(r"(?i)shape|dimension|broadcast", message)
             raise CannotRunError(message, RESIZE if is_size else _only_read(self.model)) from error
 
     def _pieces(self, feeds: dict[str, Any]) -> Iterator[dict[str, Any]]:
