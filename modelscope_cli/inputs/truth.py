@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import some, with_article
 
 _LABELS_HINT = "one label per line, or a JSON list of labels"
@@ -208,7 +208,7 @@ def _text_of(path: Path, kind: str = "truth file", hint: str = _HINT) -> str:
         return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         message = f"{kind} '{path}' cannot be read: {error.strerror}"
-        look = f"ls -l {shlex.quote(str(path if path.is_file() else path.parent))}"
+        look = f"ls -l {shlex.quote(str(path))}" if path.is_file() else look_for(path)
         raise CannotRunError(message, look) from error
     except UnicodeDecodeError as error:
         raise _misread(path, "it is not text", kind, hint) from error

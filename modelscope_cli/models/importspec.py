@@ -31,6 +31,7 @@ from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.hubs import of_other_library
 from modelscope_cli.models.names import refuse_missing_file
+from modelscope_cli.paths import look_for
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import with_article
 
@@ -331,7 +332,7 @@ def _is_guarded(path: Path) -> bool:
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise CannotRunError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
+        raise CannotRunError(f"no file '{path}' (from '{spec}')", look_for(file))
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)

@@ -9,7 +9,7 @@ from typing import Any
 
 from modelscope_cli.errors import CannotRunError, UsageError
 from modelscope_cli.output_files import write_text
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records import page_data
 from modelscope_cli.records.display import Shown
@@ -66,7 +66,7 @@ def result_file(path: Path) -> Path:
     refuse_endless(path)
     if not path.is_dir():
         if not path.exists():
-            raise CannotRunError(f"there is no '{path}'", _look(path.parent))
+            raise CannotRunError(f"there is no '{path}'", look_for(path))
         return path
     result = in_folder(path)
     if result is None:

@@ -162,7 +162,7 @@ def emit(
         write_text(where.file, render(where.format))
         _console.note(f"wrote {where.file}")
         if review is not None:
-            _write_verdict(review())
+            _console.note(_verdict(review()))
         return
     format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
@@ -174,15 +174,15 @@ def emit(
     elif format == "table" and where.format == "auto":
         _console.write(_render(format, sheet, _LOG_WIDTH))
         if review is not None:
-            _write_verdict(review())
+            _console.write(_verdict(review()) + "\n")
     else:
         _console.write(render(format))
 
 
-def _write_verdict(review: "Review") -> None:
+def _verdict(review: "Review") -> str:
     from modelscope_cli.report.ci import last_line
 
-    _console.write(last_line(review))
+    return last_line(review)
 
 
 def _append_summary(sheet: "Sheet") -> None:

@@ -102,7 +102,7 @@ def test_the_action_runs_a_command_against_the_baseline_of_the_default_branch(ch
             check=False,
         )
         assert outcome.returncode == 0, outcome.stderr
-        assert outcome.stdout.startswith("modelscope check: passed")
+        assert "\nmodelscope check: passed" in outcome.stderr
         results = json.loads((checkout / "found.sarif").read_text())["runs"][0]["results"]
         assert results
         assert all("suppressions" in result for result in results)

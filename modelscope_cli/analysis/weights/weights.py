@@ -15,6 +15,7 @@ from modelscope_cli.checkpoints.reading import is_several, read_contents
 from modelscope_cli.checkpoints.safety.scan import files_below, scan_checkpoint, scan_file
 from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, nearest
 from modelscope_cli.output_files import check_file, write_with
+from modelscope_cli.paths import look_for
 from modelscope_cli.records.keywords import spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import invocation, versions
@@ -119,7 +120,7 @@ def scan(
     """
     top = Path(path)
     if not top.exists():
-        raise CannotRunError(f"nothing to scan at '{top}'", f"ls {shlex.quote(str(top.parent))}")
+        raise CannotRunError(f"nothing to scan at '{top}'", look_for(top))
     files = list(files_below(top)) if top.is_dir() else [top]
     progress = progress or SILENT
     results = tuple(scan_file(one).allowing(allow) for one in progress.track(files, "scanning", len(files)))
