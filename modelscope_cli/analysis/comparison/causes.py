@@ -225,8 +225,8 @@ def _entering(
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     start = evidence.before[-1][0] if evidence.before else ""
-    if found := find_change(lambda one: under(a, evidence, one, start=start), ours, theirs, tolerance):
-        yield _argument(b, *found, evidence.name, f"between {start or 'the input'} and {where}")
+    if change := find_change(lambda one: under(a, evidence, one, start=start), ours, theirs, tolerance):
+        yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
 
 
 # What leaves
@@ -306,8 +306,8 @@ def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
             return None
 
     entering, ours = evidence.a_in, evidence.a_out
-    if ours is not None and (found := find_change(computed, ours, evidence.b_outs, tolerance)):
-        yield _argument(b, *found, evidence.name, evidence.name)
+    if ours is not None and (change := find_change(computed, ours, evidence.b_outs, tolerance)):
+        yield _argument(b, *change, evidence.name, evidence.name)
 
 
 def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> Cause:
@@ -315,7 +315,7 @@ def _argument(b: Side, changed: Changed, kind: str, layer: str, where: str) -> C
     if opset < changed.opset:
         message = f"{where}, {changed}; only opset {changed.opset} has A's, and that of B is {opset}"
         return Cause("opset", layer or None, message, f"export with opset_version={changed.opset} or newer")
-    hint = f"export {changed.function} with {changed.argument}={changed.seen[0]!r}"
+    hint = f"export {changed.function} with A's {changed.argument}"
     return Cause(kind, layer or None, f"{where}, {changed}", hint)
 
 

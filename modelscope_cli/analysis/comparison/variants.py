@@ -89,11 +89,6 @@ _VARIANTS: tuple[tuple[str, str, int, tuple[Any, ...] | None, str], ...] = (
     ("avg_pool2d", "ceil_mode", 4, (True, False), "attribute"),
     ("max_pool2d", "ceil_mode", 5, (True, False), "attribute"),
 )
-_DEFAULTS = {
-    **{"mode": "nearest", "approximate": "none", "align_corners": None, "antialias": False, "eps": 1e-5},
-    **{"coordinates": "half_pixel", "order": "CRD", "alpha": 1 / 6, "negative_slope": 0.01},
-    **{"max_val": 1.0, "min_val": -1.0, "padding_mode": "zeros"},
-}
 
 
 @dataclass
@@ -119,7 +114,7 @@ class Changed(TorchFunctionMode):
             return func(*args, **kwargs)
         is_placed = 0 <= self.place < len(args)
         ours = args[self.place] if is_placed else kwargs.get(self.argument)
-        self.seen.append(_DEFAULTS.get(self.argument) if ours is None else ours)
+        self.seen.append(ours)
         if isinstance(self.value, tuple):
             return self.value[1](func, *args, **kwargs)
         if is_placed:
@@ -135,7 +130,7 @@ class Changed(TorchFunctionMode):
         theirs, ours = (
             f"{one:.4g}" if isinstance(one, float) else repr(one) for one in (value, self.seen[0])
         )
-        values = f"{theirs} in B and {ours} in A"
+        values = f"{theirs} in B and {'the default' if self.seen[0] is None else ours} in A"
         return f"{self.argument} of {self.function} is {values}: with B's, A gives B's values"
 
     @property
