@@ -375,7 +375,12 @@ def _counterpart(name: str, tensor: Tensor, stored: Stored) -> Tensor | None:
 
 
 def _fitted_to(tensor: Tensor, other: Tensor) -> Tensor | None:
-    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does."""
+    """Return the other tensor, or its transpose where that alone fits or fits better; None if neither does.
+
+    Axes of size one do not matter: exporters add them to the weights of a norm.
+    """
+    if other.squeeze().shape == tensor.squeeze().shape:
+        other = other.reshape(tensor.shape)
     turned = [other, other.T] if other.ndim == 2 else [other]
     return min(
         (one for one in turned if one.shape == tensor.shape), key=lambda one: apart(one, tensor), default=None

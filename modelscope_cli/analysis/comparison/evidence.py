@@ -200,9 +200,12 @@ class Stored:
         return read_values(one) if isinstance(one, TensorEntry) else one
 
     def of_shape(self, shape: tuple[int, ...]) -> Iterator[Tensor]:
-        """Yield the tensors that have a shape, or that have it transposed."""
+        """Yield the tensors that have a shape, but for axes of size one, or that have it transposed."""
+        bare = [size for size in shape if size != 1]
         for name, one in self._tensors.items():
-            if tuple(one.shape) in (shape, shape[::-1]) and (found := self.get(name)) is not None:
+            sizes = [size for size in one.shape if size != 1]
+            is_alike = sizes in (bare, bare[::-1]) if bare else tuple(one.shape) == shape
+            if is_alike and (found := self.get(name)) is not None:
                 yield found
 
 
