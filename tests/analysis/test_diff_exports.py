@@ -233,3 +233,16 @@ def test_a_layer_folded_into_a_norm_that_holds_its_activation_has_no_other_weigh
         faults.export(other, X, tmp_path / "fault.onnx", dynamo=False)
         (cause,) = ms.diff(model, tmp_path / "fault.onnx", X).causes
         assert (cause.kind, cause.layer) == found
+
+
+def test_the_weight_of_a_norm_with_further_axes_is_found(tmp_path):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU()).eval()
+        nn.init.uniform_(model[1].weight, 0.5, 1.5)
+    other = copy.deepcopy(model)
+    with torch.no_grad():
+        other[1].weight[3] += 0.5
+    faults.export(other, X, None, dynamo=True).save(tmp_path / "net.onnx")
+    (cause,) = ms.diff(model, tmp_path / "net.onnx", X).causes
+    assert (cause.kind, cause.layer) == ("weights", "1")
