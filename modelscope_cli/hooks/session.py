@@ -59,6 +59,11 @@ class Call:
         """Its name in patterns: `relu`, or `relu#1` for its second call."""
         return label(self.name, self.index)
 
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of a record's row that describe its call."""
+        return {"name": self.name, "type": self.type, "order": self.order, "call": self.index}
+
 
 class Observer:
     """Base of observers of calls. Reduce or copy tensors at once, as in-place operations may overwrite them, and

@@ -101,8 +101,8 @@ def is_result(path: str | PathLike[str]) -> bool:
     if file.suffix.lower() != ".json" or not file.is_file():
         return False
     try:
-        with file.open("rb") as opened:
-            return b'"modelscope/' in opened.read(200)
+        with file.open("rb") as stream:
+            return b'"modelscope/' in stream.read(200)
     except OSError:
         return False
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from modelscope_cli.analysis.activations.observer import observe_activations, to_rows
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments, Wanted
 from modelscope_cli.analysis.statistics.quantiles import (
     N_PATTERNS,

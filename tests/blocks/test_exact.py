@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import modelscope_cli as ms
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import from_plain, to_text
 from modelscope_cli.analysis.statistics.moments import Moments
 
 

@@ -56,7 +56,7 @@ MOMENTS = {
     ),
     "train": ("modelscope_cli.report.page.results.save_figure", f"train {SMALL} --steps 2"),
     "weights": (
-        "modelscope_cli.analysis.weights.to_safetensors.write_safetensors",
+        "modelscope_cli.analysis.weights.statistics.write_safetensors",
         "weights {samples}/sick.safetensors --convert c.safetensors",
     ),
 }

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from modelscope_cli.shell.streams import take_every_character
+from modelscope_cli.shell.live import take_every_character
 
 # Each ends with 0 where all streams work. Where two stand for one command, the first writes no folder.
 COMMANDS = {

@@ -90,15 +90,13 @@ def ablate(
         out_dir=results.path,
         hooks=hooks,
     )
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         if stage is not None:
             folder = figures_of("ablate")
             image = next(iter(subject.first.pictures), None)
             maps = _maps(subject, folder.rows_shown(record), image) if image is not None else {}
             record = replace(record, files=folder.files_for(image))
             folder.save_report(record, stage, image, maps)
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 
 from modelscope_cli.errors import UsageError
-from modelscope_cli.records.bounds import absurdity
+from modelscope_cli.records.naming import absurdity
 
 # Defaults of each method. The steps of `pgd` add up to 2.5 radii, so that a random start can reach every corner.
 _STEPS = {"fgsm": 1, "ifgsm": 10, "pgd": 20}
@@ -61,8 +61,8 @@ def make_request(
     the edge of the ball); 2.5 epsilon / steps for `pgd` (Madry et al. 2018, section 5).
     """
     if method == "fgsm":
-        typed = {"--steps": steps, "--step-size": step_size}
-        options = [f"{option} {value}" for option, value in typed.items() if value is not None]
+        steps_typed = {"--steps": steps, "--step-size": step_size}
+        options = [f"{option} {value}" for option, value in steps_typed.items() if value is not None]
         if options:
             raise UsageError(f"'{options[0]}' does not apply: fgsm is one step of epsilon", "--method ifgsm")
     if method != "pgd" and restarts > 1:

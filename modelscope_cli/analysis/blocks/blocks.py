@@ -163,7 +163,7 @@ class Blocks:
         Args:
             phase: a name, unique in the run; letters and blanks.
             compute: returns the partial result of a batch, independent of the phase's other batches.
-            kind: the type annotation of a partial result, see `lossless_json`.
+            kind: the type annotation of a partial result, see `folder.from_plain`.
         """
         return self._way.over(phase, compute, kind)
 
@@ -190,12 +190,10 @@ class Blocks:
 
         With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
         """
-        with self._results.open() as stage:
+        with self._results.open(self._progress) as stage:
             yield stage
             if stage is not None and isinstance(self._way, StoredBlocks):
                 write_sums(stage)
-        if self._results.path is not None:
-            self._progress.note(f"wrote {self._results.path}")
 
     @contextmanager
     def _agreed_folder(self) -> Iterator[BlockFolder]:

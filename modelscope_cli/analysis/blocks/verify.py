@@ -77,8 +77,8 @@ def verify(
         recomputed = _compute(document, requested, progress)
     certificate = check.certificate(document)
     in_report = _in_report(folder.path / DOCUMENT, recomputed)
-    found = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
-    for difference in found:
+    differences = [*check.differences, *in_report, *changed_files(folder.path, (DOCUMENT, PAGE))]
+    for difference in differences:
         (progress.warn if progress is not None else str)(difference)
     return VerifyRecord(
         run=replace(recomputed.run, command="verify"),
@@ -88,8 +88,8 @@ def verify(
         tolerance=TOLERANCE,
         machine=check.machine,
         certificate=certificate,
-        differences=tuple(found),
-        passed=not found and all(block.passed for block in check.checked),
+        differences=tuple(differences),
+        passed=not differences and all(block.passed for block in check.checked),
     )
 
 

@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, differences, this_machine
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import (
+    TIMING,
+    BlockFolder,
+    differences,
+    from_plain,
+    this_machine,
+    to_text,
+)
 from modelscope_cli.analysis.blocks.stored_blocks import StoredBlocks, compute_block
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError

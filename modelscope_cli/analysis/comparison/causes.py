@@ -20,12 +20,7 @@ from modelscope_cli.analysis.comparison.evidence import (
     outputs_of,
     under,
 )
-from modelscope_cli.analysis.comparison.programs import (
-    ExportedProgramRun,
-    Matching,
-    OnnxProgram,
-    modules_of,
-)
+from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
 from modelscope_cli.analysis.comparison.variants import Changed, apart, explains, find_change
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession

@@ -101,12 +101,12 @@ def diff(
     invoked = invocation()
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)
     checkpoint = Path(b_checkpoint) if b_checkpoint is not None else None
-    own = BSettings(
+    of_b = BSettings(
         b_weights, checkpoint, b_key, b_device, b_dtype, b_mode, b_seed, hooks, b_compile, b_quantize
     )
     if plot is not None:
         check_figure(Path(plot), force)
-    of_models = {"hook": hook, "plot": plot, "model": model, "b": None if own == BSettings() else own}
+    of_models = {"hook": hook, "plot": plot, "model": model, "b": None if of_b == BSettings() else of_b}
     if is_fingerprint(_text(a)):
         from modelscope_cli.analysis.comparison.across_machines import compare_fingerprint
 
@@ -143,18 +143,18 @@ def diff(
         files, b = (b, *files), None
     inputs = _with_files(inputs, files)
     shapes = inputs.shapes + inputs.named if isinstance(inputs, InputRequest) else keywords.get("input_shape")
-    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, own)
+    is_run = files is None or bool(files) or bool(shapes) or _runs_by_itself(a, b, of_b)
     if not is_run:
         input_request = inputs if isinstance(inputs, InputRequest) else _preparation(keywords)
-        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=own)
-    sources = _sources(a, b, settings, own, model, keywords, is_run=is_run)
+        refuse_run_options(input_request, mode=mode, layer=layer, exclude=exclude, hook=hook, own=of_b)
+    sources = _sources(a, b, settings, of_b, model, keywords, is_run=is_run)
     check_pictures(file for file in files or () if file != "-")
 
     from modelscope_cli.analysis.comparison.compare import ModelComparison
     from modelscope_cli.inputs.python_inputs import to_inputs
 
     comparison = ModelComparison(
-        own=own,
+        own=of_b,
         compiled=_compiled(b),
         ranks_layers=rank_layers,
         sources=sources,
@@ -165,9 +165,11 @@ def diff(
     )
     if is_run:
         modes = (mode, b_mode or mode)
-        asked = to_inputs(inputs, keywords)
-        asked = replace(asked, request=replace(asked.request, is_strict=settings.strict is True))
-        record = comparison.run(asked, modes, hook, hooks, layer, exclude)
+        python_inputs = to_inputs(inputs, keywords)
+        python_inputs = replace(
+            python_inputs, request=replace(python_inputs.request, is_strict=settings.strict is True)
+        )
+        record = comparison.run(python_inputs, modes, hook, hooks, layer, exclude)
     else:
         record = comparison.of_weights()
     if plot is not None:
@@ -176,13 +178,13 @@ def diff(
     return record
 
 
-def _runs_by_itself(a: Any, b: Any, own: BSettings) -> bool:
+def _runs_by_itself(a: Any, b: Any, of_b: BSettings) -> bool:
     """Tell whether B can only be compared by running it: on noise, where no input is given."""
     is_object = type(b).__name__ in ("ExportedProgram", "InferenceSession") or _compiled(b) is not None
     files = [side for side in (a, b) if isinstance(side, str)]
     is_onnx = any(side.lower().endswith(".onnx") for side in files)
     is_model = not all(holds_weights(side) for side in files) or len(files) < 1 + (b is not None)
-    return is_model and (is_object or is_onnx or own.compile or own.quantize is not None)
+    return is_model and (is_object or is_onnx or of_b.compile or of_b.quantize is not None)
 
 
 def _compiled(b: Any) -> Any | None:
@@ -231,25 +233,24 @@ def _sources(
     a: Any,
     b: Any,
     settings: ModelRequest,
-    own: BSettings,
+    of_b: BSettings,
     model: str | None,
     keywords: Keywords,
     *,
     is_run: bool,
 ) -> "tuple[Source, Source]":
-    """Return the sources of A and B."""
     if isinstance(a, str) and (b is None or isinstance(b, str)):
         names = read_names(a, b, model, is_run=is_run)
-        if names.is_left_out and own == BSettings():
+        if names.is_left_out and of_b == BSettings():
             message = f"there is nothing to compare '{a}' with"
             raise UsageError(
                 message, "--b-dtype bfloat16   or another setting, or another model or checkpoint as B"
             )
-        return requests_of(settings, names, own)
+        return requests_of(settings, names, of_b)
     from modelscope_cli.analysis.comparison.sides import sources_handed_over
     from modelscope_cli.analysis.subject import refuse_idle
 
-    sources = sources_handed_over(a, b, settings, own, model, is_run=is_run)
+    sources = sources_handed_over(a, b, settings, of_b, model, is_run=is_run)
     if not any(isinstance(source, ModelRequest) for source in sources):
         refuse_idle(keywords)
     return sources

@@ -460,12 +460,7 @@ def _norm_around(inner: Key, keys: Sequence[Key], matching: Matching) -> Key | N
 
 
 def _note_inner_folding(
-    matching: Matching,
-    key: Key,
-    norm: Key,
-    seen: dict[Key, Seen],
-    program: Program,
-    values: dict[str, Seen],
+    matching: Matching, key: Key, norm: Key, seen: dict[Key, Seen], program: Program, values: dict[str, Seen]
 ) -> None:
     """Note that a layer is folded into a norm whose value is that of the layers in it."""
     own = {one.operator for one in program.values if one.modules and one.modules[-1] == norm[0]}

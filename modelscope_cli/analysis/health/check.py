@@ -19,12 +19,7 @@ from modelscope_cli.paths import in_repository
 from modelscope_cli.records.certificate import Certificate
 from modelscope_cli.records.check import FAILED, PASSED, CheckRecord, KnownFinding, SourceLine
 from modelscope_cli.records.check_evidence import Evidence
-from modelscope_cli.records.keywords import (
-    Keywords,
-    OutputBlockKeywords,
-    block_keywords,
-    spelled_out,
-)
+from modelscope_cli.records.keywords import Keywords, OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.progress import SILENT, Progress
 from modelscope_cli.records.run import ModelInfo, Run, WeightsInfo
 from modelscope_cli.records.weights import KNOWN, Safety, tell_allowed
@@ -213,14 +208,14 @@ def check(
         rules = tuple(rule for rule in RULES if rule in rules or rule.code == _NON_FINITE)
         thresholds = {code: limit for code, limit in thresholds.items() if code != _NON_FINITE}
     findings, infos = judge(rules, thresholds, evidence)
-    known, class_name = before.findings, examined.run.model.class_name
+    accepted, class_name = before.findings, examined.run.model.class_name
     if load_error is None:
         check_model(before, settings.baseline, class_name)
     if settings.baseline is not None and update_baseline and blocks.is_first:
-        new = updated(known, findings, infos)
+        new = updated(accepted, findings, infos)
         of = class_name if load_error is None else before.model
-        known = write_baseline(settings.baseline, new, of, progress or SILENT)
-    findings, gone = compare(findings, known, infos)
+        accepted = write_baseline(settings.baseline, new, of, progress or SILENT)
+    findings, gone = compare(findings, accepted, infos)
     findings = tuple(replace(one, made_at=examined.made_at(one.layer)) for one in findings)
     verdict = verdict_of(findings, infos, settings.fail_on, examined.run.input)
     record = CheckRecord(
@@ -277,10 +272,9 @@ def _examine(
     needs: frozenset[str],
     mode: str,
     blocks: "Blocks",
-    asked: dict[str, Any],
+    options: dict[str, Any],
     progress: Progress | None,
 ) -> _Examined:
-    """Load the model and collect the evidence."""
     from modelscope_cli.analysis.activations.batch_norm import never_saw_a_batch
     from modelscope_cli.analysis.health.checkup import gather
     from modelscope_cli.analysis.subject import Subject
@@ -293,7 +287,7 @@ def _examine(
     if mode == "auto" and never_saw_a_batch(subject.loaded.module):
         subject.progress.note("mode: train (auto; no batch norm has seen a batch yet)")
         is_training = True
-    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, asked):
+    with blocks.begin(subject, {"needs": sorted(needs), "is_training": is_training}, options):
         evidence = gather(
             subject.loaded,
             subject.inputs,
@@ -338,10 +332,10 @@ def known_findings(path: Path | None, is_update: bool) -> CheckBaseline:
 
 
 def write_baseline(
-    path: Path, known: tuple[KnownFinding, ...], model: str | None, progress: Progress
+    path: Path, findings: tuple[KnownFinding, ...], model: str | None, progress: Progress
 ) -> tuple[KnownFinding, ...]:
     """Write the baseline, and return its findings."""
-    write_text(path, render_baseline(known, model))
-    n = "1 finding" if len(known) == 1 else f"{len(known)} findings"
+    write_text(path, render_baseline(findings, model))
+    n = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
     progress.note(f"wrote {path}: baseline of {n}")
-    return known
+    return findings

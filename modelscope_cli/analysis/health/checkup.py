@@ -177,7 +177,9 @@ class _Checkup:
             evidence = replace(evidence, forward_bytes=forward_peak(self._model, _of_one_image(batch)))
         if "training_bytes" in needs:
             with self._missing_if_refused("training_bytes"):
-                evidence = replace(evidence, training_bytes=self._training_bytes())
+                args = self._arguments(next(iter(self._batches)), is_training=True)
+                steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
+                evidence = replace(evidence, training_bytes=steps.smallest()[1])
         passes = needs & {"forward", "repeat_gap", "train", "backward"}
         if not passes:
             if self._is_finite():
@@ -238,11 +240,6 @@ class _Checkup:
 
     def _first_rms(self) -> float | None:
         return rms_at_first_weights(self._model, next(iter(self._batches)).args)
-
-    def _training_bytes(self) -> int:
-        args = self._arguments(next(iter(self._batches)), is_training=True)
-        steps = TrainingSteps(self._model, args, StepOptions(), lambda reason: (self._model, args))
-        return steps.smallest()[1]
 
     def _structure(self) -> Structure:
         batch = next(iter(self._batches))
@@ -328,10 +325,10 @@ class _Checkup:
         # The score of the predicted class always has a gradient; a confident cross-entropy has none.
         loss = LossRequest("logit" if forward.answers is not None else AUTO)
         gradients = self._differentiate(loss)
-        rows, used = self._usage(gradients.parameters)
+        rows, layers = self._usage(gradients.parameters)
         is_partial = self._loaded.family == "detection"
         output_norm = gradients.totals.output_grad_norm
-        return Backward(rows, gradients.activations, output_norm, used, is_partial)
+        return Backward(rows, gradients.activations, output_norm, layers, is_partial)
 
     def _usage(
         self, rows: tuple[ParameterGradient, ...]
@@ -347,8 +344,8 @@ class _Checkup:
             with suppress(ModelscopeError):
                 gradients = self._differentiate(whole, ("*",) * is_frozen)
                 others = {row.name: row for row in gradients.parameters}
-        used = used_layers(self._model, (*rows, *others.values()))
-        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), used
+        layers = used_layers(self._model, (*rows, *others.values()))
+        return tuple(_of_another_output(row, others.get(row.name)) for row in rows), layers
 
     def _differentiate(self, loss: LossRequest, train_only: tuple[str, ...] = ()) -> Gradients:
         has_own_loss = self._loaded.family == "detection"
@@ -420,11 +417,11 @@ def used_layers(model: nn.Module, rows: Iterable[ParameterGradient]) -> frozense
     `F.linear(x, self.proj.weight)` uses `proj` without calling it; a tied weight counts for each of its layers.
     """
     parameters = dict(model.named_parameters())
-    used = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
+    used_ids = {id(parameters[row.name]) for row in rows if row.mark not in ("unused", "frozen")}
     names = {
         layer_of(name)
         for name, parameter in model.named_parameters(remove_duplicate=False)
-        if id(parameter) in used
+        if id(parameter) in used_ids
     }
     paths = [name.split(".") for name in names]
     return frozenset(".".join(path[:n]) for path in paths for n in range(1, len(path) + 1))

@@ -65,7 +65,14 @@ class Masks:
         path = self._path(words, image)
         mask = decode_mask(path)
         self._check_frame(mask, path, image)
-        self._check_classes(mask, path)
+        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
+        if invalid:
+            message = (
+                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
+            )
+            raise CannotRunError(
+                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
+            )
         best = _resized(logits, mask).argmax(0)
         is_known = mask < self._n_classes
         return mask[is_known], best[is_known]
@@ -100,16 +107,6 @@ class Masks:
         if not self._is_whole(height, width):
             message = f"the model does not see exactly '{image}', so no mask fits its prediction"
             raise CannotRunError(message, f"--size {height},{width}   keeps the whole image")
-
-    def _check_classes(self, mask: Tensor, path: Path) -> None:
-        invalid = sorted({int(value) for value in mask.unique() if value >= self._n_classes} - {UNKNOWN})
-        if invalid:
-            message = (
-                f"mask '{path}' holds the value {invalid[0]}, and the model has {self._n_classes} classes"
-            )
-            raise CannotRunError(
-                message, f"give a mask of 0..{self._n_classes - 1}, and {UNKNOWN} for unknown"
-            )
 
     def _sees_all(self, height: int, width: int) -> bool:
         """Whether the borders of an image of this size are the borders of the model's input.

@@ -246,7 +246,6 @@ def doctor(
 
 
 def _open(subject: Subject) -> Preprocessing:
-    """Open the images and return their preprocessing."""
     requested, family = subject.given, subject.loaded.family
     if requested.named is not None:
         raise UsageError(

@@ -311,7 +311,7 @@ def prune(
         out_dir=results.path,
         hooks=hooks,
     )
-    with results.open() as stage:
+    with results.open(subject.progress) as stage:
         if save_weights is not None:
             state = pruned_state(loaded.module, pruning.masks)
             n_bytes = write_weights(Path(save_weights), record, state, loaded.categories)
@@ -321,8 +321,6 @@ def prune(
             folder = figures_of("prune")
             record = replace(record, files=folder.FILES)
             folder.save_report(record, stage)
-    if out is not None:
-        subject.progress.note(f"wrote {out}")
     return record
 
 
@@ -330,8 +328,8 @@ def _files(model: "Model", keywords: OutputKeywords) -> list[Path]:
     """Return the files the weights may come from, which must not be overwritten."""
     if isinstance(model, ModelRequest):
         return [Path(model.model), *([model.checkpoint] if model.checkpoint is not None else [])]
-    named = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
-    return [Path(file) for file in named if file is not None]
+    files = (model if isinstance(model, str | PathLike) else None, keywords.get("checkpoint"))
+    return [Path(file) for file in files if file is not None]
 
 
 def check_weights_file(path: Path, sources: Iterable[Path], is_forced: bool) -> None:

@@ -17,7 +17,7 @@ from modelscope_cli.errors import CannotRunError, ModelscopeError, UsageError, n
 from modelscope_cli.output_files import check_file, write_with
 from modelscope_cli.paths import look_for
 from modelscope_cli.records.keywords import spelled_out
-from modelscope_cli.records.progress import SILENT, Progress
+from modelscope_cli.records.progress import SILENT, Progress, tell
 from modelscope_cli.records.run import invocation, versions
 from modelscope_cli.records.weights import (
     CALL,
@@ -65,11 +65,18 @@ def weights(
     invoked, progress = invocation(), progress or SILENT
     path, target = Path(file), Path(convert) if convert is not None else None
     if target is not None:
-        _check_target(path, target, force)
+        if target.suffix.lower() != ".safetensors":
+            message = f"'--convert {target}' does not end in .safetensors"
+            raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
+        if target.exists() and path.exists() and target.samefile(path):
+            message = f"'--convert {target}' is the file itself"
+            raise UsageError(
+                message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
+            )
+        check_file(target, force)
     contents, safety = _read(path, key, allow)
     tell_allowed(safety, progress)
-    for warning in warnings_of(safety):
-        progress.warn(warning.message)
+    tell(progress, (), warnings_of(safety))
     tensors = select_tensors(contents.tensors, (layer,) if isinstance(layer, str) else layer)
     with _collecting_later():
         rows = describe_tensors(tensors)
@@ -183,18 +190,6 @@ def _without_tensors(contents: "Contents") -> CannotRunError:
     return CannotRunError(message, "torch.save(model.state_dict(), 'model.pt')   makes one that does")
 
 
-def _check_target(path: Path, target: Path, is_forced: bool) -> None:
-    if target.suffix.lower() != ".safetensors":
-        message = f"'--convert {target}' does not end in .safetensors"
-        raise UsageError(message, f"--convert {shlex.quote(f'{target}.safetensors')}")
-    if target.exists() and path.exists() and target.samefile(path):
-        message = f"'--convert {target}' is the file itself"
-        raise UsageError(
-            message, f"--convert {shlex.quote(str(target.with_name(f'{target.stem}-copy.safetensors')))}"
-        )
-    check_file(target, is_forced)
-
-
 def _convert(
     contents: "Contents",
     tensors: Sequence["TensorEntry"],
@@ -203,7 +198,7 @@ def _convert(
     *,
     is_whole: bool,
 ) -> None:
-    from modelscope_cli.analysis.weights.to_safetensors import check_convertible, write_safetensors
+    from modelscope_cli.analysis.weights.statistics import check_convertible, write_safetensors
 
     def track(entries: Iterable["TensorEntry"]) -> Iterable["TensorEntry"]:
         return progress.track(entries, "writing", len(tensors))
@@ -217,7 +212,7 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
     """Return the tensors whose name is a pattern, begins with it and a dot, or matches it as a glob or `re:`."""
     if not patterns:
         return tuple(tensors)
-    wanted: set[str] = set()
+    names: set[str] = set()
     for pattern in patterns:
         matches = {tensor.name for tensor in tensors if _matches(pattern, tensor.name)}
         if not matches:
@@ -225,8 +220,8 @@ def select_tensors(tensors: Sequence[TensorEntry], patterns: Sequence[str]) -> t
             message = f"layer pattern '{pattern}' matches no tensor" + (f": {near}" if near else "")
             first = near.removeprefix("did you mean ").split(", ")[0] or (tensors[0].name if tensors else "*")
             raise UsageError(message, f"--layer {shlex.quote(first)}")
-        wanted |= matches
-    return tuple(tensor for tensor in tensors if tensor.name in wanted)
+        names |= matches
+    return tuple(tensor for tensor in tensors if tensor.name in names)
 
 
 def describe_tensors(tensors: Sequence[TensorEntry]) -> tuple[TensorRow, ...]:

@@ -38,7 +38,7 @@ def _where(is_known: bool, made_at: object) -> list[str]:
 
 
 def _rules(record: CheckRecord) -> Html:
-    found = {
+    by_code = {
         rule.code: sum(one.code == rule.code and not one.known for one in record.findings)
         for rule in record.rules
     }
@@ -46,7 +46,7 @@ def _rules(record: CheckRecord) -> Html:
     def result(rule: RuleInfo) -> str:
         if not rule.judged:
             return f"not judged: {rule.reason}"
-        n = found[rule.code]
+        n = by_code[rule.code]
         return counted(n, "finding") if n else "passed"
 
     def threshold(rule: RuleInfo) -> str:
@@ -66,7 +66,7 @@ def _rules(record: CheckRecord) -> Html:
         "",
         columns,
         record.rules,
-        is_bad=lambda rule: found[rule.code] > 0,
+        is_bad=lambda rule: by_code[rule.code] > 0,
         is_dim=lambda rule: not rule.judged,
     )
     caption = "Every rule that was selected, with the threshold in force and where that comes from."

@@ -14,11 +14,8 @@ def sections(record: DiffRecord, embedded: EmbeddedImages) -> list[Section]:
     """Return whether A and B are the same, their distance along the depth, and every row."""
     sheet = diff_sheet(record, show_all=True)
     places = {id(row): f"row-{n}" for n, row in enumerate(sheet.rows)}
-    drawn = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
-    return [
-        *drawn,
-        table_section(sheet, lambda row: places[id(row)]),
-    ]
+    figure = _figures(record.figures, places) if record.figures is not None else _distance(record, places)
+    return [*figure, table_section(sheet, lambda row: places[id(row)])]
 
 
 def _figures(rows: Sequence[FigureDifference], places: dict[int, str]) -> list[Section]:

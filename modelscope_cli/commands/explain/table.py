@@ -109,11 +109,7 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     facts += [("left out", why) for why in record.unfit]
     if record.receipt_kind != NONE:
         columns = _MEANINGS if record.receipt_kind == QUICK else f"{_MEANINGS}; {_OF_FULL}"
-        facts += [
-            ("receipt", _counted(record)),
-            ("columns", columns),
-            ("order", RULE),
-        ]
+        facts += [("receipt", _counted(record)), ("columns", columns), ("order", RULE)]
     facts += [(f"require {one.required}", _met(one)) for one in record.requirements]
     facts += _where(record.whereabouts, record.whereabouts_method) if record.whereabouts is not None else []
     facts += hook_facts(record.hooks)

@@ -34,7 +34,6 @@ def _grid(row: FeatureMap, embedded: EmbeddedImages) -> Html | None:
 
 
 def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | None]:
-    """Return the sheets of a data set, each with its channels."""
     by_file: dict[str, list[ChannelImages]] = {}
     for row in record.channels:
         if row.file is not None:
@@ -53,10 +52,10 @@ def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | 
     return figures
 
 
-def _ranges(shown: tuple[int, ...]) -> str:
+def _ranges(channels: tuple[int, ...]) -> str:
     """Return channels as ranges: `0-7, 9`."""
     runs: list[list[int]] = []
-    for channel in shown:
+    for channel in channels:
         if runs and channel == runs[-1][1] + 1:
             runs[-1][1] = channel
         else:

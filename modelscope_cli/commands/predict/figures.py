@@ -9,7 +9,7 @@ from modelscope_cli.errors import UsageError
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, to_png
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
@@ -115,8 +115,8 @@ def files_for(truth: TruthReport | None, images: "Sequence[Tensor]") -> tuple[st
     """Return the files that `save_report` writes; without ground truth only the record and its page."""
     if truth is None:
         return RESULT_FILES
-    drawn = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
-    return (*drawn, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
+    figures = [RELIABILITY] * (truth.ece is not None) + [WORST] * bool(images)
+    return (*figures, *(f"{table}.csv" for table in tables_of(truth)), *RESULT_FILES)
 
 
 def save_report(record: PredictRecord, stage: Path, images: "Sequence[Tensor]") -> None:

@@ -82,10 +82,7 @@ def _facts(record: PruneRecord) -> list[tuple[str, str]]:
         facts.append(("zero before", f"{numbers.count(totals.zeros_before)} of them"))
     if record.structured:
         facts.append(
-            (
-                "left",
-                "biases and batch norms: a pruned channel outputs their constant; nothing is folded",
-            )
+            ("left", "biases and batch norms: a pruned channel outputs their constant; nothing is folded")
         )
     facts.append(("zeros alone", "the zeros do not make the file smaller or the forward pass faster"))
     facts += hook_facts(record.hooks)

@@ -10,8 +10,8 @@ from modelscope_cli.records.naming import counted, label_of
 from modelscope_cli.records.stats import ActivationStats, StatsRecord
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, MISSING, axes_at, new_figure, save_figure
-from modelscope_cli.report.labels import file_stems
 from modelscope_cli.report.layer_axis import POINTS, Panel, layer_names, layer_panels
+from modelscope_cli.report.numbers import file_stems
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,15 +72,15 @@ def save_correlations(
     rows: Sequence[ActivationStats], matrices: "Sequence[Tensor | None]", folder: Path
 ) -> tuple[ActivationStats, ...]:
     """Write the `(C, C)` matrix of every row that has one; return the rows with the file names."""
-    named = []
+    with_files = []
     for row, matrix, stem in zip(rows, matrices, file_stems(rows), strict=True):
         if matrix is None or row.correlation is None:
-            named.append(row)
+            with_files.append(row)
             continue
         file = f"{stem}.png"
         save_figure(draw_correlation(row, matrix), folder / file)
-        named.append(replace(row, correlation=replace(row.correlation, file=file)))
-    return tuple(named)
+        with_files.append(replace(row, correlation=replace(row.correlation, file=file)))
+    return tuple(with_files)
 
 
 def draw_correlation(row: ActivationStats, matrix: "Tensor") -> Any:

@@ -77,11 +77,11 @@ def _optimizer(record: WatchRecord) -> Html:
         ("never stepped", f"{name}" + (f", made at {place}" if place else ""))
         for name, place in record.facts.idle
     ]
-    held = [row for row in record.parameters if not row.optimizer]
-    if held:
-        names = some((row.name for row in held), 12)
-        layers = {layer_of(row.name) for row in held}
-        lines.append(("in no optimizer", f"{len(held)} parameters of {len(layers)} layers: {names}"))
+    outside = [row for row in record.parameters if not row.optimizer]
+    if outside:
+        names = some((row.name for row in outside), 12)
+        layers = {layer_of(row.name) for row in outside}
+        lines.append(("in no optimizer", f"{len(outside)} parameters of {len(layers)} layers: {names}"))
     elif lines:
         lines.append(("in no optimizer", "none: an optimizer holds every parameter"))
     return facts(lines) if lines else NOTHING

@@ -69,8 +69,8 @@ def _columns(
         """Return a column of one value of a series; fractions of 1 are marked."""
 
         def read(row: WatchedLayer) -> float | None:
-            picked: float | None = pick(getattr(row.series, field) or ())
-            return picked
+            chosen: float | None = pick(getattr(row.series, field) or ())
+            return chosen
 
         is_rare = field in ("dead_fraction", "saturated_fraction")  # and hidden where it is 0 everywhere
         traits: dict[str, Any] = {"is_shown": any(map(read, layers))} if is_rare else {}

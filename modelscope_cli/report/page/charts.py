@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from modelscope_cli.report import numbers
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page.html import NOTHING, Html, Section, element, joined
 from modelscope_cli.report.sheet import Column
 
@@ -127,7 +127,7 @@ def line_chart(
     most = 5 if height > 120 else 3
     scale = logarithmic(values, most) if wants_log(values) else linear(values, most)
     across = steps(last if last is not None else max((s for line in lines for s in line.step), default=1))
-    drawn = [
+    paths = [
         *_grid(scale, across, height),
         *_flags(marks, across, height),
         _frame([_path(line, across, scale, height) for line in lines], height),
@@ -142,7 +142,7 @@ def line_chart(
         "width": "100%",
         "height": height + 22,
     }
-    svg = element("svg", *drawn, **look)
+    svg = element("svg", *paths, **look)
     return element("figure", element("figcaption", title + axis, _legend(lines)), svg)
 
 

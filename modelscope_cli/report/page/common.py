@@ -114,16 +114,16 @@ def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
         return None
     links = [element("a", label, href=f"#{anchor(row)}") for row, label in marked[:_MOST_NAMED]]
     more = f" and {len(marked) - _MOST_NAMED} more" if len(marked) > _MOST_NAMED else ""
-    named = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
-    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", named, more)
+    names = joined(part for n, link in enumerate(links) for part in ((", ", link) if n else (link,)))
+    return element("p", f"Marked: {len(marked)} of {counted(len(sheet.rows), 'row')}: ", names, more)
 
 
 def notes(sheet: Sheet) -> Html:
     """Return the facts of a table without those about its files, definitions folded."""
     lines = [(label, words) for label, words in sheet.facts if label not in PROVENANCE]
-    told = [(label, words) for label, words in lines if label not in sheet.definitions]
+    pairs = [(label, words) for label, words in lines if label not in sheet.definitions]
     defined = [(label, words) for label, words in lines if label in sheet.definitions]
-    return joined([facts([*told]) if told else NOTHING, folded("What the columns mean", [*defined])])
+    return joined([facts([*pairs]) if pairs else NOTHING, folded("What the columns mean", [*defined])])
 
 
 def table_section(
@@ -209,10 +209,10 @@ def images_section(record: Any, embedded: EmbeddedImages, title: str = "Figures"
     names = [name for name in getattr(record, "files", ()) if isinstance(name, str) and name.endswith(".png")]
     images = [embedded.figure(name, _alt(record, name), _words(name)) for name in names]
     if not any(images):
-        drawn = [*_drawn(record), *embedded.without_folder.items()]
-        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in drawn]
-    shown = [image for image in images if image is not None]
-    return [Section("figures", title, element("div", *shown, class_="gallery"))] if shown else []
+        figures = [*_drawn(record), *embedded.without_folder.items()]
+        images = [embedded.drawn(data, _alt(record, name), _words(name)) for name, data in figures]
+    present = [image for image in images if image is not None]
+    return [Section("figures", title, element("div", *present, class_="gallery"))] if present else []
 
 
 def _alt(record: Any, name: str) -> str:

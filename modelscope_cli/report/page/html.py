@@ -36,8 +36,8 @@ def element(name: str, /, *content: str | None, **attributes: Attribute) -> Html
         attributes: `class_` and `for_` stand for the reserved words, `aria_sort` for `aria-sort`. True is written
             without a value, None and False not at all.
     """
-    opened = f"<{name}{''.join(_attributes(attributes))}>"
-    return Html(opened if name in _VOID else f"{opened}{joined(content)}</{name}>")
+    start = f"<{name}{''.join(_attributes(attributes))}>"
+    return Html(start if name in _VOID else f"{start}{joined(content)}</{name}>")
 
 
 def joined(content: Iterable[str | None]) -> Html:
