@@ -13,13 +13,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.analysis.comparison.activations import Side
 from modelscope_cli.analysis.comparison.entering import coarse, of_input, other_channels
-from modelscope_cli.analysis.comparison.evidence import (
-    Divergence,
-    Stored,
-    gathered,
-    outputs_of,
-    under,
-)
+from modelscope_cli.analysis.comparison.evidence import Divergence, Stored, gathered, outputs_of, under
 from modelscope_cli.analysis.comparison.programs import ExportedProgramRun, Matching, OnnxProgram, modules_of
 from modelscope_cli.analysis.comparison.variants import Changed, apart, explains, find_change
 from modelscope_cli.hooks.layers import tensors_in
