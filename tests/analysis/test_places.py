@@ -330,7 +330,7 @@ def test_tokens_of_a_video_show_the_frame_in_the_middle():
         x = x.repeat_interleave(PATCH, dim)
     (exhibit,) = maps_of(Video(), x, "look")
     assert_close(exhibit.maps, numbers[1:])
-    assert exhibit.record.note == "frame 2 of 2"
+    assert exhibit.record.note == "2 frames, in rows"
 
 
 SMALL = {
