@@ -168,3 +168,19 @@ def from_sheet(sheet: Tensor, n: int, dim: int) -> Tensor:
     rows = _rows(n)
     cells = sheet.unflatten(-1, (n // rows, -1)).unflatten(-3, (rows, -1)).transpose(-3, -2)
     return cells.flatten(-4, -3).movedim(-3, dim)
+
+
+def images_of_volumes(args: Arguments) -> tuple[Tensor, ...]:
+    """Return the slices of each volume, or frames of a clip, as a sheet, `(3, H, W)` uint8, black the lowest value.
+
+    Nothing for tensors of other than five dimensions. With more than three channels it is their mean.
+    """
+    volumes = next((tensor for _, tensor in tensors_in(args)), None)
+    if volumes is None or volumes.ndim != 5 or volumes.is_complex():
+        return ()
+    is_frames_first = volumes.shape[2] in (1, 3) and volumes.shape[1] not in (1, 3)
+    sheets = to_sheet(torch.nan_to_num(volumes.detach().float().cpu()), 1 if is_frames_first else 2)
+    sheets = sheets if sheets.shape[1] in (1, 3) else sheets.mean(1, keepdim=True)
+    low, high = sheets.flatten(1).aminmax(dim=1)
+    scaled = (sheets - low[:, None, None, None]) / (high - low).clamp_min(1e-12)[:, None, None, None]
+    return tuple((scaled * 255).byte().expand(-1, 3, -1, -1))

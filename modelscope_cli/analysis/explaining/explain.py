@@ -459,7 +459,7 @@ def _asking(subject: Subject, shared: _Shared) -> Iterator[Callable[[Batch, int]
                     other,
                     inside,
                     preprocessing is not None and any(preprocessing.mean),
-                    pictures[n] if pictures else _gray(image) if frame_dim else None,
+                    pictures[n] if pictures else None,
                     partial(from_the_head, loaded.module, partial(counted, image)),
                     n_frames,
                 )
@@ -475,13 +475,6 @@ def _frames(loaded: "LoadedModel", args: Arguments) -> tuple[int, int]:
     clip = clip_of(loaded.module, loaded.family)
     dim = 1 + CLIPS[clip[0] if clip is not None else "video"]
     return dim, tensors[0].shape[dim]
-
-
-def _gray(sheet: Tensor) -> Tensor:
-    """Return the values of a volume as an image, `(3, H, W)` uint8, black the lowest."""
-    values = torch.nan_to_num(sheet[0].detach().float().mean(0).cpu())
-    low, high = values.aminmax()
-    return ((values - low) / (high - low).clamp_min(1e-12) * 255).byte().expand(3, -1, -1)
 
 
 def _images(args: Arguments) -> Iterator[Tensor]:

@@ -23,7 +23,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import HookSession
 from modelscope_cli.inputs.batch import Batch
-from modelscope_cli.inputs.named_noise import IMAGES, texts_of
+from modelscope_cli.inputs.named_noise import IMAGES, is_open_clip, texts_of
 from modelscope_cli.inputs.truth import read_labels, read_truth
 from modelscope_cli.records.keywords import OutputBlockKeywords, block_keywords, spelled_out
 from modelscope_cli.records.predict import Prediction, PredictRecord
@@ -113,7 +113,7 @@ def predict(
     def see(batch: Batch) -> Predicted:
         nonlocal n_done
         answer = reader.read(session.run(batch.args), batch.args, batch.n_images).settled()
-        answer = _as_predictions(answer, activation, has_texts=subject.given.named is not None)
+        answer = _as_predictions(answer, activation, subject)
         if names is not None and answer.main.n_classes is not None:
             check_labels(names, answer.main.n_classes, of_labels)
         has_rows = judge is None or each is not None
@@ -207,16 +207,19 @@ def _compare_with(names: tuple[str, ...] | None, subject: Subject) -> None:
     given = subject.given
     if names is None or not given.request.files:
         return
-    texts = texts_of(subject.loaded.module, names)
+    texts = texts_of(subject.loaded.module, names, subject.loaded.info.name)
     if texts is not None:
-        named = {**texts, IMAGES: list(given.request.files)}
+        images = "image" if is_open_clip(subject.loaded.module) else IMAGES
+        named = {images: list(given.request.files), **texts}
         subject.given = replace(given, request=replace(given.request, files=()), named=named)
 
 
-def _as_predictions(answer: ModelOutput, activation: str, *, has_texts: bool) -> ModelOutput:
+def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> ModelOutput:
     """Return an output as predictions; with sigmoid one value per image is a class that is on or off."""
     main = answer.main
-    if last_name(answer.parts[0][0]) == "logits_per_image" and not has_texts:
+    has_texts = subject.given.named is not None
+    is_dual = is_open_clip(subject.loaded.module) or last_name(answer.parts[0][0]) == "logits_per_image"
+    if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
         raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these")
     if not isinstance(main, Vectors) or main.kind == "depth":
