@@ -17,7 +17,7 @@ from modelscope_cli.analysis.outputs.vectors import Vectors
 from modelscope_cli.analysis.predictions.ground_truth import Evaluator
 from modelscope_cli.analysis.predictions.metrics import EvaluatedBatch, pictures_of
 from modelscope_cli.analysis.predictions.request import check_scoring, choose_activation
-from modelscope_cli.analysis.predictions.scores import check_labels, predictions_of
+from modelscope_cli.analysis.predictions.scores import check_labels, in_files, predictions_of
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
@@ -121,7 +121,14 @@ def predict(
         judged = judge.look(answer, batch, n_done) if judge is not None else None
         drawn = _drawn(answer, batch) if blocks.out is not None and n_done < MOST_DRAWN else ()
         n_done += len(answer)
-        return Predicted(answer.kind, answer.main.n_classes or 0, answer.note, rows, judged, drawn)
+        return Predicted(
+            answer.kind,
+            answer.main.n_classes or 0,
+            answer.note,
+            in_files(rows, batch, subject.inputs),
+            judged,
+            drawn,
+        )
 
     settings = {"top": top, "scores": activation, "threshold": threshold, "temperature": temperature}
     options = {**settings, "labels": names, "truth": judge.words_sha256() if judge is not None else None}
