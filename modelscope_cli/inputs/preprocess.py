@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.grammar import MAX_IMAGE_PIXELS
-from modelscope_cli.inputs.image import TOO_LARGE, UnreadableImageError
+from modelscope_cli.inputs.image import TOO_LARGE, Placement, UnreadableImageError
 from modelscope_cli.lean import without_dynamo
 
 with without_dynamo():
@@ -36,36 +36,6 @@ _DEFAULTS = {
     "mean": (0.485, 0.456, 0.406),
     "std": (0.229, 0.224, 0.225),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """Where an image file is in the model's input.
-
-    Attributes:
-        size: width and height of the file after EXIF rotation.
-        scale: pixels of the input per pixel of the file, along x and y.
-        offset: of the left upper corner, in pixels of the input.
-    """
-
-    size: tuple[int, int]
-    scale: tuple[float, float]
-    offset: tuple[float, float] = (0, 0)
-
-    def point(self, x: float, y: float) -> tuple[float, float]:
-        """Return a point of the input in pixels of the file, not outside of it."""
-        (width, height), (x_scale, y_scale), (left, top) = self.size, self.scale, self.offset
-        return min(max((x - left) / x_scale, 0.0), width), min(max((y - top) / y_scale, 0.0), height)
-
-    def turned(self, corners: tuple[tuple[float, ...], ...]) -> tuple[tuple[float, ...], ...]:
-        """Return the corners of a rotated box; its width is scaled as x and its height as y, its angle is kept."""
-        (x0, y0), (x1, y1), (x2, y2), (x3, y3) = corners
-        x, y = (x0 + x2) / 2, (y0 + y2) / 2
-        along = [((a + b) / 2 - c) / self.scale[0] for a, b, c in ((x0, x1, x), (y0, y1, y))]
-        across = [((a + b) / 2 - c) / self.scale[1] for a, b, c in ((x0, x3, x), (y0, y3, y))]
-        x, y = (x - self.offset[0]) / self.scale[0], (y - self.offset[1]) / self.scale[1]
-        signs = ((1, 1), (1, -1), (-1, -1), (-1, 1))
-        return tuple((x + a * along[0] + b * across[0], y + a * along[1] + b * across[1]) for a, b in signs)
 
 
 @dataclass(slots=True)

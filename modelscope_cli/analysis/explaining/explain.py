@@ -96,8 +96,8 @@ class Totals:
         self.words, self.index = (result.words, result.index) if is_same else (None, None)
         self.images += 1
         self.logit += result.logit
-        is_probability = self.probability is not None and result.probability is not None
-        self.probability = self.probability + result.probability if is_probability else None
+        both = self.probability, result.probability
+        self.probability = None if None in both else sum(filter(None, both))
         self.score_name = result.score_name
         self.passes += result.passes
         self.unfit = {**result.unfit, **self.unfit}

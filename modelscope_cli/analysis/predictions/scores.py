@@ -14,8 +14,7 @@ from modelscope_cli.analysis.outputs.vectors import DepthMaps
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.inputs.batch import Batch, Inputs
-from modelscope_cli.inputs.image import upright_size
-from modelscope_cli.inputs.preprocess import Placement
+from modelscope_cli.inputs.image import Placement, upright_size
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.predict import Guess, Prediction
 from modelscope_cli.records.run import Notice
