@@ -331,5 +331,9 @@ def of_other_library(model: str) -> UsageError | None:
     if name and prefix in _LINES:
         message = f"'{model}' is a model of {prefix} by a name that is not used here"
         name = name.replace("/", "-") if prefix == "clip" else name
+        if prefix == "torch.hub" and ":" in name:
+            name, _, entry = name.partition(":")
+            line = _LINES[prefix].format(shlex.quote(name)).replace("NAME", shlex.quote(entry))
+            return UsageError(message, f"--model {line}")
         return UsageError(message, f"--model {_LINES[prefix].format(shlex.quote(name))}")
     return None
