@@ -69,7 +69,7 @@ def integrate(scored: Scored, image: Tensor, blank: Tensor, first: int = _FIRST,
     cells = cells.sum(0).float().cpu()
     return Map(
         cells,
-        f"path from a zero image (logit {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
+        f"path from a zero image (score {start:.4g}) in {intervals - 1} points; completeness error {error:.2g}",
         adds_up=share_of(cells, end) if error <= abs(gap) else None,
         completeness=error / abs(gap) if gap else None,
         steps=intervals - 1,
