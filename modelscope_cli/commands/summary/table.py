@@ -177,6 +177,9 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
     return tuple(facts)
 
 
+HELP = "would help"
+
+
 def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
     """Return the memory of a training step in sentences."""
     size = numbers.memory
@@ -194,7 +197,7 @@ def training_facts(training: TrainingMemory) -> list[tuple[str, str]]:
         how = f" ({saving.keyword})" if saving.keyword else ""
         cost = f" for {saving.compute - 1:+.0%} compute" if saving.compute else ""
         less = training.peak_bytes - saving.peak_bytes
-        facts.append(("would help", f"{saving.what}: -{size(less)}{cost}{how}"))
+        facts.append((HELP, f"{saving.what}: -{size(less)}{cost}{how}"))
     return facts
 
 
