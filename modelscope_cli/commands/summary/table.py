@@ -218,11 +218,14 @@ def fit_words(training: TrainingMemory) -> str:
     assert fit is not None
 
     def size(n_bytes: int) -> str:
-        return write_threshold(n_bytes, "bytes")
+        is_too_close = (
+            fit.next_bytes is not None and abs(fit.next_bytes - fit.peak_bytes) < fit.peak_bytes / 1000
+        )
+        return f"{n_bytes:,} bytes" if is_too_close else write_threshold(n_bytes, "bytes")
 
+    kernels = f", {'with' if fit.is_whole else 'without'} what kernels of the CPU take for a moment"
     if fit.next_bytes is None:
-        return f"no batch: the least is {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+        return f"no batch: the least is {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}{kernels}"
     how = "" if fit.is_computed else ", by a line through the steps of two smaller batches"
-    return (
-        f"batch {fit.batch:,} ({size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}{how})"
-    )
+    sizes = f"{size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}"
+    return f"batch {fit.batch:,} ({sizes}{how}{kernels})"
