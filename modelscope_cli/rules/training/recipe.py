@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted, some
+from modelscope_cli.records.naming import counted, percent, some
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.progress import MIN_STEPS
 from modelscope_cli.rules.training.rule_types import (
@@ -61,14 +61,14 @@ def rate_is_gone(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             since = steps[gone.index(True)]
             words = (
                 f"the learning rate of {label} falls from {peak:.2g} to {values[-1]:.2g}, and is below 1 % "
-                f"of its peak for {share:.0%} of the run"
+                f"of its peak for {percent(share)} of the run"
             )
             yield TrainingSighting(None, since, share, words, place)
         elif len(rates) == 1 and (zero := _zero_since(groups)) is not None:
             share = (case.course.steps - zero) / case.course.steps
             if share >= _WASTED and case.course.steps - zero >= MIN_STEPS:
                 words = (
-                    f"the learning rate of {label} is 0 since step {zero}: {share:.0%} of all steps have no "
+                    f"the learning rate of {label} is 0 since step {zero}: {percent(share)} of all steps have no "
                     "effect"
                 )
                 yield TrainingSighting(None, zero, share, words, place)
@@ -178,6 +178,6 @@ def decays_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSighting
         if case.fails and one.weight_decay >= threshold and taken >= _TAKEN:
             words = (
                 f"the weight decay of {one.optimizer} is {one.weight_decay:g}: times the learning rate, that "
-                f"removes {taken:.1%} of a weight in every step"
+                f"removes {percent(taken, 1)} of a weight in every step"
             )
             yield TrainingSighting(None, 0, one.weight_decay, words, one.made)

@@ -14,6 +14,7 @@ from modelscope_cli.records.grads import (
     VANISHING_SOURCE,
     is_judged,
 )
+from modelscope_cli.records.naming import percent
 from modelscope_cli.records.training_facts import GRADIENT
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
@@ -169,7 +170,7 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {-change:.0%} of its norm; more than {threshold:.0%} since step "
+            f"single steps change it by {percent(-change)} of its norm; more than {percent(threshold)} since step "
             f"{step}"
         )
         if jump and jump[0] >= step:
