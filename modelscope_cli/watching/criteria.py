@@ -246,10 +246,15 @@ def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:
 
 
 def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor | None:
-    """Return the lowest mean loss of one prediction for all samples.
+    """Return the lowest mean loss of one prediction for all samples, the margin for equal distances or scores.
 
-    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected.
+    The estimate from one batch of n rows is too low by a factor of (n - 1) / n, which is corrected. None if it is
+    unknown, and for targets that a model computes, such as from another view.
     """
+    if _KINDS[name] == RANKING:
+        return torch.tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
+    if target.requires_grad:
+        return None
     n, reduction = len(target) if target.ndim else 1, options.get("reduction", "mean")
     if n < 2 or not target.is_floating_point() or (name == "cross_entropy" and target.ndim != 2):
         return None
@@ -284,8 +289,10 @@ def _shared(kind: str, name: str, x: Tensor, target: Tensor) -> Tensor | None:
     """Return the covariance of predictions and targets over the rows as a share of the variance of the targets.
 
     It is 0 if predictions are independent of the targets, and the share of explained variance at the least mean
-    squared error. None if the targets are not vectors of numbers.
+    squared error. None if the targets are not vectors of numbers, or computed by a model.
     """
+    if kind == RANKING or target.requires_grad or not target.is_floating_point():
+        return None
     if x.shape != target.shape or x.ndim < 2 or len(x) < 2 or x[0].numel() < _VECTOR:
         return None
     with torch.no_grad():
@@ -389,12 +396,8 @@ class CriterionWatch:
             mean = mean.mean()
         elif sums.is_summed:
             mean = mean / max(x.shape[0] if x.ndim else 1, 1)
-        shared = guess = None
-        if kind == RANKING:
-            guess = mean.new_tensor(float(options.get("margin", 1.0 if name.startswith("triplet") else 0.0)))
-        elif not target.requires_grad:  # else a model computes it, such as from another view
-            shared = _shared(kind, name, x, target) if is_training and target.is_floating_point() else None
-            guess = _best_constant(name, target, options)
+        guess = _best_constant(name, target, options)
+        shared = _shared(kind, name, x, target) if is_training else None
         sums.add(mean, x, target, options.get("ignore_index", -100), guess, shared)
 
     def _misplaced_in(self, key: CriterionKey, x: Tensor) -> str | None:

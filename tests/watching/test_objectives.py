@@ -190,7 +190,7 @@ def test_dropout_of_nearly_everything_is_noted_once(recorded) -> None:
         train(model, model.parameters())
 
     (event,) = recorded(script).events
-    assert (event.kind, event.message) == ("dropped", "1 sets 95% of its input to 0")
+    assert (event.kind, event.message) == ("dropped", "1 sets 95 % of its input to 0")
 
 
 @pytest.mark.parametrize("is_collapsing", [False, True])

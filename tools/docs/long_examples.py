@@ -67,7 +67,7 @@ _CHECK = (
 _IMPORT = ("import torch\n", "import time\n\nimport torch\n")
 _CACHED = ("import torch\n", "import functools\nimport time\n\nimport torch\n")
 _ON_DEVICE = (
-    (_MODEL, 'device = torch.accelerator.current_accelerator() or "cpu"\n' + _MODEL + ".to(device)"),
+    (_MODEL, 'device = "cuda" if torch.cuda.is_available() else "cpu"\n' + _MODEL + ".to(device)"),
     (_LOSS, "    loss = F.cross_entropy(model(images[batch].to(device)), labels[batch].to(device))"),
 )
 _LOG = "{}print(step, loss.item())\n    time.sleep(0.2)  # such as a transform of the next images on the CPU"
@@ -134,6 +134,6 @@ RANKS: dict[str, tuple[Edits, Edits]] = {
     ),
     "MS776": (
         (_IMPORT, *_RANKS, _REPLICAS, _OWN_BATCHES, (_BATCH, f"{_BATCH}\n    {_SLOW_DISK}")),
-        (_IMPORT, *_RANKS, _REPLICAS, _OWN_BATCHES, ("\nfor step", f"{_SLOW_DISK}\n\nfor step")),
+        (_IMPORT, *_RANKS, _REPLICAS, _OWN_BATCHES, ("\nfor step", f"\n{_SLOW_DISK}\nfor step")),
     ),
 }

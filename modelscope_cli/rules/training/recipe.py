@@ -22,7 +22,8 @@ from modelscope_cli.rules.training.updates import SMALL, small_updates
 _GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
 _UNEVEN = 1.1  # times the least norm
-_MOSTLY = 0.9  # of the cycles
+_MOSTLY = 0.9  # of the cycles, or the steps
+_SWINGS = 8  # lengths of a cosine, which rises again after each
 _UNSCALED = "call scaler.unscale_(optimizer) after backward(), and before clip_grad_norm_"
 _TAKEN = 1e-2  # of a weight by the decay of one step: ten times a usual step
 
@@ -94,14 +95,26 @@ def _has_more_to_learn(case: Case) -> bool:
 
 @training_rule("MS758", "schedule-hardly-used", WARNING, 0.2, Link.BOOKKEEPING)
 def schedule_unused(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """A schedule with the length of the run is stepped far less often.
+    """A schedule with the length of the run is stepped far less often, or a short cosine at every step.
 
-    Measure: steps of the schedule as a share of those of its optimizer
-    Source: certain: the schedule counts its steps, and its length equals that of the run
+    The latter in a training that does not provably learn.
+
+    Measure: steps of the schedule as a share of those of its optimizer; 8 lengths of a cosine
+    Source: certain: the schedule counts its steps, and its length equals that of the run; own choice: 8
     Hint: call scheduler.step() after each optimizer.step(), or give it the number of epochs as its length
-    Why: at the end of the run the schedule has hardly changed the learning rate
+    Why: the learning rate hardly changes until the end of the run, or it falls and rises again and again
     """
     for one in case.facts.schedules:
+        is_short = (
+            one.schedule == "CosineAnnealingLR" and _SWINGS * one.total <= one.used >= _MOSTLY * one.steps
+        )
+        if is_short and case.may_fail():
+            words = (
+                f"{one.schedule} has a length of {counted(one.total, 'step')}, but was stepped "
+                f"{counted(one.used, 'time')}: the learning rate falls and rises again every {2 * one.total} steps"
+            )
+            hint = "call scheduler.step() once an epoch, or make T_max the number of steps"
+            yield TrainingSighting(None, 0, one.used / one.total, words, one.made, hint=hint)
         is_for_steps = one.total / 2 <= one.steps <= 2 * one.total
         if one.steps >= FEW_STEPS and is_for_steps and 1 <= one.used < threshold * one.steps:
             told = f"{counted(one.used, 'time')} in {counted(one.steps, 'step')} of {one.optimizer}"
