@@ -34,6 +34,8 @@ _ALL_OF_IT = 0.99  # of an output is zero
 _WHOLE = 1.0  # a change as large as the weight itself
 SMALL = 1e-5  # share of a weight that a step changes
 _NEARLY_ALL = 0.9  # of the weights
+_REPLACED = 5.0  # times a weight: what it was before hardly matters
+_FEW, _NEXT = 2, 5  # weights; losses
 _INFINITE_SLOPE = (
     "look in the loss for the square root, norm, logarithm, division or acos of a number that becomes 0: "
     "the derivative is infinite there; add a small eps inside; torch.autograd.set_detect_anomaly(True) "
@@ -154,14 +156,15 @@ def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighti
 def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """Steps change a weight by a large share of its norm, and the training fails.
 
-    The first weight with large changes; at the same step the one that changes most.
+    The first weight with large changes; at the same step the one that changes most. Also where the training learns,
+    if the first step overwrites nearly all weights and the loss rises.
 
-    Measure: |change| / |weight|, in a quarter of the steps; 1 in any
+    Measure: |change| / |weight|, in a quarter of the steps; 1 in any; 5 of nearly all weights in the first step
     Source: A. Karpathy, CS231n, Ratio of weights:updates: about 1e-3; 1e-1 is a hundred times that
     Hint: lower the learning rate, or warm it up
     Why: each step overwrites what earlier steps have learnt
     """
-    if not case.fails:
+    if not case.fails and not _overwrites(case):
         return
     jump = case.rate_jump()
     rise = f"the learning rate rises from {jump[1]:.2g} to {jump[2]:.2g} at step {jump[0]}" if jump else ""
@@ -179,6 +182,20 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         yield TrainingSighting(one, step, -change, words + case.followed(rows))
     elif jump:
         yield TrainingSighting(None, jump[0], jump[2] / jump[1], rise)
+
+
+def _overwrites(case: Case) -> bool:
+    """Tell whether the first step replaces nearly all weights, and the losses after it are higher than before."""
+    ratios = [one.series.update_ratio[0] or 0.0 for one in case.weights()]
+    main = case.progress.main
+    losses = [
+        one.value[:_NEXT] for one in case.course.loss if main is not None and one.optimizer == main.optimizer
+    ]
+    if len(ratios) < _FEW or not losses or None in losses[0]:
+        return False
+    first, *after = known(losses[0])
+    n = sum(_REPLACED < ratio < math.inf for ratio in ratios)
+    return n >= _NEARLY_ALL * len(ratios) and min(after, default=-math.inf) > max(first, 0.0)
 
 
 def _large(one: WatchedParameter, threshold: float) -> tuple[int, float, WatchedParameter] | None:
