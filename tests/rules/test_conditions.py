@@ -1,5 +1,6 @@
 """Each condition of a rule of training: with it the rule speaks, without it it does not."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from trainings import (
     codes,
     criterion,
     entering,
+    event,
     from_step,
     judged,
     layer,
@@ -25,7 +27,8 @@ from trainings import (
     with_layer,
 )
 
-from modelscope_cli.records.watch import UNKNOWN
+from modelscope_cli.records.training_facts import ScheduleFacts
+from modelscope_cli.records.watch import NEGATED, UNKNOWN
 
 TWO = loss(), loss(FLAT, "Adam")
 GOING_ON = tuple(1.0 - 0.5 * i / N for i in range(N))
@@ -79,6 +82,24 @@ def large_input(std=(90.0,) * N, is_computed=False):
     return guessing(inputs=tuple(inputs))
 
 
+def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
+    """Weights that the first step replaces, after which the loss is higher for some steps."""
+    rest = (1e-3,) * (N - 1)
+    weights = (
+        parameter(update_ratio=(ratio, *rest)),
+        parameter("head.weight", update_ratio=(others, *rest)),
+    )
+    return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
+
+
+def subtracted(values, kind=NEGATED):
+    return training(criteria=(criterion(value=values),), events=(event(kind, "a criterion is subtracted"),))
+
+
+def scheduled(name="CosineAnnealingLR", total=4, used=N, failing=True):
+    return training(failing=failing, schedules=(ScheduleFacts(name, "SGD", "a.py:6", total, used, N),))
+
+
 # code: what it takes, and what of that is missing
 SPEAKS = {
     "MS757": {
@@ -114,6 +135,9 @@ SPEAKS = {
         "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
         "a training that fails": large_input(),
     },
+    "MS709": {"the first step replaces all": overwritten()},
+    "MS722": {"a part grows without limit": subtracted(tuple(2.3 + i for i in range(N)))},
+    "MS758": {"a short cosine at every step": scheduled()},
 }
 QUIET = {
     "MS757": {
@@ -174,6 +198,25 @@ QUIET = {
         "a norm behind it": bytes_into(layer("bn", "BatchNorm2d")),
         "computed by another model": large_input(is_computed=True),
         "grows during the training": large_input(std=from_step(1.0, 90.0)),
+    },
+    "MS709": {
+        "some of it": overwritten(ratio=3.0),
+        "one of two weights": overwritten(others=0.1),
+        "from zero": overwritten(ratio=math.inf),
+        "the loss falls at once": overwritten(losses=(2.3, 2.2, 2.0, 1.9, 1.8)),
+        "the loss was unknown": overwritten(losses=(2.3, None, 4.0, 4.0, 3.5)),
+    },
+    "MS722": {
+        "a part at chance": subtracted((2.3,) * N),
+        "a part that rises to chance": subtracted(tuple(0.5 + 1.8 * i / N for i in range(N))),
+        "a part that falls": subtracted(FALLING),
+        "not subtracted": subtracted(tuple(2.3 + i for i in range(N)), "other"),
+    },
+    "MS758": {
+        "up and down once": scheduled(total=30),
+        "not at every step": scheduled(used=N // 2),
+        "another schedule": scheduled("OneCycleLR"),
+        "learns nevertheless": scheduled(failing=False),
     },
 }
 

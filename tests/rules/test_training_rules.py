@@ -54,7 +54,6 @@ from modelscope_cli.records.watch import (
     DROPPED,
     FAULT,
     LEAKS,
-    NEGATED,
     REPEATS,
     SAME_DATA,
     SOUND,
@@ -293,38 +292,6 @@ def test_what_the_graph_of_a_hand_made_loss_showed_is_told(kind: str, code: str)
         training(failing=True, criteria=(), events=(event(kind, "the loss is odd (a.py:9)"),))
     ).findings
     assert (found[0].code, found[0].message) == (code, "the loss is odd (a.py:9)")
-
-
-# name: (values of a criterion that is subtracted, whether that is a finding)
-SUBTRACTED = {
-    "grows without limit": (tuple(2.3 + i for i in range(N)), True),
-    "stays at chance": ((2.3,) * N, False),
-    "rises to chance": (tuple(0.5 + 1.8 * i / N for i in range(N)), False),
-    "falls": (FALLING, False),
-}
-
-
-@pytest.mark.parametrize("what", SUBTRACTED)
-def test_a_subtracted_criterion_is_a_fault_only_above_chance(what: str) -> None:
-    values, is_fault = SUBTRACTED[what]
-    events = (event(NEGATED, "a criterion is subtracted"),)
-    assert ("MS722" in codes(training(criteria=(criterion(value=values),), events=events))) == is_fault
-    assert codes(training(criteria=(criterion(),), events=())) == []
-
-
-@pytest.mark.parametrize(
-    ("name", "total", "used", "is_fault"),
-    [
-        ("CosineAnnealingLR", 4, N, True),
-        ("CosineAnnealingLR", 30, N, False),  # up and down once
-        ("CosineAnnealingLR", 4, N // 2, False),  # not at every step
-        ("OneCycleLR", 4, N, False),
-    ],
-)
-def test_a_short_cosine_that_is_stepped_at_every_step(name, total, used, is_fault) -> None:
-    schedules = (ScheduleFacts(name, "SGD", "a.py:6", total, used, N),)
-    assert ("MS758" in codes(training(failing=True, schedules=schedules))) == is_fault
-    assert codes(training(schedules=schedules)) == []  # it learns nevertheless
 
 
 def test_the_sum_of_a_training_that_learns_is_no_fault() -> None:
