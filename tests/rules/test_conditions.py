@@ -11,6 +11,7 @@ from trainings import (
     PARAMETERS,
     VANISHING,
     N,
+    certain,
     codes,
     criterion,
     entering,
@@ -92,6 +93,12 @@ def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
     return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
 
 
+def assigned(norm):
+    """A weight whose gradient no backward pass computed."""
+    first = parameter(grad_norm=(norm,) * N, facts=certain(has_gradient=False))
+    return training(parameters=(first, *PARAMETERS[1:]))
+
+
 def subtracted(values, kind=NEGATED):
     return training(criteria=(criterion(value=values),), events=(event(kind, "a criterion is subtracted"),))
 
@@ -136,6 +143,7 @@ SPEAKS = {
         "a training that fails": large_input(),
     },
     "MS709": {"the first step replaces all": overwritten()},
+    "MS749": {"assigned by the script": assigned(0.0)},
     "MS722": {"a part grows without limit": subtracted(tuple(2.3 + i for i in range(N)))},
     "MS758": {"a short cosine at every step": scheduled()},
 }
@@ -206,6 +214,7 @@ QUIET = {
         "the loss falls at once": overwritten(losses=(2.3, 2.2, 2.0, 1.9, 1.8)),
         "the loss was unknown": overwritten(losses=(2.3, None, 4.0, 4.0, 3.5)),
     },
+    "MS749": {"assigned by the script, not zero": assigned(0.1), "never assigned": assigned(None)},
     "MS722": {
         "a part at chance": subtracted((2.3,) * N),
         "a part that rises to chance": subtracted(tuple(0.5 + 1.8 * i / N for i in range(N))),

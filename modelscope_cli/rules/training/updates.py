@@ -378,8 +378,9 @@ def _hardly_moves(case: Case, one: WatchedParameter) -> bool:
 
 
 def _is_to_learn(one: WatchedParameter) -> bool:
-    """Tell whether a parameter can learn; if not, another rule reports why."""
-    return one.facts is None or (one.facts.requires_grad and one.facts.has_gradient)
+    """Tell whether a parameter can learn; if not, another rule reports why. A script may assign .grad itself."""
+    has_gradient = one.facts is None or one.facts.has_gradient or bool(known(one.series.grad_norm))
+    return has_gradient and (one.facts is None or one.facts.requires_grad)
 
 
 def _is_reached(one: WatchedParameter) -> bool:
