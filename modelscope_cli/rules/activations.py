@@ -179,10 +179,8 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if is_wrong:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
-            message = (
-                f"|x| is below {evidence.forward.near_zero:g} for {percent(first.near_zero_fraction, 1)} of the "
-                "output"
-            )
+            seen = percent(first.near_zero_fraction or 0.0, 1)
+            message = f"|x| is below {evidence.forward.near_zero:g} for {seen} of the output"
             more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
 

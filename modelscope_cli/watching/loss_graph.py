@@ -168,7 +168,7 @@ def _terms_of(loss: Tensor) -> list[tuple[str, bool]]:
     Means, sums, views, constant factors, minus signs, additions and subtractions are followed.
     """
     nodes: deque[tuple[Any, bool]] = deque([(loss.grad_fn, False)] if loss.grad_fn is not None else [])
-    terms = []
+    terms: list[tuple[str, bool]] = []
     for _ in range(_NEAR):
         if not nodes:
             return terms

@@ -215,7 +215,11 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
     warm = _warm_up(series, rates)
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
-        return _nothing(series.optimizer) if pairs else None
+        return (
+            LossCourse(series.optimizer, *[math.nan] * 7, n=0, has_broken=True, has_been_negative=False)
+            if pairs
+            else None
+        )
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = _noise(values)
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
@@ -232,23 +236,6 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
         n=len(values),
         has_broken=has_broken,
         has_been_negative=min(values) < 0,
-    )
-
-
-def _nothing(optimizer: str) -> LossCourse:
-    """Return the course of a loss that was never finite."""
-    return LossCourse(
-        optimizer=optimizer,
-        first=math.nan,
-        start=math.nan,
-        end=math.nan,
-        lowest_end=math.nan,
-        middle=math.nan,
-        least=math.nan,
-        error=math.nan,
-        n=0,
-        has_broken=True,
-        has_been_negative=False,
     )
 
 
