@@ -130,6 +130,7 @@ TERMS = {
     "a penalty subtracted": (lambda x: F.cross_entropy(x, LABELS) - x.softmax(1).square().mean(), False),
     "a shifted criterion": (lambda x: 1 + zeros(x), False),
     "only one": (lambda x: -zeros(x), False),
+    "a learnt weight": (lambda x: x.mean() + torch.tensor(-1.0, requires_grad=True) * zeros(x), False),
     "without a graph": (lambda x: (x.mean() - zeros(x)).detach(), False),
 }
 

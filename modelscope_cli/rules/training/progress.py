@@ -93,7 +93,6 @@ class CourseOfTraining:
         losses: one an optimizer.
         chance: cost of guessing by the frequencies of the labels, in the unit of the loss; None if unknown.
         accuracy, guessed: over the last third of the records, of the predictions and of the commonest label.
-        rows: predictions that the accuracy is of.
         is_adversarial: several optimizers have losses of their own, so that one may rise as another falls.
         learns: the verdict; None if unknown.
     """
@@ -102,7 +101,6 @@ class CourseOfTraining:
     chance: float | None
     accuracy: float | None
     guessed: float | None
-    rows: int
     is_adversarial: bool
     learns: bool | None
 
@@ -138,7 +136,7 @@ def follow(
         (course,) = courses
         is_free = may_wander(facts) or has_moving_targets(facts)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
-    return CourseOfTraining(courses, chance, accuracy, guessed, rows, is_adversarial, learns)
+    return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, learns)
 
 
 def is_on_its_way(criterion: WatchedCriterion, course: LossCourse) -> bool:
