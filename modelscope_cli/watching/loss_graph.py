@@ -13,7 +13,7 @@ from modelscope_cli.records.watch import BROADCAST, NEGATED, SUMMED, WRONG_SIGN
 _NEAR = 16  # nodes of the graph behind the loss
 _MANY = 64  # nodes searched for a sum of shares
 _BY_PLACE = {"Mul", "Add", "Sub", "Div", "Exp", "Log", "ToCopy", "Clone", "Alias", "Unsqueeze", "Expand"}
-_ROWS_KEPT = {"Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
+_ROWS_KEPT = {"Squeeze", "Split", "SplitWithSizes", "Slice", "Chunk", "ToCopy", "Clone", "Mul", "Div", "Add"}
 _OF_ROWS = {"Addmm", "Mm"}  # linear layers, with one row a sample
 _SHARES, _SUMS = {"Softmax", "LogSoftmax"}, {"Sum", "Logsumexp"}
 _TO_BE_SMALL = {
@@ -121,7 +121,10 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
 
 
 def _is_of_rows(node: Any, rows: int) -> bool:
-    """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them."""
+    """Tell whether a tensor comes from a linear layer of as many rows, without an operation that moves them.
+
+    A layer sees a list of items in each row as that many rows.
+    """
     for _ in range(_NEAR):
         shape = output_shape_of(node)
         if node is None or shape is None or shape[0] != rows:
@@ -129,9 +132,12 @@ def _is_of_rows(node: Any, rows: int) -> bool:
         kind = _kind_of(node)
         if kind in _OF_ROWS:
             return any(_is_weight(other) for other, _ in node.next_functions)
-        if kind not in _ROWS_KEPT:
-            return False
         node = next((other for other, _ in node.next_functions if other is not None), None)
+        is_list = kind in ("View", "UnsafeView") and len(shape) == 3
+        if is_list and output_shape_of(node) == (rows * shape[1], shape[2]):
+            rows *= shape[1]
+        elif kind not in _ROWS_KEPT:
+            return False
     return False
 
 

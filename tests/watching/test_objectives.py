@@ -350,3 +350,16 @@ def test_a_mixture_whose_weights_sum_to_one_over_the_samples(recorded, dim) -> N
             optimizer.step()
 
     assert ("MS759" in codes(recorded(script))) == (dim == 0)
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_scores_of_a_list_that_sum_to_one_over_the_samples(recorded, dim) -> None:
+    def script():
+        model, x = nn.Linear(6, 1), torch.randn(16, 9, 6)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        for _ in range(STEPS):
+            optimizer.zero_grad()
+            (-(x[..., 0].softmax(1) * model(x).squeeze(-1).log_softmax(dim)).sum(1).mean()).backward()
+            optimizer.step()
+
+    assert ("MS759" in codes(recorded(script))) == (dim == 0)
