@@ -258,6 +258,9 @@ def _best_constant(name: str, target: Tensor, options: dict[str, Any]) -> Tensor
             cost = total / (n if reduction in ("batchmean", "sum") else t.numel())
         elif name == "cross_entropy":
             cost = -torch.xlogy(t.mean(0), t.mean(0)).sum()
+        elif name.startswith("binary") and options.get("weight") is options.get("pos_weight") is None:
+            mean = t.mean(0)
+            cost = -(torch.xlogy(mean, mean) + torch.xlogy(1 - mean, 1 - mean)).mean()
         elif name == "mse_loss":
             cost = t.var(correction=0)
         elif name == "gaussian_nll_loss":  # the best variance is that of the targets

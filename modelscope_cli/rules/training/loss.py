@@ -110,7 +110,7 @@ def diverging(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """
     if case.progress.is_adversarial or case.progress.learns is True or may_wander(case.facts):
         return
-    threshold *= _MOVING if has_moving_targets(case.facts) else 1
+    threshold *= _MOVING if has_moving_targets(case.facts, case.progress.chance) else 1
     for course in case.progress.losses:
         if course.n < MIN_STEPS or not math.isfinite(course.end):
             continue

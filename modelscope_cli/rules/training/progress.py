@@ -134,7 +134,7 @@ def follow(
         learns = None
     if learns is False and not is_adversarial:
         (course,) = courses
-        is_free = may_wander(facts) or has_moving_targets(facts)
+        is_free = may_wander(facts) or has_moving_targets(facts, chance)
         learns = None if _is_too_soon(course) or (is_free and not course.has_broken) else False
     return CourseOfTraining(courses, chance, accuracy, guessed, is_adversarial, learns)
 
@@ -158,10 +158,15 @@ def may_wander(facts: TrainingFacts) -> bool:
     return is_bare and not any(one.is_training for one in facts.criteria)
 
 
-def has_moving_targets(facts: TrainingFacts) -> bool:
-    """Tell whether a model computes its own targets, such as values of states, so that its loss need not fall."""
-    has_labels = any(one.is_training and one.classes for one in facts.criteria)
-    return not has_labels and any(one.makes_targets for one in facts.models)
+def has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
+    """Tell whether a model computes its own targets, so that its loss need not fall.
+
+    Such as values of states, or how well the boxes of a detector match: probabilities in a loss of several parts.
+    """
+    trained = [one for one in facts.criteria if one.is_training]
+    if chance is None and any(one.classes == 2 and set(one.series.accuracy) == {None} for one in trained):
+        return True
+    return not any(one.classes for one in trained) and any(one.makes_targets for one in facts.models)
 
 
 def _learns(

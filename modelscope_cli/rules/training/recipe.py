@@ -17,7 +17,7 @@ from modelscope_cli.rules.training.rule_types import (
     share_of_steps,
     training_rule,
 )
-from modelscope_cli.rules.training.updates import SMALL, small_updates
+from modelscope_cli.rules.training.updates import SMALL, still_weights
 
 _GONE = 1.001e-2  # share of the highest learning rate below which hardly anything is learnt
 _WASTED = 0.25  # of the steps, at a rate of exactly zero
@@ -135,7 +135,7 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
     Why: each step has the size of the clip and not that of its gradient: where it is next to nothing the run
         ends where it began, and gradients clipped while they are scaled shrink further as the scale grows
     """
-    is_still = any(small_updates.judge(case, SMALL))
+    _, is_still = still_weights(case, SMALL)
     for label in dict.fromkeys(one.optimizer for one in case.weights()):
         own = [one for one in case.course.parameters if one.optimizer == label]
         optimizer = case.optimizer(label)

@@ -225,22 +225,26 @@ def small_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Hint: raise the learning rate
     Why: the run ends with almost the weights it began with: its time is wasted
     """
-    if _has_learnt(case):
-        return
-    rows = []
-    weights = [one for one in case.weights() if _is_to_learn(one)]
-    for one in weights:
-        ratios = [ratio for ratio in one.series.update_ratio if ratio is not None]
-        is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
-        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
-            rows.append((max(ratios), one))
-    if rows and (case.fails or len(rows) >= _NEARLY_ALL * len(weights)):
+    rows, are_most = still_weights(case, threshold)
+    if rows and (case.fails or are_most):
         most, one = min(rows, key=lambda row: row[0])
         others = [other for _, other in rows if other is not one]
         words = f"no step changes it by more than {most:.1g} of its norm; about 1e-3 is usual"
         if most == 0:
             words = "receives gradients, but no step changes it: the steps are lost in rounding"
         yield TrainingSighting(one, one.series.step[0], most, words + case.beside(others))
+
+
+def still_weights(case: Case, threshold: float) -> tuple[list[tuple[float, WatchedParameter]], bool]:
+    """Return the weights that no step changes noticeably, with its largest change, and whether nearly all are."""
+    rows = []
+    weights = [one for one in case.weights() if _is_to_learn(one)] if not _has_learnt(case) else []
+    for one in weights:
+        ratios = known(one.series.update_ratio)
+        is_small = len(ratios) >= MIN_RECORDS and (max(ratios) < threshold or _hardly_moves(case, one))
+        if is_small and _is_reached(one) and (case.fails or not _is_warming_up(case, one.optimizer)):
+            rows.append((max(ratios), one))
+    return rows, len(rows) >= max(_NEARLY_ALL * len(weights), 1)
 
 
 @training_rule("MS747", "unchanged-by-steps", ERROR, 10, Link.BOOKKEEPING)
