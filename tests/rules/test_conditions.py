@@ -93,6 +93,25 @@ def overwritten(ratio=30.0, losses=(2.3, 4.1, 3.9, 4.0, 3.5), others=30.0):
     return training(loss=(loss((*losses, *FALLING[5:])),), parameters=weights)
 
 
+def matched(soft=True, losses=(*(2.0 + i for i in range(20)), *(22.0,) * (N - 20))):
+    """A detector: probabilities that it computes from its own predictions, in a loss of several parts."""
+    values = tuple(0.001 * (i % 7 + 1) for i in range(N))
+    accuracy = (None,) * N if soft else (0.5,) * N
+    seen = criterion("binary_cross_entropy_with_logits", classes=2, value=values, accuracy=accuracy)
+    return training(loss=(loss(losses),), criteria=(seen,))
+
+
+def clipped_but(n_still, n=10):
+    """Weights that are clipped together in a training that fails, some of which do not move."""
+    one, other = ((0.6, 0.8) * (N // 2), (0.8, 0.6) * (N // 2))
+    pairs = [(one, other)[i % 2] for i in range(n)]
+    weights = [
+        parameter(f"fc{i}.weight", grad_norm=norms, update_ratio=(1e-7 if i < n_still else 1e-3,) * N)
+        for i, norms in enumerate(pairs)
+    ]
+    return training(failing=True, parameters=tuple(weights))
+
+
 def assigned(norm):
     """A weight whose gradient no backward pass computed."""
     first = parameter(grad_norm=(norm,) * N, facts=certain(has_gradient=False))
@@ -131,6 +150,7 @@ SPEAKS = {
     },
     "MS735": {
         "many labels": guessing(),
+        "labels of a loss of several parts": matched(False, tuple(2.3 + 0.9 * (i / N) for i in range(N))),
         "few labels, and a loss that rises": guessing(tuple(2.3 + 1.6 * i / N for i in range(N)), rows=16),
         "few labels, and a cause": guessing(rows=16, optimizers=(stepping(emptied=16),)),
         "one rare class": always_absent(GOING_ON),
@@ -142,6 +162,7 @@ SPEAKS = {
         "another layer between": bytes_into(LAYERS[1], layer("bn", "BatchNorm2d")),
         "a training that fails": large_input(),
     },
+    "MS741": {"no weight moves": clipped_but(10)},
     "MS709": {"the first step replaces all": overwritten()},
     "MS749": {"assigned by the script": assigned(0.0)},
     "MS722": {"a part grows without limit": subtracted(tuple(2.3 + i for i in range(N)))},
@@ -194,6 +215,7 @@ QUIET = {
     },
     "MS735": {
         "few labels": guessing(rows=16),
+        "targets of its own": matched(),
         "few steps": training(steps=45, loss=(loss(FLAT[:45]),), criteria=()),
         "rare labels of many, still falling": always_absent(GOING_ON, shared=(0.1,) * N),
         "a class of 85%, still falling": always_absent(GOING_ON, commonest_label=0.85, accuracy=(0.85,) * N),
@@ -214,6 +236,8 @@ QUIET = {
         "the loss falls at once": overwritten(losses=(2.3, 2.2, 2.0, 1.9, 1.8)),
         "the loss was unknown": overwritten(losses=(2.3, None, 4.0, 4.0, 3.5)),
     },
+    "MS741": {"most weights move": clipped_but(2)},
+    "MS704": {"targets of its own": matched()},
     "MS749": {"assigned by the script, not zero": assigned(0.1), "never assigned": assigned(None)},
     "MS722": {
         "a part at chance": subtracted((2.3,) * N),

@@ -112,13 +112,15 @@ def test_a_schedule_that_is_stepped_once_an_epoch(recorded, is_per_epoch) -> Non
 @pytest.mark.filterwarnings("ignore:reduction. 'mean' divides")
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize(
-    "name", ["mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"]
+    "name",
+    [
+        *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "kl_div", "cross_entropy"),
+        "binary_cross_entropy",
+    ],
 )
 def test_the_best_constant_costs_what_torch_says(watching, name, reduction) -> None:
     """Of a batch that is large, by the criterion itself."""
-    targets = (
-        torch.randn(4000, 3).softmax(1) if name in ("kl_div", "cross_entropy") else 2 * torch.randn(4000, 1)
-    )
+    targets = 2 * torch.randn(4000, 1) if name.endswith("_loss") else torch.randn(4000, 3).softmax(1)
     best = targets.mean(0, keepdim=True) if name != "l1_loss" else targets.median(0, keepdim=True)[0]
     best = best.log() if name in ("kl_div", "cross_entropy") else best
     guess = best.expand_as(targets).clone().requires_grad_()
