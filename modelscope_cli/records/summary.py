@@ -6,8 +6,7 @@ from os import PathLike
 from typing import Annotated, Any, ClassVar
 
 from modelscope_cli.errors import ModelscopeError
-from modelscope_cli.records.columns import amount, column, figure, hidden, share, size, words
-from modelscope_cli.records.display import Row, renderer
+from modelscope_cli.records.display import Row, amount, column, figure, hidden, renderer, share, size, words
 from modelscope_cli.records.run import Record, Shape
 
 # Notes of layers that take part without being called.

@@ -49,7 +49,7 @@ def faults_of(loss: Tensor) -> Iterator[tuple[str, str]]:
     if (n := summed_over(loss)) > 1:
         yield SUMMED, f"the loss is a sum over {n:,} values, so its gradients are that many times larger"
     if has_wrong_sign(loss):
-        yield WRONG_SIGN, "the steps increase what should decrease"
+        yield WRONG_SIGN, "each step increases the value that it should decrease"
     if has_negative_part(loss):
         yield NEGATED, "a criterion is subtracted from the loss"
     if (shapes := broadcast_in(loss)) is not None:
@@ -107,8 +107,8 @@ def shares_of_rows_in(loss: Tensor) -> str | None:
         if kind in _SHARES and is_summed and len(shape) == 2 and dim == 0 and shape[0] != shape[1] > 1:
             if _is_of_rows(inputs[0], shape[0]):
                 return (
-                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, and what it "
-                    "weights is summed over dimension 1"
+                    f"the softmax of scores of shape {shape} sums to 1 over dimension 0, the samples, but "
+                    f"the weighted values are summed over dimension 1"
                 )
         elif kind in _SUMS:
             if len(input_shape) != 2 or dim != 1:

@@ -57,8 +57,8 @@ def alone() -> Iterator[None]:
     """Allow only one recorder in this process."""
     process = os.getpid()
     if process in _watching:
-        message = "this process is already watched: two watches would mix up"
-        raise UsageError(message, "end the first watch before the next, or give it several models")
+        message = "this process is already watched: two recordings would interfere"
+        raise UsageError(message, "end the first recording, or pass several models to it")
     _watching.add(process)
     try:
         yield
@@ -394,7 +394,7 @@ class Recorder:
             model.called, model.ran = place_of_caller(), {""}
             self.bookkeeper.look_at_start(model)
             what = "the trained tensors belong to no module: their values, gradients and loss are judged"
-            self._guard.tell_once("tensors", f"{what}, and there are no layers to see")
+            self._guard.tell_once("tensors", f"{what}, but there are no layers")
         else:
             self._inferred.replaced = held.follow(leaves)
         model = next(model for model in models if model.root() is held)

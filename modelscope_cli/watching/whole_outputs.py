@@ -129,7 +129,7 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
         ran: set[Any] = set()
         with operators_shown_to(lambda operator, *_: ran.add(operator)):
             run(inputs)
-        words = "dropout is active in evaluation mode too, so that what is validated is random"
+        words = "dropout is active in evaluation mode too, so validation results are random"
         return (ACTIVE, words) if ran & set(_DROPOUT) else None
     limit = _CHANGED * float(plain.std())
     predicting = [
@@ -145,8 +145,8 @@ def _leak_of(twin: nn.Module, inputs: tuple[Any, ...], targets: Tensor | None) -
         changed = run((*inputs[:index], later.transpose(0, time), *inputs[index + 1 :]))
         change = (changed - plain).transpose(0, time_out)
         if float(change[: len(change) - offset].abs().max()) > limit:
-            source = "what comes after it, which is" if offset else "the target that it receives, which is"
-            return LEAKS, f"its output at one place depends on {source} what it is to predict"
+            source = "later inputs" if offset else "the target that it receives"
+            return LEAKS, f"its output at one position depends on {source}, which it has to predict"
     is_in_rows = any(time_out for *_, time_out, _ in predicting)
     if is_in_rows or (not predicting and plain.ndim == 2 and _runs_over_rows(twin, inputs, rows)):
         for rows_kept, filler in ((slice(2), 1), (slice(-2, None), -2)):

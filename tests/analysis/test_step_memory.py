@@ -97,16 +97,10 @@ def plain():
 
 
 MODELS = {
-    **{
-        "attention": Attention,
-        "tied": Tied,
-        "decides by values": Decides,
-        "custom": Custom,
-        "lstm": Recurrent,
-    },
+    **{"attention": Attention, "tied": Tied, "decides by values": Decides, "custom": Custom, "lstm": Recurrent},
     **{"frozen": frozen, "plain": plain, "squeezenet": torchvision.models.squeezenet1_1},
     **{f"reentrant {one}": (lambda one=one: Checkpointed(one)) for one in (False, True)},
-}
+}  # fmt: skip
 
 
 def build(name):

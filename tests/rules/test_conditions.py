@@ -261,12 +261,12 @@ def cases(table):
 
 
 @pytest.mark.parametrize(("code", "record"), cases(SPEAKS))
-def test_where_a_rule_speaks(code, record) -> None:
+def test_a_rule_fires_where_all_its_conditions_hold(code, record) -> None:
     assert code in codes(record)
 
 
 @pytest.mark.parametrize(("code", "record"), cases(QUIET))
-def test_where_one_condition_is_missing(code, record) -> None:
+def test_a_rule_is_quiet_where_one_condition_is_missing(code, record) -> None:
     assert code not in codes(record)
 
 

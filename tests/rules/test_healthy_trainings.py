@@ -207,7 +207,7 @@ HEALTHY: dict[str, WatchRecord] = {
 
 
 @pytest.mark.parametrize("what", HEALTHY)
-def test_what_is_healthy_is_quiet(what: str) -> None:
+def test_a_healthy_training_that_looks_faulty_has_no_finding(what: str) -> None:
     assert codes(HEALTHY[what]) == []
 
 
@@ -241,5 +241,5 @@ PASSING: dict[str, WatchRecord] = {
 
 
 @pytest.mark.parametrize("what", PASSING)
-def test_what_passes_is_no_finding_of_its_own_even_while_the_loss_fails(what: str) -> None:
+def test_what_passes_is_not_a_finding_of_its_own_even_while_the_loss_fails(what: str) -> None:
     assert codes(PASSING[what]) == ["MS735"]

@@ -71,14 +71,14 @@ def leak_of(model, x, targets):
 
 
 @pytest.mark.parametrize("kind", ["attention", "recurrent"])
-def test_samples_in_the_place_of_steps_are_told_from_rows_of_one_thing(kind) -> None:
+def test_samples_in_the_place_of_steps_are_distinguished_from_rows_of_one_thing(kind) -> None:
     torch.manual_seed(0)
     assert "other samples" in (leak_of(Places(kind), torch.randn(6, 5, 8), None) or "")
     assert leak_of(Places(kind, is_alone=True), torch.randn(6, 8), None) is None
     assert leak_of(Cloud(), torch.randn(6, 8), None) is None
 
 
-def test_samples_that_see_each_other_are_told_in_a_training(recorded) -> None:
+def test_samples_that_see_each_other_are_reported_in_a_training(recorded) -> None:
     model = Pooled(dim=0)
 
     def script() -> None:
@@ -97,17 +97,14 @@ def tokens() -> tuple[torch.Tensor, torch.Tensor]:
     return x[:, :-1], x[:, 1:].flatten()
 
 
-@pytest.mark.parametrize(
-    ("model", "is_foretelling", "leaks"),
-    [
-        (Attention(is_causal=True), True, None),
-        (Attention(), True, "after it"),
-        (Attention(), False, None),  # a tagger may look ahead
-        (Attention(dim=0, is_causal=True), True, "depends"),
-        (Pooled(), False, None),
-        (Pooled(dim=0), False, "other samples"),
-    ],
-)
+@pytest.mark.parametrize(("model", "is_foretelling", "leaks"), [
+    (Attention(is_causal=True), True, None),
+    (Attention(), True, "after it"),
+    (Attention(), False, None),  # a tagger may look ahead
+    (Attention(dim=0, is_causal=True), True, "depends"),
+    (Pooled(), False, None),
+    (Pooled(dim=0), False, "other samples"),
+])  # fmt: skip
 def test_what_leaks_is_seen_in_a_copy(model, is_foretelling, leaks) -> None:
     x, following = tokens()
     before = torch.get_rng_state(), random.getstate(), numpy.random.get_state()[1].tolist(), model.training

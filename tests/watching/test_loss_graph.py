@@ -52,7 +52,7 @@ BROADCAST = {
 
 
 @pytest.mark.parametrize("what", BROADCAST)
-def test_a_column_against_a_row_is_told(prediction, what):
+def test_a_column_against_a_row_is_reported(prediction, what):
     assert broadcast_in(BROADCAST[what](prediction)) == ((N, 1), (N, N))
 
 
@@ -222,7 +222,7 @@ def test_one_of_two_criteria_with_the_wrong_sign_is_named(recorded):
     assert "MS722" not in [one.code for one in recorded(lambda: script(1)).findings]
 
 
-def test_a_sum_is_noted_and_is_no_fault_by_itself(recorded):
+def test_a_sum_is_noted_and_is_not_a_fault_by_itself(recorded):
     record = recorded(lambda: train(SUMS["of all"][0]))
     assert [event.kind for event in record.events] == ["summed"]
     assert record.findings == ()

@@ -245,7 +245,7 @@ ADAM, MOMENTUM = torch.optim.Adam, lambda held, lr: torch.optim.SGD(held, lr, mo
 
 
 @pytest.mark.parametrize("kind", [ADAM, MOMENTUM])
-def test_an_optimizer_that_forgets_is_told_from_one_that_begins_again(recorded, kind) -> None:
+def test_an_optimizer_that_forgets_is_distinguished_from_one_that_begins_again(recorded, kind) -> None:
     def script(period, how):
         model, x, y = nn.Linear(6, 3), torch.randn(32, 6), torch.randint(3, (32,))
         for i in range(2 * STEPS):
@@ -265,7 +265,7 @@ def test_an_optimizer_that_forgets_is_told_from_one_that_begins_again(recorded, 
 
 
 @pytest.mark.parametrize("is_copied", [True, False])
-def test_gradients_of_one_batch_are_told_from_those_of_one_size(recorded, is_copied) -> None:
+def test_gradients_of_one_batch_are_distinguished_from_those_of_one_size(recorded, is_copied) -> None:
     def script():
         model, kept = nn.Linear(6, 3), []
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -295,7 +295,7 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
         (
             "MS771",
             {"seconds": {"data": 40.0, "rest": 60.0}, "workers": 0, "images": 1000},
-            "40 % of each step waits for data, which the training itself loads: 40 ms an image",
+            "40 % of each step waits for data, which the training process loads itself: 40 ms an image",
         ),
         ("MS771", {"seconds": {"data": 29.0, "rest": 71.0}, "workers": 2}, None),
         ("MS771", {"seconds": {"data": 4.0, "rest": 1.0}, "workers": 2}, None),
@@ -311,7 +311,7 @@ WAITS = {"data": 5.0, "forward": 10.0, "backward": 40.0}
         (
             "MS774",
             {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 100, "idle": 23.0, "place": "a.py:31"},
-            "an accelerator has nothing to do during 23 % of each step, after the script has waited for its results"
+            "an accelerator is idle during 23 % of each step, after the script has waited for its results"
             " at a.py:31",
         ),
         ("MS774", {"seconds": {"device": 60.0, "rest": 40.0}, "waited": 50, "idle": 23.0}, None),
@@ -407,7 +407,7 @@ def test_a_long_run_has_few_samples_all_over_it():
     assert found["bytes"] == [step + 1 for step in found["step"]]
 
 
-def test_what_a_data_set_keeps_is_told_apart():
+def test_what_a_data_set_keeps_is_distinguished():
     in_use = [1000]
     growth = MemoryGrowth(lambda: in_use[0])
 

@@ -184,7 +184,7 @@ def _file(code: str) -> str:
 
 def _threshold(rule: RuleInfo) -> str:
     if rule.threshold is None:
-        return "a budget, which is yours to set"
+        return "a budget that you set"
     return rule.threshold if isinstance(rule.threshold, str) else f"{rule.threshold:g}"
 
 

@@ -28,11 +28,7 @@ from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import label
 from modelscope_cli.records.refusals import unknown
 from modelscope_cli.records.run import Arguments
-from modelscope_cli.records.summary import (
-    AMP,
-    OPTIMIZERS,
-    MemoryLevel,
-)
+from modelscope_cli.records.summary import AMP, OPTIMIZERS, MemoryLevel
 
 Key = tuple[str, int]
 Owner = tuple[Key, ...]  # the open calls, outermost first
@@ -68,9 +64,7 @@ class StepOptions:
         return " and ".join(type(one).__name__ for one in _several(self.optimizer))
 
 
-_LBFGS = (
-    "LBFGS runs the model as often as the values of the loss demand, so its memory is not known without them"
-)
+_LBFGS = "LBFGS calls the model a number of times that depends on the loss, so its memory is unknown without values"
 
 
 def _several(optimizers: Any) -> list[torch.optim.Optimizer]:
@@ -160,7 +154,14 @@ class _StepObserver(NodeOwners):
         owner = self._owner()
         for storage in storages_in(result):
             self.follow(storage, "temporary", owner)
-        self._note_level(owner)
+        layer = label(*owner[-1]) if owner else None
+        last = self.levels[-1] if self.levels else None
+        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
+            self.levels.append(MemoryLevel(self.phase, layer, self._total))
+        elif self._total > last.bytes:
+            self.levels[-1] = replace(last, bytes=self._total)
+        if self._total > self._of_peak:
+            self._of_peak, self.moment_of_peak = self._total, self._moment
 
     def follow(self, storage: UntypedStorage, kind: str, owner: Owner = ()) -> _Block:
         """Count a storage, once, until it is freed."""
@@ -204,16 +205,6 @@ class _StepObserver(NodeOwners):
         if self.phase == "forward":
             return self.open
         return self.owner_of(backward_sequence()) if self.phase == "backward" else ()
-
-    def _note_level(self, owner: Owner) -> None:
-        layer = label(*owner[-1]) if owner else None
-        last = self.levels[-1] if self.levels else None
-        if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
-            self.levels.append(MemoryLevel(self.phase, layer, self._total))
-        elif self._total > last.bytes:
-            self.levels[-1] = replace(last, bytes=self._total)
-        if self._total > self._of_peak:
-            self._of_peak, self.moment_of_peak = self._total, self._moment
 
     def step(self, *, is_fake: bool) -> Step:
         """Return what was seen."""
@@ -378,7 +369,7 @@ def _swap_tensors(model: nn.Module, make: Callable[[Tensor], Tensor]) -> None:
     made: dict[int, Any] = {}
     for module in model.modules():
         if isinstance(module, torch.jit.ScriptModule):
-            raise NotImplementedError("TorchScript keeps its tensors to itself")
+            raise NotImplementedError("the tensors inside TorchScript are not visible")
         tensors = [*module._parameters.items(), *module._buffers.items()]
         for name, tensor in [(name, tensor) for name, tensor in tensors if tensor is not None]:
             if id(tensor) not in made:

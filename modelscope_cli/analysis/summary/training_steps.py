@@ -120,7 +120,9 @@ class TrainingSteps:
             if "fake" in self._ways or len(fits) + len(too_large) < 2:
                 peak = self.of(trial).peak.bytes
             else:
-                peak = _on_line({**fits, **too_large}, trial)
+                known = {**fits, **too_large}
+                (first, low), (second, high) = sorted(known.items())[:2]
+                peak = round(low + (high - low) / (second - first) * (trial - first))
             (fits if peak <= limit else too_large)[trial] = peak
             best, worst = max(fits), min(too_large, default=None)
             if worst is not None and worst - best == 1:
@@ -164,11 +166,6 @@ class TrainingSteps:
 
 
 _KINDS = ("parameters", "buffers", "gradients", "optimizer state", "input", "saved", "temporary")
-
-
-def _on_line(known: Mapping[int, int], batch: int) -> int:
-    (first, low), (second, high) = sorted(known.items())[:2]
-    return round(low + (high - low) / (second - first) * (batch - first))
 
 
 def _next_batch(limit: int, fits: Mapping[int, int], too_large: Mapping[int, int]) -> int:

@@ -36,7 +36,7 @@ def _memory_section(record: SummaryRecord, training: TrainingMemory) -> Section:
         for row in largest[:_MOST_LAYERS]
         for n in [_at_peak(row)]
     ]
-    whose = element("p", f"Layers that hold most memory at the peak, {when_of(training.peak)}:")
+    whose = element("p", f"Layers with the most memory at the peak, {when_of(training.peak)}:")
     return Section(
         "memory",
         "Memory of a training step",

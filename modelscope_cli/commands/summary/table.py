@@ -147,10 +147,7 @@ def _facts(record: SummaryRecord) -> tuple[tuple[str, str], ...]:
         ),
         ("multiply-adds", f"{numbers.short(totals.macs)} MACs, {numbers.short(totals.flops)} FLOPs"),
         ("weights", f"{numbers.memory(totals.param_bytes)} + buffers {numbers.memory(totals.buffer_bytes)}"),
-        (
-            "activations",
-            f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)",
-        ),
+        ("activations", f"{numbers.memory(totals.activation_bytes)} (outputs of all layers)"),
         ("layers", f"{totals.layers} layers, {totals.calls} calls"),
     ]
     if record.slowest:
@@ -218,7 +215,7 @@ def fit_words(training: TrainingMemory) -> str:
         return write_threshold(n_bytes, "bytes")
 
     if fit.next_bytes is None:
-        return f"no batch: the least is {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
+        return f"no batch fits: the smallest step needs {size(fit.peak_bytes)}, of {counted(fit.smallest, 'image')}"
     how = "" if fit.is_computed else ", by a line through the steps of two smaller batches"
     return (
         f"batch {fit.batch:,} ({size(fit.peak_bytes)}; {fit.batch + 1:,} needs {size(fit.next_bytes)}{how})"

@@ -87,8 +87,8 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     )
     if strangers is not None:
         words += (
-            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} of no model that "
-            "runs: they were replaced after the optimizer was made, or belong to another model"
+            f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that belong to no "
+            f"running model: they were replaced after the optimizer was made, or are of another model"
         )
         place, severity = strangers.made, ERROR
     else:
@@ -149,7 +149,7 @@ def holds_strangers(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         is_all = one.strangers and one.strangers >= _MOSTLY * one.held
         if is_all and case.course.steps >= threshold and not any(not_held.judge(case, threshold)):
             count = counted(one.strangers, "parameter")
-            words = f"{one.optimizer} holds {count}, none of them of a model that runs"
+            words = f"{one.optimizer} holds {count}, none of which belongs to a model that runs"
             yield TrainingSighting(None, 0, one.strangers, words, one.made)
 
 

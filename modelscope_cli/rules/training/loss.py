@@ -345,7 +345,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
     Source: Jing et al. 2022, Understanding Dimensional Collapse; own choice: a fifth
     Hint: the loss needs something that pushes samples apart: negative pairs, a margin, a stopped gradient and
         a predictor, or a term for the variance
-    Why: the loss is lowest when all samples are mapped to one point, which tells none from another
+    Why: the loss is lowest when all samples are mapped to one point, which cannot distinguish them
     """
     main = case.progress.main
     judged = [one for one in case.facts.criteria if one.is_training and _has_labels(one)]
@@ -365,7 +365,7 @@ def embeddings_collapse(case: Case, threshold: float) -> Iterator[TrainingSighti
             # Squared distances, and one minus the cosine, shrink as the square of the spread.
             if loss_left < _VANISHED and 1 / _ALIKE < loss_left / (last / first) ** 2 < _ALIKE:
                 words = (
-                    f"what {one.model} gives for the samples of a batch has become one point: its {spread} "
+                    f"what {one.model} gives is nearly the same point for all samples of a batch: its {spread} "
                     f"over the samples has fallen from {first:.2g} to {last:.2g}, and the loss from "
                     f"{main.start:.2g} to {main.end:.2g}"
                 )

@@ -132,8 +132,8 @@ def clipped_to_nothing(case: Case, threshold: float) -> Iterator[TrainingSightin
     Measure: by how much the norm of all gradients together differs between the steps
     Source: derived: norms of gradients vary from batch to batch, those that are always clipped do not
     Hint: clip at 1 or so, and after scaler.unscale_(optimizer) if there is a gradient scaler
-    Why: each step has the size of the clip and not that of its gradient: where it is next to nothing the run
-        ends where it began, and gradients clipped while they are scaled shrink further as the scale grows
+    Why: every step has the size of the clipping threshold: if that is tiny, the weights hardly change; gradients
+        clipped while they are scaled also shrink as the scale grows
     """
     _, is_still = still_weights(case, SMALL)
     for label in dict.fromkeys(one.optimizer for one in case.weights()):

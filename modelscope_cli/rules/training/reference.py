@@ -38,9 +38,9 @@ _OUTCOMES = ("loss", "update", "layer")
 _EVENTS = {  # what is certain once it was seen, and its link
     REPEATS: ("input", "random numbers of the workers", "repeat"),
     ACTIVE: ("mode", "validation", "dropout by function is active"),
-    LEAKS: ("model", "outputs", "depend on what they must not"),
+    LEAKS: ("model", "outputs", "depend on other samples or on the target"),
     BROADCAST: ("criterion", "shapes", "broadcast by hand"),
-    WRONG_SIGN: ("criterion", "sign", "turned round"),
+    WRONG_SIGN: ("criterion", "sign", "the wrong way round"),
 }
 _EQUAL = 1e-6  # relative: precision of a float32 loss
 _BEGIN = 1e-4  # the same for statistics of the first step

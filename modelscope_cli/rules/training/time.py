@@ -29,8 +29,8 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Measure: share of the time of all steps but the first, at least five seconds in all
     Source: measured; PyTorch, performance tuning guide: asynchronous data loading
-    Hint: more workers, persistent_workers=True, or samples that are made quicker
-    Why: a device that waits does nothing, and the run takes that much longer
+    Hint: more workers, persistent_workers=True, or samples that load faster
+    Why: the device is idle while it waits, and the run takes longer
     """
     time = _time(case)
     if time is None or time.share("data") <= threshold or time.seconds["data"] < _LEAST_S:
@@ -42,7 +42,7 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             f"DataLoader(num_workers={2 * time.workers}, persistent_workers=True), or make a sample quicker"
         )
     else:
-        words += "data, which the training itself loads"
+        words += "data, which the training process loads itself"
         hint = "DataLoader(num_workers=4, persistent_workers=True), so that it loads while the model computes"
         if time.images:
             words += f": {1000 * time.seconds['data'] / time.images:.3g} ms an image"
@@ -88,19 +88,19 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
 
 @training_rule("MS774", "synchronises-each-step", WARNING, 0.1, Link.SPEED)
 def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSighting]:
-    """An accelerator has nothing to do, as the script waits for its results in each step.
+    """An accelerator is idle because the script waits for its results in each step.
 
     Measure: share of the time of all steps but the first, at least five seconds in all
     Source: measured; PyTorch, performance tuning guide: avoid unnecessary CPU-GPU synchronization
     Hint: read the loss every 50 steps, or that of the step before; keep loss.detach() until then
-    Why: an accelerator is quick only while its queue is filled, and reading a result empties it
+    Why: an accelerator is fast only while operations are queued, and reading a result empties the queue
     """
     time = _time(case)
     if time is None or time.waited < _OFTEN * time.steps or time.idle < _LEAST_S:
         return
     share = time.idle / time.total
     if share > threshold:
-        words = f"an accelerator has nothing to do during {percent(share)} of each step"
+        words = f"an accelerator is idle during {percent(share)} of each step"
         words += ", after the script has waited for its results" + (f" at {time.place}" if time.place else "")
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
@@ -112,7 +112,7 @@ def memory_grows(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Measure: growth after the first quarter of the run over the memory then, at least 32 MiB, in each eighth
     Source: measured; PyTorch, frequently asked questions: do not accumulate history across your training loop
     Hint: look for what is appended in each step: outputs, hooks, a cache; keep numbers or detached tensors
-    Why: a long run ends out of memory, or slows down when the machine begins to swap
+    Why: a long run ends with an out-of-memory error, or slows down when the machine begins to swap
     """
     memory = case.facts.memory
     if memory is None:
@@ -154,7 +154,7 @@ def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 
     Compare what each rank does itself: others wait for the slowest in the backward, or in a collective.
 
-    Measure: what it does itself beyond the median of the others, over its time; at least five seconds
+    Measure: time of its own work above the median of the other ranks, as a share of its time; at least five seconds
     Source: measured; own reasoning
     Hint: compare its data, its disk and its device with those of the others
     Why: all ranks take as long as the slowest, however many there are

@@ -146,7 +146,7 @@ def vanishing(case: Case, threshold: float) -> Iterator[TrainingSighting]:
 def exploding_gradients(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     """The gradient of a weight is very large, and the training fails.
 
-    Hint: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
+    Hint: use torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0) before the step, or a lower learning rate
     Why: a single step changes these weights far too much; the loss jumps or becomes NaN
     """
     return _gradients(case, lambda norm: threshold < norm < math.inf, f"over {threshold:g}", 1)

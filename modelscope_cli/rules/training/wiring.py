@@ -347,10 +347,10 @@ def leaks(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     Leaks found with a copy of the model on a changed batch; adversaries may compare samples on purpose.
 
     Measure: outputs that change with what they must not see, in a copy of the model in evaluation mode
-    Source: certain: one pass with the other samples, or the last token, changed; samples are told from the
-        points or frames of one thing by a softmax over them, or by sequences whose places are expected first
+    Source: certain: compared with a pass in which the other samples, or the last token, are changed
     Hint: look at dim in softmax and at batch_first; give attention its mask
-    Why: the model reads what it is to predict, or other samples: in use neither is there, and it fails
+    Why: the model uses the tokens that it should predict, or other samples; at inference neither is available, and
+        it fails
     """
     if not case.progress.is_adversarial:
         yield from case.told(LEAKS)
