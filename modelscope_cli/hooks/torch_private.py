@@ -289,10 +289,10 @@ def output_shape_of(node: Any) -> tuple[int, ...] | None:
 
 
 def factor_of(node: Any) -> float | None:
-    """Return the scalar that a graph node multiplies or divides by; None if it is not a scalar."""
+    """Return the scalar that a graph node multiplies or divides by; None if it is not a constant scalar."""
     factor = getattr(node, "_saved_other", None)
     if isinstance(factor, Tensor):
-        return float(factor) if factor.numel() == 1 else None
+        return float(factor) if factor.numel() == 1 and not factor.requires_grad else None
     return float(factor) if isinstance(factor, int | float) else None
 
 

@@ -66,7 +66,7 @@ HEALTHY: dict[str, WatchRecord] = {
         criteria=(criterion(), criterion(is_training=False)), models=(model(validated=(9, 0.5, 0.5)),)
     ),
     "images of one sample a batch, never validated": training(models=(model(norm_values=(64, 1)),)),
-    "much dropout where it learns": training(events=(event(DROPPED, "1 sets 95% of its input to 0"),)),
+    "much dropout where it learns": training(events=(event(DROPPED, "1 sets 95 % of its input to 0"),)),
     "a schedule that wakes a group later": training(
         lr=(loss((0.1,) * N), replace(loss(from_step(0.0, 0.1)), group=1))
     ),

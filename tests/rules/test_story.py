@@ -230,7 +230,7 @@ def test_a_flat_loss_is_a_fault_that_names_the_chance_level() -> None:
     (found,) = judged(training(failing=True)).findings
     assert (found.code, found.value) == ("MS735", FLAT[-1])
     assert "the chance-level loss is 2.3;" in found.message
-    assert "accuracy 10.0%" in found.message
+    assert "accuracy 10.0 %" in found.message
 
 
 # What a reader sees: dates and severities in the order of the chain, and the cure of the cause.

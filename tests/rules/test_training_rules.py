@@ -222,7 +222,7 @@ SICK: dict[str, tuple[WatchRecord, int | None, str | None]] = {
         None,
         None,
     ),
-    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95% of its input to 0"),)), 0, None),
+    "MS764": (training(failing=True, events=(event(DROPPED, "1 sets 95 % of its input to 0"),)), 0, None),
     "MS771": (training(time=seconds(data=40.0, forward=60.0)), 1, None),
     "MS772": (training(time=seconds(validation=20.0, forward=5.0)), 1, None),
     "MS773": (training(time=seconds(first=20.0, forward=5.0)), 0, None),

@@ -127,6 +127,19 @@ class Forecast(nn.Module):
         return self.over(functional.pad(x.transpose(1, 2), self.padding)).transpose(1, 2)
 
 
+class ChannelsFirst(nn.Module):
+    """The next value, or the scores of the next token, with time as the last dimension."""
+
+    def __init__(self, padding: tuple[int, int], n_tokens: int = 0):
+        super().__init__()
+        self.embedding, n = nn.Embedding(n_tokens, 4) if n_tokens else None, n_tokens or 1
+        self.over, self.padding = nn.Conv1d(4 if n_tokens else 1, n, 3), padding
+
+    def forward(self, x):
+        x = x if self.embedding is None else self.embedding(x).transpose(1, 2)
+        return self.over(functional.pad(x, self.padding))
+
+
 class TimeFirst(nn.Module):
     def __init__(self, is_masked: bool):
         super().__init__()
@@ -173,11 +186,28 @@ HOT = functional.one_hot(TOKENS, 7).float()
     ("make", "given", "targets"),
     [
         (lambda is_sick: Forecast((1, 1) if is_sick else (2, 0)), SERIES[:, :-1], SERIES[:, 1:]),
+        (
+            lambda is_sick: ChannelsFirst((1, 1) if is_sick else (2, 0)),
+            SERIES[:, :-1].transpose(1, 2),
+            SERIES[:, 1:].transpose(1, 2),
+        ),
+        (
+            lambda is_sick: ChannelsFirst((1, 1) if is_sick else (2, 0), 11),
+            TOKENS[:, :-1],
+            TOKENS[:, 1:],
+        ),
         (lambda is_sick: TimeFirst(not is_sick), TOKENS[:-1], TOKENS[1:]),
         (OneHot, HOT[:, :-1], TOKENS[:, 1:]),
         (lambda is_sick: Forced(not is_sick), (torch.randn(6, 8), TOKENS, True), TOKENS),
     ],
-    ids=["numbers", "time first", "one-hot", "a target that is given"],
+    ids=[
+        "numbers",
+        "numbers, time last",
+        "scores, time last",
+        "time first",
+        "one-hot",
+        "a target that is given",
+    ],
 )
 def test_places_that_see_what_they_are_to_tell(make, given, targets) -> None:
     torch.manual_seed(0)
