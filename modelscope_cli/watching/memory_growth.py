@@ -31,7 +31,7 @@ class MemoryGrowth:
     def __init__(self, read: Callable[[], int | None] | None = None) -> None:
         self._read = read or bytes_in_use
         self._stride = 1
-        self._n_steps = 0
+        self._n_steps = self._due = 0
         self._samples: list[tuple[int, int]] = []
         self._marks: list[tuple[int, weakref.ref[_StepMark]]] = []
         self._marked = self._kept = 0
@@ -45,8 +45,9 @@ class MemoryGrowth:
         self._before = None
         step = self._n_steps
         self._n_steps += 1
-        if step % self._stride:
+        if step < self._due:
             return
+        self._due = step + self._stride
         self._before = self._read()
         if self._before is None:
             return
@@ -55,12 +56,18 @@ class MemoryGrowth:
         self._marked, self._kept = len(older), sum(mark() is not None for mark in older)
         if len(self._samples) > _MOST:
             self._stride *= 2
-            self._samples = [one for one in self._samples if not one[0] % self._stride]
-            self._marks = [one for one in self._marks if not one[0] % self._stride]
+            self._samples = self._samples[::2]
+            self._due = self._samples[-1][0] + self._stride
+            steps = {at for at, _ in self._samples}
+            self._marks = [one for one in self._marks if one[0] in steps]
+
+    def miss(self, n_steps: int) -> None:
+        """Count steps that were not seen."""
+        self._n_steps, self._before = self._n_steps + n_steps, None
 
     def see_loss(self, loss: Any, _: Any = None) -> None:
         """Mark the graph of a loss of some steps."""
-        if self._n_steps % self._stride or (self._marks and self._marks[-1][0] == self._n_steps):
+        if self._n_steps < self._due or (self._marks and self._marks[-1][0] == self._n_steps):
             return
         metadata = getattr(loss.grad_fn, "metadata", None) if isinstance(loss, Tensor) else None
         if metadata is not None:
@@ -127,7 +134,12 @@ def bytes_in_use() -> int | None:
         n_bytes = found.used + found.mapped
     elif (n_bytes := _resident()) is None:
         return None
-    if torch.accelerator.is_available():
-        on_device = getattr(torch.get_device_module(), "memory_allocated", None)
-        n_bytes += on_device() if on_device is not None else 0
-    return int(n_bytes)
+    on_device = _on_device()
+    return int(n_bytes + (on_device() if on_device is not None else 0))
+
+
+@functools.cache  # asking takes longer than reading
+def _on_device() -> Callable[[], int] | None:
+    """Return torch's function for the memory of tensors on an accelerator; None without one."""
+    is_available = torch.accelerator.is_available()
+    return getattr(torch.get_device_module(), "memory_allocated", None) if is_available else None
