@@ -270,6 +270,24 @@ class Watcher:
         if common is not None:
             weights = dict(zip(numbers, common.weights, strict=False))
             ranks = {"state": common.state, "passes": common.passes, "weights": weights}
+        entering = {
+            self._number(
+                "entering",
+                model,
+                key.name,
+                type=key.type,
+                shape=key.shape,
+                dtype=key.dtype,
+                computed=key.is_computed,
+            ): sums.to_list()
+            for model, key, sums in report.entering
+        }
+        rows = {
+            "layers": layers,
+            "parameters": dict(zip(numbers, (figures for *_, figures in report.parameters), strict=True)),
+            "entering": entering,
+            "criteria": self._criteria(report.criteria),
+        }
         self._log.write(
             "step",
             optimizer=report.optimizer,
@@ -278,21 +296,7 @@ class Watcher:
             lr=report.lr,
             ms=report.ms,
             recorded=report.is_recorded,
-            layers=layers,
-            parameters=dict(zip(numbers, (figures for *_, figures in report.parameters), strict=True)),
-            entering={
-                self._number(
-                    "entering",
-                    model,
-                    key.name,
-                    type=key.type,
-                    shape=key.shape,
-                    dtype=key.dtype,
-                    computed=key.is_computed,
-                ): sums.to_list()
-                for model, key, sums in report.entering
-            },
-            criteria=self._criteria(report.criteria),
+            **{name: values for name, values in rows.items() if values},
             **ranks,
         )
         self._write_images(report)
