@@ -24,9 +24,9 @@ from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
     Tensors,
     find_optimizers,
-    find_owners,
     graph_leaves,
     inferred,
+    name_owners,
     register_hidden,
 )
 from modelscope_cli.watching.error_isolation import Guard
@@ -208,12 +208,6 @@ class Recorder:
             clock.decided = clock.step, clock.is_owed and is_afforded
             clock.is_owed &= not is_afforded
         return clock.is_due or clock.decided[1]
-
-    def _name_owners(self, optimizer: Stepper) -> None:
-        known = self.registry.parameter_names()
-        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
-        for owner in find_owners(held):
-            self.registry.name(owner)
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
         """Report the first non-finite value of a step after a finite one."""
@@ -475,7 +469,7 @@ class Recorder:
         if watch is not None:
             self._look_at_workers()
         if watch is not None and clock.step == 0:
-            self._name_owners(optimizer)
+            name_owners(optimizer, self.registry)
         clock.step += 1
         self._budget.n += 1
         for model in models:

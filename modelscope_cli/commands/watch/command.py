@@ -66,7 +66,7 @@ def watch(call: CommandCall) -> int:
     refuse_launcher(argv, script or "", arguments)
     ranks = find_ranks()
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
-    given = report or call["out"]
+    given = call["out"] or report
     with nullcontext(given) if given else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
         keywords = {**call.keywords(), "out": out, "progress": _WatchProgress(where.html)}
         record = ms.watch(script, arguments=arguments, **keywords)
