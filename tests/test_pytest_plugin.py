@@ -199,6 +199,65 @@ def test_a_gradient_that_never_comes(run):
     ]
 
 
+def test_parameters_that_no_step_changes(run):
+    result = run(
+        """
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    class Forgotten(Two): pass
+    class Rounded(Two): pass
+    class InTurn(Two): pass
+    class WarmUp(Two): pass
+    class Frozen(Two): pass
+
+    def train(net, parameters, lr=0.1):
+        optimizer = torch.optim.SGD(parameters, lr)
+        for _ in range(2):
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def test_forgotten():
+        net = Forgotten()
+        train(net, net.a.parameters())
+
+    def test_rounded():
+        net = Rounded()
+        with torch.no_grad():
+            for value in net.parameters():
+                value.fill_(1.0)
+        train(net, net.parameters(), lr=1e-12)
+
+    def test_in_turn():
+        net = InTurn()
+        train(net, net.a.parameters())
+        train(net, net.b.parameters())
+
+    def test_warm_up():
+        net = WarmUp()
+        train(net, [{"params": net.a.parameters()}, {"params": net.b.parameters(), "lr": 0.0}])
+
+    def test_frozen():
+        net = Frozen()
+        net.a.requires_grad_(False)
+        train(net, net.parameters())
+    """,
+        "--modelscope",
+    )
+    result.assert_outcomes(passed=5)
+    text = "a gradient, but the same value after each step in 1 test with an optimizer"
+    assert findings(result)[0] == [
+        f"test_forgotten: Forgotten: {text}: b.bias, b.weight",
+        f"test_rounded: Rounded: {text}: a.bias, a.weight, b.bias and 1 more",
+    ]
+
+
 def test_healthy_tests_are_not_marked(run):
     result = run(
         """

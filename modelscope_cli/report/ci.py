@@ -64,7 +64,7 @@ def render_review(review: Review, format: str) -> str:
 
 def last_line(review: Review) -> str:
     """Return the verdict as a line of its own."""
-    return f"modelscope {review.command}: {plain(review.outcome)}\n"
+    return f"modelscope {review.command}: {plain(review.outcome)}"
 
 
 def _github(review: Review) -> str:
@@ -78,7 +78,7 @@ def _github(review: Review) -> str:
     if review.not_judged:
         text = _data(plain("; ".join(review.not_judged)))
         lines.append(f"::notice title={_property(review.not_judged_title)}::{text}")
-    return "".join(f"{line}\n" for line in lines) + last_line(review)
+    return "".join(f"{line}\n" for line in [*lines, last_line(review)])
 
 
 def _annotation(problem: Problem) -> str:

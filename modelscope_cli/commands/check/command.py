@@ -7,7 +7,6 @@ import modelscope_cli as ms
 from modelscope_cli.commands.check.given import data_set, subject
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.options import CI_FORMATS
-from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.output import emit
@@ -42,13 +41,11 @@ def check(call: CommandCall) -> int:
     """
     from modelscope_cli.commands.check.table import (
         COLUMNS,
-        append_summary,
         check_sheet,
         render_junit,
         review,
     )
     from modelscope_cli.records.check import CheckRecord
-    from modelscope_cli.report.formats import render_markdown
     from modelscope_cli.rules.settings import read_settings
 
     where = call.begin((*CI_FORMATS, "junit"), is_shared=True)
@@ -76,11 +73,6 @@ def check(call: CommandCall) -> int:
             raise
         record, refused = error.record, error
     sheet = check_sheet(record)
-    try:
-        if not console.settings.is_silent:
-            append_summary(render_markdown(sheet))
-    except OSError as error:
-        PROGRESS.warn(f"no summary of the step: {error}")
     emit(where, sheet, record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:
         raise refused

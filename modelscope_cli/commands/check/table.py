@@ -1,10 +1,8 @@
 """The table of `check`, its JUnit document, and its findings for CI hosts."""
 
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from xml.etree import ElementTree as ET
 
 from modelscope_cli.paths import in_repository
@@ -226,14 +224,6 @@ def review(record: CheckRecord) -> Review:
         not_judged_title=f"not judged: {len(record.unjudged)} of {len(record.rules)} rules",
         warnings=record.run.warnings,
     )
-
-
-def append_summary(text: str) -> None:
-    """Append Markdown to the job summary of GitHub Actions, if its file is set."""
-    file = os.environ.get("GITHUB_STEP_SUMMARY")
-    if file:
-        with Path(file).open("a", encoding="utf-8") as summary:
-            summary.write(f"{text}\n")
 
 
 # Characters that XML 1.0 (section 2.2) forbids and `plain` leaves.
