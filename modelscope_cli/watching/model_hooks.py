@@ -122,8 +122,8 @@ class PassWatch:
         self.step_time.end_pass()
 
     def count_evaluation(self) -> None:
-        """Count a criterion applied to the last pass without gradients."""
-        if self._evaluated is not None:
+        """Count a criterion applied to the last pass without gradients; None is seen while there are no hooks."""
+        if self._evaluated is not None and self._handles:
             model, is_training = self._evaluated
             model.count_evaluation(is_training)
 

@@ -128,7 +128,7 @@ class Recorder:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
-            self._resume()
+            self._guard(self._resume)
             self.settle()
             self._guard(self._look_at_workers)
 
@@ -311,8 +311,10 @@ class Recorder:
             self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
             if self.stretches.ends(id(optimizer)):
                 self._resume()
-        elif self._means(optimizer):
-            self._resume()  # this optimizer is new
+        elif self._means(optimizer):  # a new one, which may step too rarely to be met between stretches
+            self.bookkeeper.cycle(optimizer).n_steps += 1
+            self.stretches.is_barred = True
+            self._resume()
 
     def _resume(self) -> None:
         """Set the hooks again after steps without, if there are none."""

@@ -281,4 +281,6 @@ class StepTime:
             if not self._frames:
                 self.end(OPTIMIZER)
                 self.end_step()
-                self.is_resting = self._is_rest_due
+                if self._is_rest_due:
+                    self.is_resting = True
+                    self.memory.miss(0)
