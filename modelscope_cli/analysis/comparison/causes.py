@@ -213,9 +213,12 @@ def _entering(
             message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
-    start = evidence.before[-1][0] if evidence.before else ""
-    if change := find_change(lambda one: under(a, evidence, one, start=start), ours, theirs, tolerance):
-        yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
+    for start in (*(label for label, *_ in reversed(evidence.before)), ""):
+        if change := find_change(
+            lambda one, at=start: under(a, evidence, one, start=at), ours, theirs, tolerance
+        ):
+            yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
+            return
 
 
 # What leaves
