@@ -6,6 +6,7 @@ again with one thing changed, such as another epsilon: what makes it give B's va
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -214,9 +215,7 @@ def _entering(
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
-        if change := find_change(
-            lambda one, at=start: under(a, evidence, one, start=at), ours, theirs, tolerance
-        ):
+        if change := find_change(partial(under, a, evidence, start=start), ours, theirs, tolerance):
             yield _argument(b, *change, evidence.name, f"between {start or 'the input'} and {where}")
             return
 
