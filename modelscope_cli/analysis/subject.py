@@ -312,7 +312,7 @@ def refuse_idle(keywords: ModelKeywords | Keywords) -> None:
     for name in ("weights", "checkpoint", "key", "num_classes", "model_arg", "device", "dtype"):
         if keywords.get(name, DEFAULTS[name]) != DEFAULTS[name]:
             message = (
-                f"'{name}' needs a model that is named; this one was passed as a module and is taken as it is"
+                f"'{name}' needs a model that is named; this one was passed as a module and is used as it is"
             )
             raise UsageError(message, f"leave out {name}=, and change the module yourself")
 

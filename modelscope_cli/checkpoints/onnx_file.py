@@ -380,7 +380,7 @@ def _within_folder(path: Path, location: str) -> Path:
     shown = f"external data '{plain(location)[:200]}' of '{path}'"
     if not location or "\0" in location or is_outside:
         message = f"{shown} is outside its folder, and is not read"
-        raise CannotRunError(message, "onnx.load and onnx.save by its maker put all values into one file")
+        raise CannotRunError(message, "ask its author for a single file: onnx.save without external data")
     if not file.resolve().is_relative_to(path.parent.resolve()):
         message = f"{shown} is a link that leads out of its folder, and is not read"
         raise CannotRunError(

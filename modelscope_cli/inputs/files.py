@@ -185,7 +185,7 @@ def _of_file(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 def _matching(word: str, messages: FoundImages) -> Iterator[ListedImage]:
     if word.startswith(("http://", "https://")):
-        message = f"'{word}' is a URL, and images are read from files"
+        message = f"'{word}' is a URL, but images are read from files"
         raise CannotRunError(message, f"curl -O {shlex.quote(word)}")
     if not glob.has_magic(word):
         raise CannotRunError(f"'{word}' does not exist", _nearest_name(Path(word)) or look_for(word))
@@ -291,7 +291,7 @@ def _listed(path: str, messages: FoundImages) -> Iterator[ListedImage]:
 
 def _of_line(name: str, where: str, messages: FoundImages) -> Iterator[ListedImage]:
     if os.path.isdir(name):
-        message = f"{where}: '{name}' is a folder, and a list names files"
+        message = f"{where}: '{name}' is a folder, but a list must contain files"
         raise CannotRunError(message, f"find {shlex.quote(name)} -name '*.jpg'   prints the lines")
     if not os.path.exists(name):
         near = _nearest_name(Path(name))

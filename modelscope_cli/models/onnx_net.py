@@ -41,7 +41,7 @@ def open_session(model: OnnxModel, outputs: Sequence[str] = ()) -> Any:
         outputs: names of values that are not outputs of the graph; with any, the runtime fuses fewer operators.
     """
     if find_spec("onnxruntime") is None:
-        raise UsageError(f"to run '{model.path}' takes onnxruntime, which is not installed", _INSTALL)
+        raise UsageError(f"running '{model.path}' needs onnxruntime, which is not installed", _INSTALL)
     import onnxruntime
 
     if model.custom_operators:

@@ -144,9 +144,7 @@ class Shown:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError(
-                "to_pandas() needs pandas: pip install pandas; to_rows() needs nothing"
-            ) from error
+            raise ImportError("to_pandas() needs pandas: pip install pandas; to_rows() does not") from error
         return pandas.DataFrame(self.to_rows())
 
     def to_rows(self) -> list[dict[str, Any]]:

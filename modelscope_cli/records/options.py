@@ -106,7 +106,7 @@ _MODEL = Option(
 _IMAGES = Option(
     "IMAGE",
     help=f"{_PICTURES}. One tensor file (.pt, .npy, .safetensors) replaces them; without images the model runs on "
-    "seeded noise of its own size.",
+    "seeded noise of its input size.",
     kind="texts",
 )
 _SAME = Option("MODEL", "-m", kind="text", help=_NAME, completes="name", shown="")

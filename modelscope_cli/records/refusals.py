@@ -40,7 +40,7 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
         Excludes(
             "top_images",
             ("overlay", "attention", "save_tensors", "cell", "scale", "cmap"),
-            "a data set has no maps of one image",
+            "these options need a single image",
         )
     ],
     "predict": [
@@ -48,12 +48,12 @@ REFUSALS: Mapping[str, Sequence[Needs | Excludes]] = {
             "doctor", ("top", "scores", "threshold", "temperature", "hook", "out", "resume", "truth", "table")
         ),
         Needs("table", "truth", "folders"),
-        Excludes("truth", ("top",), "images have no rows"),
+        Excludes("truth", ("top",), "--truth prints measures, not images"),
     ],
     "grads": [
         Excludes("clip", ("clip_norm", "clip_activations")),
         Excludes("clip_norm", ("clip_activations",)),
-        Excludes("clip_activations", ("full_backward",), "it works by tensor hooks"),
+        Excludes("clip_activations", ("full_backward",), "it uses tensor hooks"),
     ],
     "ablate": [Needs("by_channel", "layer", "conv@-1")],
     "prune": [Excludes("by_channel", ("global_",), "channel norms of different layers are not comparable")],

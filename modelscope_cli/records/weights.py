@@ -283,10 +283,10 @@ def warnings_of(safety: Safety) -> tuple[Notice, ...]:
         notices.append(Notice("foreign_call", f"a full load would call unknown functions: {calls}"))
     if safety.objects:
         names = some([suspect.name for suspect in safety.objects], _N_NAMED)
-        notices.append(Notice("foreign_code", f"a full load would run: {names}; it calls none of them"))
+        notices.append(Notice("foreign_code", f"a full load would run: {names}; none of them is called"))
     if safety.unread:
         places = some(safety.unread, _N_NAMED)
-        notices.append(Notice("more_pickles", f"it holds more pickles than torch.load reads: {places}"))
+        notices.append(Notice("more_pickles", f"it contains more pickles than torch.load reads: {places}"))
     if safety.errors:
         errors = some(safety.errors, _N_ERRORS)
         notices.append(Notice("not_read", f"it could not be read to the end: {errors}"))

@@ -41,7 +41,8 @@ def read(path: str | PathLike[str]) -> Shown:
     if len(records) > 1:
         names = " and ".join(_typed(one) for one in records)
         raise UsageError(
-            f"'{path}' compares two results: {names}", "read one of the pages or folders it was made from"
+            f"'{path}' compares two results: {names}",
+            "read one of the pages or folders it was made from",
         )
     return records[0]
 
@@ -153,7 +154,7 @@ def read_fingerprint(path: str | PathLike[str]) -> StatsRecord:
         ) from error
     printed = record.fingerprint if isinstance(record, StatsRecord) else None
     if not isinstance(record, StatsRecord) or printed is None:
-        raise CannotRunError(f"'{path}' holds no fingerprint", again)
+        raise CannotRunError(f"'{path}' contains no fingerprint", again)
     outputs = (*printed.inputs, *printed.layers)
     prints = [(N_PROJECTIONS, one.norm, one.projections) for one in outputs]
     prints += [(N_OF_WEIGHTS, one.norm, one.projections) for one in printed.weights.values()]

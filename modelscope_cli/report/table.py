@@ -126,7 +126,7 @@ def _facts(facts: Sequence[tuple[str, str]]) -> Table:
 
 
 def _hidden(n: int, folded: Folded) -> str:
-    others = f", {folded.n_bad} of them worth a look" if folded.n_bad else ""
+    others = f", {folded.n_bad} of them marked" if folded.n_bad else ""
     return f"folded: {n - len(folded.kept):,} of {counted(n, 'row')}{others}  (--all shows them)"
 
 

@@ -190,11 +190,13 @@ class Pace:
     def line(self) -> str | None:
         """Return the line that is due now, if any."""
         now, n_done = self._clock(), self.done  # which another thread counts
-        if now < self._next and not (n_done and now - self._begun > self.FIRST_S and not self._has_estimate):
+        elapsed = now - self._begun
+        has_basis = n_done and (100 * n_done >= self._total or elapsed > self.LONG_S)
+        if now < self._next and not (has_basis and elapsed > self.FIRST_S and not self._has_estimate):
             return None
         text = f"{self._what}: {n_done:,} of {self._total:,}"
-        if n_done:
-            seconds_left = (now - self._begun) / n_done * (self._total - n_done)
+        if has_basis:
+            seconds_left = elapsed / n_done * (self._total - n_done)
             if not self._has_estimate and seconds_left < self.LONG_S:
                 return None
             text += f", about {duration(seconds_left)} left"

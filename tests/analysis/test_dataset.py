@@ -186,7 +186,7 @@ def test_what_is_broken_odd_dark_flat_or_blurred(folder, originals):
     assert record.images == N + 8
 
 
-def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
+def test_only_so_many_are_reported_and_the_rest_are_counted(tmp_path, originals):
     for n, copy in itertools.product(range(5), range(6)):
         Image.new("L", (40, 40), 7 * n + copy).save(tmp_path / f"{n}{copy}.png")
     record = ms.check_images(tmp_path, select="MS809")
@@ -225,7 +225,7 @@ def test_what_means_nothing_is_refused(folder, tmp_path):
         ms.check("alexnet", weights="none", select="MS8")
     for name in ("train", "val"):
         (tmp_path / "sets" / name).mkdir(parents=True)
-    with pytest.raises(UsageError, match="holds data sets, not classes: train, val") as caught:
+    with pytest.raises(UsageError, match="contains data sets, not classes: train, val") as caught:
         ms.check_images(tmp_path / "sets")
     assert str(caught.value.hint).endswith(
         f"modelscope check {tmp_path}/sets/train --against {tmp_path}/sets/val"

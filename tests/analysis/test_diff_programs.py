@@ -270,7 +270,7 @@ def test_a_program_takes_named_inputs_and_says_which_sizes_it_does_not(tmp_path)
     assert ms.diff(model, program, {"y": y, "x": x}).is_same
     fixed = nn.Sequential(nn.Flatten(0), nn.Linear(6, 2)).eval()
     program = torch.export.export(fixed, (torch.zeros(2, 3),))
-    with pytest.raises(CannotRunError, match=r"B takes the inputs input, and A is given x, y"):
+    with pytest.raises(CannotRunError, match=r"B expects the inputs input, but A is given x, y"):
         ms.diff(model, program, {"x": x, "y": y})
     with pytest.raises(CannotRunError, match=r"of the program cannot be run"):
         ms.diff(nn.Flatten(0).eval(), program, torch.zeros(3, 3))

@@ -205,28 +205,28 @@ def stats(
     """Return statistics of every layer's output, over any number of images, in constant memory.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         layer, exclude: layer patterns.
         near_zero: |x| below this counts as near zero.
         plot: save one figure of all the distributions (.png .svg .pdf).
         correlation: compute the channel correlations of each `layer`; one figure per layer, in `out`.
         attention: also measure each attention head of the layers, in a separate pass.
-        fingerprint: write a small file (.json) of this run, by which `diff` tells on another machine, or of another
-            runtime, whether the same is computed. In Python `record.fingerprint` has it. Made in a separate pass.
-        hook: what changes on the way, as `--hook` takes it.
+        fingerprint: write a small file (.json) of this run, with which `diff` compares a run on another machine or
+            in another runtime. Takes a separate pass. In Python: `record.fingerprint`.
+        hook: changes to values during the pass, in the syntax of `--hook`.
         mode: `eval`, `train` (the record then has the drift of every batch norm), or `auto`, which is eval.
         columns: compute only what these columns of the table need; None for all but quantiles, which are named by
             their percentile: `p01`, `p50`, `p99.9`. They are exact, and read every image twice. `channel_zeros`
             counts the zeros of each channel; it is also left out by default.
         out: folder for `report.json`, its page, the figures of `correlation`, and over image files every finished
-            block; `force`: it need not be empty.
+            block; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a pattern or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded or raised, no attention was seen, or a file cannot be read or
-            written (exit 4).
+        UsageError: a keyword, a pattern or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded or raises an error, no attention was seen, or a file cannot be
+            read or written (exit 4).
     """
     blocks = Blocks(out, force=force, **block_keywords(keywords))
     if plot is not None and blocks.is_first:

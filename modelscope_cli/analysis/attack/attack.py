@@ -46,7 +46,7 @@ def attack(
     embedding if its cosine similarity to the original falls below 0.5.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: one image: a path or a PIL image.
         method: fgsm: one step along the sign of the gradient; ifgsm: several smaller steps; pgd: the same from a
             random start.
@@ -59,13 +59,13 @@ def attack(
         restarts: number of random starts of pgd.
         target: the class to reach, an index or a label; without it, any but the predicted one. mask:CLASS, box:N:
             pixels or a box to remove. similar:FILE: an image to resemble.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the images and the report; `force`: it need not be empty.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the images and the report; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword, a class or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or cannot be differentiated, or a file cannot be read
-            or written (exit 4).
+        UsageError: a keyword, a class or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error or cannot be differentiated, or a file cannot be
+            read or written (exit 4).
     """
     request = make_request(
         method=method,

@@ -98,5 +98,5 @@ def _length(option: str, text: str, example: str, norm: str) -> float:
         near = f"{value:g}/255" if value <= 255 else example
         raise UsageError(f"'{option} {text}' is above 1, and pixels go from 0 to 1", f"{option} {near}")
     if value > _LONGEST:
-        raise UsageError(f"'{option} {text}' is longer than any change of an image", f"{option} {example}")
+        raise UsageError(f"'{option} {text}' is above the largest possible change", f"{option} {example}")
     return value

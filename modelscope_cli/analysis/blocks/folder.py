@@ -404,7 +404,7 @@ def changed_files(folder: Path, expected: Iterable[str]) -> list[str]:
     try:
         lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()
     except (OSError, ValueError):
-        return [f"'{folder / SUMS}' is missing, so changes of the report cannot be seen"]
+        return [f"'{folder / SUMS}' is missing, so changes to the report cannot be detected"]
     digests = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     changes = []
     for name in sorted({*digests, *expected}):

@@ -71,7 +71,7 @@ class Rendezvous:
             elif 0 < count < _DONE and now - since > GONE_S:
                 count = _ENDED
             if count < 0:
-                message = f"process {rank} of {self._ranks.world} has ended before its work was done"
+                message = f"process {rank} of {self._ranks.world} ended before its work was done"
                 raise CannotRunError(message, _RESUME)
 
     def leave(self, *, is_done: bool) -> None:
@@ -95,7 +95,7 @@ def _explained() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of torch, which has several
-        message = "the rendezvous store is gone: the process that holds it has ended"
+        message = "the rendezvous store is gone: the process that hosts it has ended"
         raise CannotRunError(message, _RESUME) from error
 
 
@@ -173,7 +173,7 @@ class StoredBlocks:
         size = self._inputs.block_size
         expected = sorted(file.name for file in self._inputs.files[number * size : (number + 1) * size])
         if block.number != number or block.names != expected:
-            message = f"block {number} of '{self._folder.path}' does not hold the images it should"
+            message = f"block {number} of '{self._folder.path}' does not contain the expected images"
             raise CannotRunError(message, "leave out --resume   and give another --out")
         self._digest.update(sha256)
         self._machines[block.machine] = None

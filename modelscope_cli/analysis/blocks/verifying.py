@@ -76,7 +76,7 @@ class Verifying:
         changes = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
             message = f"'{self._folder.path}' is another run, which differs in {', '.join(changes)}"
-            raise CannotRunError(message, "run it from the same folder, with the files as they were")
+            raise CannotRunError(message, "run it in the same folder, with the same files")
         self.differences += [f"the runs differ in {change}" for change in changes]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):

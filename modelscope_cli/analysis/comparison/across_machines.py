@@ -208,8 +208,8 @@ def read_tensors(path: Path, layers: Iterable[PrintedOutput]) -> TensorFile:
         else:
             unknown.append(name)
     if not outputs:
-        message = f"no tensor of '{path}' belongs to a layer of the fingerprint, by name or by value"
-        raise CannotRunError(message, f"name them like its layers: {some([_label(one) for one in layers])}")
+        message = f"no tensor of '{path}' matches a layer of the fingerprint by name or by value"
+        raise CannotRunError(message, f"use the names of its layers: {some([_label(one) for one in layers])}")
     note = f"{n_named} tensors by name, {len(outputs) - n_named} by size and value"
     note += f"; {len(unknown)} of no layer: {some(unknown)}" if unknown else ""
     return TensorFile(tuple(outputs.values()), note)
@@ -295,7 +295,7 @@ def compare_fingerprint(
         rows = tuple(row for row in rows if row.status != "removed")
     dtypes = [dtype for row in rows for dtype in (row.dtype, row.b_dtype)]
     reason = (
-        "of its dtype and the layers before it; this is that of the last"
+        "depends on the dtype and the number of layers before; shown for the last layer"
         if tolerance is None
         else "asked for"
     )
@@ -337,7 +337,7 @@ def _run_here(
     """Take the fingerprint of the model on the input, in the mode of the other one unless another is given."""
     was_noise = ours.run.input is not None and ours.run.input.source == "noise"
     if not _has_input(inputs) and not was_noise:
-        message = f"the fingerprint '{path}' was made from an input, and none is given"
+        message = f"the fingerprint '{path}' was made from an input, but none is given"
         raise UsageError(message, _usual_line(path, ours, b))
     mode = ours.mode if mode == "auto" else mode
     subject = Subject("diff", b, inputs, keywords, progress=progress)

@@ -73,7 +73,7 @@ def find_causes(
     is_named = matching is None or sum(bool(key[0]) for key in matching.values) > matching.by_value
     if b.program is None or not b.program.values or is_named or any(row.status == "same" for row in rows):
         return ()
-    message = "no layer of A is in B by name, and none has its values there"
+    message = "no layer of A is in B, neither by name nor by value"
     return (Cause("other_model", None, message, "give the file that was exported from A"),)
 
 
@@ -147,7 +147,7 @@ def _batch(a: Side, b: Side, args: Arguments, tolerance: float) -> Iterator[Caus
     whole = outputs_of(a, b, args)
     is_whole = whole is not None and whole[1].shape == whole[0].shape and whole[1].ndim > 0
     if whole is None or not is_whole or apart(whole[1][[0, -1]], apart_b) > tolerance:
-        message = f"B gives A's values for one image alone, and others for a batch of {n_images}"
+        message = f"B equals A for a single image, but not for a batch of {n_images}"
         hint = "export with dynamic_shapes, and take sizes from x.shape, not from int(x.shape[0])"
         yield Cause("dynamic_shapes", None, message, hint)
 
@@ -204,14 +204,14 @@ def _entering(
         if explains(tensor, ours, theirs, tolerance):
             skipped = [f"{name} ({kind})" for name, kind, _ in evidence.before[n + 1 :]]
             missing = ", ".join(skipped) or f"an operation after {label}"
-            message = f"{missing} is missing in B: what leaves {label} enters {where} there"
+            message = f"{missing} is missing in B: the output of {label} goes directly to {where}"
             layer = evidence.before[n + 1][0] if skipped else evidence.name or None
             yield Cause("missing_node", layer, message, f"look at the nodes before {where} in B")
             return
     for label, kind, _ in reversed(evidence.before):
         found = under(a, evidence, skipped=label) if label in evidence.untested else None
         if explains(found, ours, theirs, tolerance):
-            message = f"{label} ({kind}) is missing in B: without it, what enters {where} in A is as in B"
+            message = f"{label} ({kind}) is missing in B: without it, {where} has the same input in A"
             yield Cause("missing_node", label, message, f"look at the nodes before {where} in B")
             return
     for start in (*(label for label, *_ in reversed(evidence.before)), ""):
@@ -230,7 +230,7 @@ def _order(evidence: Divergence, tolerance: float) -> Iterator[Cause]:
         return
     if a.ndim >= 2 and evidence.is_last and explains(a.sort(1).values, a, (b.sort(1).values,), tolerance):
         moved = (a - b).abs().transpose(0, 1).flatten(1).amax(1) > tolerance * a.abs().max()
-        message = f"B has the classes in another order: the same values at {int(moved.sum())} other places"
+        message = f"B has the classes in another order: {int(moved.sum())} values have other indices"
         yield Cause("class_order", evidence.name or None, message, "map the labels, or export the head of A")
         return
     given = evidence.a_in
@@ -283,9 +283,7 @@ def _variants(b: Side, evidence: Divergence, tolerance: float) -> Iterator[Cause
         label = f"{inner}#{evidence.call}" if evidence.call else inner
         found = under(evidence.a, evidence, skipped=label, is_inside=True) if inner != name else None
         if explains(found, evidence.a_out, evidence.b_outs, tolerance):
-            message = (
-                f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A gives B's values"
-            )
+            message = f"{label} ({type(part).__name__}) is missing in B: without it, {name} in A equals B"
             yield Cause("missing_node", label, message, f"look at the nodes of {name} in B")
             return
 

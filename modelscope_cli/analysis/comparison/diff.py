@@ -69,12 +69,11 @@ def diff(
 
     Args:
         a, b: names, files or modules of yours; as b also an ONNX file, a program of torch.export, or in Python an
-            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. Or as a the file of
-            `stats --fingerprint`, which is compared with b, a model, another fingerprint or a .npz of tensors; or
-            two saved results (pages, documents, or folders of commands), which are compared number by number;
-            without b, a again under the settings of b_... . A module and itself is compared with a copy, as it
-            cannot be in two states at once; two modules may not share layers in a run. A checkpoint beside a module
-            is run in a copy of it.
+            `ExportedProgram`, an `InferenceSession` or what `torch.compile` returns. a may also be the file of
+            `stats --fingerprint`; b is then a model, another fingerprint or a .npz of tensors. Two saved results
+            (pages, documents, or folders of commands) are compared number by number. Without b, B is a under the
+            settings of b_... . If both are the same module, B is a copy. Two modules may not share layers in a run.
+            A checkpoint is loaded into a copy of the module it is compared with.
         inputs: as elsewhere; None, and no `input_shape`, compares the weights.
         tolerance: the largest relative L2 that counts as equal.
         layer, exclude: layer patterns.
@@ -91,12 +90,12 @@ def diff(
         b_hook: change values inside B (repeatable).
         b_compile: run B under torch.compile: its outputs are compared, and its layers not tested.
         b_quantize: quantise the linear layers of B by torchao.
-        rank_layers: also say which layers lose the accuracy: each alone as in B, and each alone as in A. Takes two
-            forward passes for each layer and batch.
+        rank_layers: also rank the layers by the error they cause: once with only that layer as in B, once with only
+            that layer as in A. Takes two forward passes for each layer and batch.
 
     Raises:
-        UsageError: nothing to compare, or a keyword that means nothing here (exit 2 on the command line).
-        CannotRunError: a side cannot be loaded or raised, or they have nothing in common (exit 4).
+        UsageError: nothing to compare, or a keyword that is not valid here (exit 2 on the command line).
+        CannotRunError: a side cannot be loaded or raises an error, or they have nothing in common (exit 4).
     """
     invoked = invocation()
     hooks = (b_hook,) if isinstance(b_hook, str) else tuple(b_hook)

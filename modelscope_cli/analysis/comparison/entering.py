@@ -20,7 +20,7 @@ def of_input(a: Tensor, b: Tensor, preprocessing: Preprocessing | None) -> Cause
         if apart(a.permute(0, 2, 3, 1), b) < _ALIKE:
             message = "the inputs already differ: B takes them with the channels last"
             return Cause(
-                "axis_order", None, message, "give B images of N, H, W, C, or export with channels second"
+                "axis_order", None, message, "give B images as N, H, W, C, or export with channels second"
             )
         b = b.permute(0, 3, 1, 2)
     if a.ndim == 4 and b.shape == a.mT.shape and apart(a.mT, b) < _ALIKE < apart(a, b):
@@ -72,7 +72,7 @@ def _listed(values: Tensor) -> str:
 def other_channels(order: tuple[int, ...], layer: str | None) -> Cause:
     named = "blue, green, red" if order == (2, 1, 0) else ", ".join(map(str, order))
     message = f"the inputs already differ: B takes the channels in the order {named}"
-    return Cause("channel_order", layer, message, "give A and B the channels in one order")
+    return Cause("channel_order", layer, message, "give A and B the channels in the same order")
 
 
 def coarse(tensor: Tensor) -> str | None:

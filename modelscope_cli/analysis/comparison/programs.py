@@ -121,7 +121,7 @@ class ExportedProgramRun:
         if isinstance(args, dict):
             named = [str(node.target) for node in self.module.graph.nodes if node.op == "placeholder"]
             if set(args) - set(named):
-                message = f"B takes the inputs {', '.join(named)}, and A is given {', '.join(args)}"
+                message = f"B expects the inputs {', '.join(named)}, but A is given {', '.join(args)}"
                 raise CannotRunError(message, "give a program that was exported from A")
             flat = [args.get(name) for name in named]
         else:
@@ -381,10 +381,10 @@ def _match_scopes(
             matching.values[key] = nearest
         elif groups and split is None:
             matching.remarks[key] = (
-                f"called {len(called[key[0]])} times, in B {len(groups)}: no value like it"
+                f"called {len(called[key[0]])} times, in B {len(groups)}: no matching value"
             )
         else:
-            matching.remarks[key] = "not in B by name" if not groups else "no value like it in B"
+            matching.remarks[key] = "not in B by name" if not groups else "no matching value in B"
 
 
 def _match_in_order(
@@ -420,7 +420,7 @@ def _match_in_order(
             i -= 1
     for key in layers:
         if key not in matching.values:
-            matching.remarks[key] = "no value of its shape in its place in B"
+            matching.remarks[key] = "B has no value of its shape in this position"
 
 
 def _note_folding(

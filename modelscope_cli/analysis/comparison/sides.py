@@ -125,7 +125,7 @@ def _as_module(side: Any) -> Any:
     if kind == "InferenceSession" and library == "onnxruntime":
         path = getattr(side, "_model_path", None)
         if not path:
-            message = "a session that was made of bytes has no file, whose values could be looked at"
+            message = "a session made from bytes has no file to read values from"
             raise UsageError(message, "give the path of the .onnx file")
         return load_skeleton(ModelRequest(fspath(path)))
     return side
@@ -144,7 +144,7 @@ def load_program(path: Path) -> LoadedModel:
     safety = scan_file(path)
     if safety.rank != KNOWN:
         call = f"torch.export.load({str(path)!r})"
-        message = f"'{path}' holds what may run code when it is loaded ({safety.rank}), so it is not loaded"
+        message = f"'{path}' may run code when it is loaded ({safety.rank}), so it is not loaded"
         trusted = f"only if you trust it: FILE.py:NAME as B, a function there that returns {call}"
         raise CannotRunError(
             message, f"modelscope weights --scan {shlex.quote(str(path))}   shows it; {trusted}"
@@ -170,7 +170,7 @@ def _shares(a: Any, b: nn.Module) -> bool:
 def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
     """Quantise a model in its place by torchao's `quantize_`."""
     if find_spec("torchao") is None:
-        message = f"to quantise by '{scheme}' takes torchao, which is not installed"
+        message = f"quantising with '{scheme}' needs torchao, which is not installed"
         raise UsageError(message, 'pip install "modelscope-cli[ao]"')
     pytree_log = logging.getLogger("torch.utils._pytree")
     level = pytree_log.level
@@ -188,7 +188,7 @@ def quantised(loaded: LoadedModel, scheme: str) -> LoadedModel:
         message = f"torchao cannot quantise '{loaded.info.name}' by '{scheme}' here: {reason}"
         raise CannotRunError(message, "--b-quantize int8wo") from error
     if before == [id(parameter) for parameter in loaded.module.parameters()]:
-        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises linear layers"
+        message = f"'{scheme}' changes nothing in '{loaded.info.name}': torchao quantises only linear layers"
         raise CannotRunError(message, "--b-dtype bfloat16")
     return loaded
 

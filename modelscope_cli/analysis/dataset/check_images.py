@@ -393,7 +393,7 @@ def check_images(
     """Check a data set against rules, without a model: duplicates, leaks, unreadable, odd, dark, flat or blurred
     images.
 
-    Every image is read and decoded once, at a short side of 128 pixels; some 130 bytes are kept of each.
+    Every image is read and decoded once, at a short side of 128 pixels; about 130 bytes are kept per image.
 
     Args:
         images: folders, globs, lists (`@files.txt`) or shards.
@@ -401,7 +401,7 @@ def check_images(
         select, ignore, set, fail_on, baseline, update_baseline: as of `check`, with the rules `MS8`.
 
     Raises:
-        UsageError: a rule, a threshold or a glob that means nothing (exit 2 on the command line).
+        UsageError: a rule, a threshold or a glob that is not valid (exit 2 on the command line).
         CannotRunError: a folder holds no image, the baseline cannot be read or written, or nothing was judged
             (exit 4).
     """
@@ -479,7 +479,7 @@ def _refuse_sets(folders: Sequence[str], others: Sequence[str]) -> None:
     train, held_out = ([path for name, path in names.items() if name in sets] for sets in _SETS)
     if train and held_out:
         message = (
-            f"'{folders[0]}' holds data sets, not classes: {some(map(os.path.basename, train + held_out))}"
+            f"'{folders[0]}' contains data sets, not classes: {some(map(os.path.basename, train + held_out))}"
         )
         words = shlex.join(["modelscope", "check", train[0], "--against", held_out[0]])
         raise UsageError(message, words)

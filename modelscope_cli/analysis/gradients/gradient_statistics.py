@@ -131,7 +131,7 @@ def mark_gradient(
 
 
 _NOTHING = "no gradient arrived: the loss does not depend on it"
-_DETACHED = "takes no gradient: frozen up to here, detached, or under no_grad"
+_DETACHED = "gets no gradient: frozen up to here, detached, or under no_grad"
 
 
 @dataclass(slots=True)

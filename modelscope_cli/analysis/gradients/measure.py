@@ -46,7 +46,7 @@ from modelscope_cli.records.stats import BatchNormDrift
 
 _UNSCALED = Notice(
     "fresh_batch_norms",
-    "no batch norm has seen a batch yet, so in eval mode none of them normalises, so no gradient is judged "
+    "no batch norm has seen a batch yet, and in eval mode none of them normalises; therefore no gradient is judged "
     "as vanishing or exploding; --mode train   judges them",
 )
 
@@ -316,7 +316,8 @@ def _refuse(loaded: LoadedModel, was_trainable: list[bool]) -> None:
             "every parameter of the model is frozen", "--train-only '*'   trains them anyway"
         )
     raise CannotRunError(
-        "the model has no parameters, so nothing to train", "modelscope stats ...   needs no gradients"
+        "the model has no parameters, so there is nothing to train",
+        "modelscope stats ...   needs no gradients",
     )
 
 
@@ -325,7 +326,7 @@ def _forbidden_in_place(error: ForwardError) -> CannotRunError:
     return CannotRunError(
         f"full backward hooks cannot be used here: {where} changes the output of a hooked layer in place, "
         "which torch forbids",
-        "leave out --full-backward   and use grad: in the place of full-backward: in --hook, which hooks tensors",
+        "leave out --full-backward and write grad: instead of full-backward: in --hook",
     )
 
 

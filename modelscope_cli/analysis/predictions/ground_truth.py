@@ -49,7 +49,7 @@ class Masks:
         """Raises: CannotRunError: folders, or tensors, have no masks (exit 4)."""
         if truth.is_folders or plan is None:
             what = "tensors" if plan is None else "folders"
-            message = f"the model predicts a value for every pixel, and for {what} no masks are known"
+            message = f"the model predicts a value for every pixel, but for {what} there is no mask"
             raise CannotRunError(message, "--truth FILE   with lines of 'image,mask.png'")
         self._root, self._plan, self._n_classes = truth.root, plan, n_classes
         self._is_whole = lru_cache(maxsize=64)(self._sees_all)
@@ -88,7 +88,7 @@ class Masks:
         self._check_frame(truth, path, image)
         is_known = truth.isfinite() & (truth > 0)
         if not is_known.any():
-            raise CannotRunError(f"'{path}' holds no depth above 0", "give a map with some")
+            raise CannotRunError(f"'{path}' has no depth above 0", "give a map with values above 0")
         return truth[is_known], _resized(values[None], truth)[0][is_known].double()
 
     def _path(self, words: Words, image: str) -> Path:
@@ -154,7 +154,7 @@ class Evaluator:
         )  # only the first of a clip
         if truth.is_folders and (not files or inputs.files.has_given):
             raise UsageError(
-                f"{requested.name} is in no folder that could name its class", "give image files"
+                f"{requested.name} is not in a folder that is named after a class", "give image files"
             )
         names = [file.name for file in files] or [str(number) for number in range(inputs.n_listed)]
         self._truth, self._words = truth, truth.of_images(names)
@@ -214,9 +214,7 @@ class Evaluator:
         """Warn of the images whose scores are NaN."""
         n, n_all = self._n_not_numbers, self._n_images + self._n_not_numbers
         kinds = (BrokenKind("NaN", n, self._not_numbers),)
-        message = (
-            f"{n:,} of {counted(n_all, 'image')} could not be judged, by their scores: {in_words(kinds)}"
-        )
+        message = f"{n:,} of {counted(n_all, 'image')} not judged because of their scores: {in_words(kinds)}"
         return (Notice("not-judged", message),) if n else ()
 
     def words_sha256(self) -> str:
@@ -409,7 +407,7 @@ class OfPixels(MetricSums):
         counts = self._counts
         if not counts.n.any():
             message = "no pixel of the masks has a class: all are 255, which means unknown"
-            raise CannotRunError(message, "give masks that hold class indices")
+            raise CannotRunError(message, "give masks that contain class indices")
         return TruthReport(
             kind="pixels",
             images=n_images,

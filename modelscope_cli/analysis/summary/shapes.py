@@ -230,7 +230,7 @@ def _reasons(
 ) -> dict[str, str]:
     """Return why layers were not called, by name, where known."""
     if error is not None:
-        return {layer.name: "the forward did not get there" for layer, _ in list_layers(model)}
+        return {layer.name: "the forward pass did not reach it" for layer, _ in list_layers(model)}
     part = {around for name in (*visits, *used) for around in parents_of(name)}  # used in part
     reasons = dict.fromkeys(part, INSIDE) | dict.fromkeys(used, USED)
     for name, parent in model.named_modules():

@@ -270,7 +270,7 @@ def largest(tensor: Tensor, dim: int | None) -> tuple[Tensor, Tensor]:
 
 def _why_not(tensor: Tensor, dim: int | None, n_images: int) -> str | None:
     if not tensor.is_floating_point() or tensor.layout is not torch.strided:
-        return "only floating numbers have a largest value"
+        return "only floating-point outputs can be ranked"
     if not dim or len(tensor) != n_images:
         return "its first dimension is not the images"
     return None if tensor.numel() else "it is empty"

@@ -58,9 +58,9 @@ def weights(
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
-        UsageError: a pattern, key or target that means nothing (exit 2 on the command line).
-        CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); where it was
-            looked into for code, `error.record` says what was found.
+        UsageError: a pattern, key or target that is not valid (exit 2 on the command line).
+        CannotRunError: not a checkpoint, damaged, or it holds what cannot be written (exit 4); if it was scanned
+            for code, `error.record` has the result.
     """
     invoked, progress = invocation(), progress or SILENT
     path, target = Path(file), Path(convert) if convert is not None else None
@@ -117,12 +117,12 @@ def scan(
     """Look for code in a file, or in every file below a folder whatever it is called; nothing is run.
 
     Args:
-        fail_on: what `record.passed` denies: `call` (dangerous names and calls of unknown ones), `dangerous`,
+        fail_on: what makes `record.passed` false: `call` (dangerous names and calls of unknown ones), `dangerous`,
             `unknown` (objects of unknown classes too) or `never`.
         allow: patterns of unknown names that are accepted: `timm.models.*`; dangerous ones never are.
 
     Raises:
-        UsageError: another rank (exit 2 on the command line).
+        UsageError: an unknown value (exit 2 on the command line).
         CannotRunError: there is nothing of this name (exit 4).
     """
     top = Path(path)

@@ -104,11 +104,11 @@ def _outcome(record: CheckRecord) -> str:
     n_known = sum(finding.known for finding in record.findings)
     known_count = f"{n_known} known" if n_known else ""
     if record.verdict == NOT_JUDGED:
-        return "neither passed nor failed"
+        return "not judged: neither passed nor failed"
     if not record.passed:
         return f"failed with {new}" + (f" ({known_count})" if known_count else "")
     if not new:
-        return f"passed: nothing new ({known_count})" if known_count else "passed: nothing found"
+        return f"passed: no new findings ({known_count})" if known_count else "passed: nothing found"
     return f"passed with {new} ({'; '.join(filter(None, [known_count, 'only errors fail the check']))})"
 
 

@@ -44,8 +44,8 @@ def _distance(record: DiffRecord, places: dict[int, str]) -> list[Section]:
         lines.append(Line("tolerance", [0, len(rows) - 1], [record.tolerance] * 2, 1))
     first = next((n for n, row in enumerate(rows) if row.label == record.first_divergence), None)
     marks = [] if first is None else [ChartMark(first, rows[first].label, places[id(rows[first])])]
-    title = "How far B is from A, relative to A"
+    title = "Relative difference of B from A"
     words = "From the first row of the table to the last; bit-identical layers are on the lower edge. "
     words += "The label marks the first row out of tolerance."
     chart = line_chart(title, lines, marks, last=len(rows) - 1, labels=[row.label for row in rows])
-    return [Section("depth", "Along the depth", joined([element("p", words, class_="quiet"), chart]))]
+    return [Section("depth", "By layer", joined([element("p", words, class_="quiet"), chart]))]

@@ -47,7 +47,7 @@ def _sheets(record: FeatureMapsRecord, embedded: EmbeddedImages) -> list[Html | 
             numbers.number(min(row.best for row in rows)),
             numbers.number(max(row.best for row in rows)),
         )
-        words = f"{caption}, and the images that fire each most; the largest values go from {least} to {most}"
+        words = f"{caption}, with the images that activate each most; largest values {least} to {most}"
         figures.append(embedded.figure(file, words, caption))
     return figures
 

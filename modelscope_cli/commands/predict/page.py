@@ -13,7 +13,7 @@ from modelscope_cli.report.page.results import sheet_sections
 _MOST_CLASSES = 24  # of a confusion matrix; of more classes, those with the most mistakes
 _NO_IMAGES = (
     "The wrong images are not shown: a page made from a JSON file opens none of the files that it names. "
-    "`modelscope predict` shows them with --html or --out."
+    "modelscope predict shows them with --html or --out."
 )
 _TITLES = {
     "measures": "Metrics",

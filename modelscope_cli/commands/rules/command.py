@@ -37,7 +37,7 @@ def rules_sheet(rules: RuleList) -> Sheet:
         rows=rules.rules,
         is_catalogue=True,
         facts=(
-            ("threshold", "check --set CODE=threshold changes one; you set the budgets"),
+            ("threshold", "check --set CODE=threshold changes one; budgets have no default"),
             ("one rule", "modelscope rules MS202 explains it"),
         ),
     )

@@ -166,7 +166,7 @@ def _draw_densities(panel: Panel, rows: list[ActivationStats]) -> None:
     std = np.array([row.std for row in rows], dtype=float)
     low, middle, high = np.array([_quartiles(row) for row in rows]).reshape(-1, 3).T
     by = np.stack([middle - low, high - middle])
-    panel.spread(places, middle, by, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="median and middle half")
+    panel.spread(places, middle, by, fmt="o", ms=2.5, lw=0.9, color=ACCENT, label="median and quartiles")
     # The linear part reaches to a power of ten near the smaller deviations, so that no tick falls inside it and
     # layers whose values explode do not flatten all others.
     small = max(float(np.quantile(std, 0.1)), 1e-12) if len(std) else 1.0

@@ -112,7 +112,7 @@ def dead_fact(rows: Sequence[ActivationStats], images: int) -> tuple[str, str]:
     if inherited:
         text += f", not counting {numbers.count(inherited)} that later layers pass on"
     if dead and images == 1:
-        text += "; of one image only, others may activate them"
+        text += "; from a single image: others may activate them"
     return "dead channels", text
 
 

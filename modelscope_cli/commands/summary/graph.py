@@ -147,9 +147,9 @@ def _words(record: SummaryRecord) -> Words:
     if record.failed is not None:
         notes.append(f"the forward pass raised in {record.failed}; later layers are not shown")
     if flow.unfollowed:
-        notes.append("not followed: tensors from code that cannot be traced, such as NumPy or TorchScript")
+        notes.append("not traced: tensors from code that cannot be followed, such as NumPy or TorchScript")
     if flow.left:
-        notes.append(f"not followed: values that left torch for Python by {some(flow.left)}")
+        notes.append(f"not traced: values converted to Python numbers by {some(flow.left)}")
     idle = [row.name for row in record.layers if not row.executed and row.note is None]
     if idle:
         notes.append(f"not called, so not shown: {some(map(plain, idle))}")

@@ -33,7 +33,7 @@ def draw_curves(record: TrainRecord) -> Any:
         training_panels.heat_map(_with_numbers(weights, "update_ratio"), "update_ratio"),
     ]
     title = f"{record.run.model.short_name}: {settings_of(training)}"
-    return draw_training(training, title, maps, "no number: zero, or not finite")
+    return draw_training(training, title, maps, "gap: zero, or not finite")
 
 
 def _with_numbers(rows: Sequence[Any], key: str) -> list[Any]:

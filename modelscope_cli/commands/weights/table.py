@@ -108,8 +108,8 @@ def answer(record: WeightsRecord | ScanRecord) -> str:
     """Return what a file holds and what is wrong with it; for a scan, the ranks of the files."""
     if isinstance(record, ScanRecord):
         counts = Counter(file.rank for file in record.files)
-        ranks = ", ".join(f"{n} {rank}" for rank, n in counts.items())
-        return f"{counted(len(record.files), 'file')} scanned: {ranks or 'none'}"
+        ranks = ", ".join(f"{counts[rank]} {rank}" for rank in ("dangerous", "unknown", "known"))
+        return f"{counted(len(record.files), 'file')} scanned: {ranks}"
     totals = record.totals
     words = [
         f"{totals.numel:,} values in {counted(totals.tensors, 'tensor')}, {numbers.memory(totals.bytes)}"

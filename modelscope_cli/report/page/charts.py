@@ -240,11 +240,10 @@ def _tick_words(
         if labels and tick >= len(labels):
             continue
         anchor = "start" if n == 0 else "end" if end else "middle"
+        place, kind = _share(100 * across.place(tick)), "between" if labels and n % 3 and not end else None
         word = f"{unit} {tick:g}" if end else f"{tick:g}"
         word = shortened(labels[int(tick)], _LONGEST) if labels else word
-        words.append(
-            element("text", word, x=_share(100 * across.place(tick)), y=height + 16, text_anchor=anchor)
-        )
+        words.append(element("text", word, x=place, y=height + 16, text_anchor=anchor, class_=kind))
     return words
 
 
@@ -325,7 +324,7 @@ def depth_section(
         return []
     words = "From the first row of the table to the last. The label marks the largest difference."
     body = joined([element("p", words, class_="quiet"), element("div", *charts, class_="charts")])
-    return [Section("depth", "Along the depth", body)]
+    return [Section("depth", "By layer", body)]
 
 
 def _line(name: str, values: Values, tone: int) -> Line:

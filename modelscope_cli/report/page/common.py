@@ -89,21 +89,23 @@ def finding(
 
 
 def rules_section(rules: Sequence[RuleInfo]) -> list[Section]:
-    """Return what the rules of findings judge and why; the codes of the findings lead there."""
+    """Return what rules judge, why, and what to do; the codes on the page are links to here."""
     texts = [
         element(
             "div",
             element("h3", f"{rule.code} {rule.name.replace('-', ' ')}"),
-            element("p", rule.sentence),
-            element("p", rule.why) if rule.why else None,
-            element("p", f"Threshold: {rule.measure}; {rule.source}", class_="quiet")
-            if rule.source
-            else None,
+            element(
+                "p",
+                f"{rule.sentence[:1].upper()}{rule.sentence[1:]}."
+                + (f" Why: {rule.why}." if rule.why else ""),
+            ),
+            element("p", f"To fix it: {rule.hint}") if rule.hint else None,
+            element("p", f"Threshold: {rule.measure}; source: {rule.source}", class_="quiet"),
             id=f"rule-{rule.code}",
         )
         for rule in rules
     ]
-    return [Section("rules", "What the rules say", joined(texts))] if texts else []
+    return [Section("rule-texts", "The rules explained", joined(texts))] if texts else []
 
 
 def flagged(sheet: Sheet, anchor: Callable[[Any], str | None]) -> Html | None:
@@ -189,16 +191,21 @@ def _name(key: str) -> str:
 
 
 _SHOWN = {
-    "ablation": "What the target loses without each of them",
+    "ablation": "Change of the target without each layer",
     "classes": "The mean evidence for each class",
     "comparison": "The variants compared",
     "distributions": "The values of every layer's output",
-    "contact_sheet": "The most important ones, and the prediction without them",
-    "curves": "The loss, the outputs of the layers and the updates of their weights over the steps",
-    "drift": "Drift of the predictions by the pruned share",
+    "contact_sheet": "The most important layers, and the prediction without each",
+    **dict.fromkeys(
+        ("curves", "training"),
+        "The loss, the outputs of the layers and the updates of their weights over the steps",
+    ),
+    **dict.fromkeys(("drift", "pruning"), "Drift of the predictions by the pruned share"),
     "explanation": "Evidence by position",
-    "gradient_flow": "The gradients of the layers and of their parameters",
-    "lr": "The loss over the learning rate",
+    "divergence": "The relative difference of B from A, by layer",
+    **dict.fromkeys(("gradient_flow", "flow"), "The gradients of the layers and of their parameters"),
+    "losses": "The loss over the steps of the attack",
+    **dict.fromkeys(("lr", "range test"), "The loss over the learning rate"),
     "reliability": "Accuracy by confidence",
     "worst": "The wrong predictions with the highest scores",
 }

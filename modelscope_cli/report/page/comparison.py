@@ -208,7 +208,7 @@ def _table(a: Shown, b: Shown, sheet: Sheet) -> Html:
 
     caption = "All rows of both. Highlighted: rows that are present, or flagged, in only one result."
     if any(opened):
-        caption += " A row opens into the histograms, gradients and updates of both."
+        caption += " Click a row to see the histograms, gradients and updates of both."
     return sheet_section(sheet, "rows", caption, anchor=anchors(sheet), series=series)
 
 

@@ -134,7 +134,7 @@ def _layer_rows(training: Trained, sheet: Sheet, anchors: Anchors) -> Html:
         return NOTHING
     place = {id(row): n for n, row in enumerate(training.layers)}
     caption = (
-        "Every layer's output: values at the first and at the last recorded step. A row opens into its "
+        "Every layer's output: values at the first and at the last recorded step. Click a row to see its "
         "histograms, gradients and updates."
     )
     return sheet_section(
