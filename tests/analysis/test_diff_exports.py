@@ -128,8 +128,22 @@ class Resized(nn.Module):
         return self.fc(x.abs().mean((2, 3)))
 
 
-def test_the_image_size_of_the_export_that_became_a_constant_is_named(tmp_path):
-    model = Resized().eval()
+class Gated(Resized):
+    """The first value of its own shape has one number for each channel, which any scale and shift would fit."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x):
+        height = int(x.shape[2])
+        x = self.conv(nn.functional.interpolate(x, size=(height // 2, height // 2), mode="bilinear"))
+        return self.fc((x * self.gate(x.mean((2, 3), keepdim=True))).abs().mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", [Resized, Gated])
+def test_the_image_size_of_the_export_that_became_a_constant_is_named(kind, tmp_path):
+    model = kind().eval()
     sizes = {"input_names": ["x"], "dynamic_axes": {"x": {2: "height", 3: "width"}}}
     faults.export(model, torch.randn(1, 3, 32, 32), tmp_path / "net.onnx", dynamo=False, **sizes)
     assert ms.diff(model, tmp_path / "net.onnx", torch.randn(1, 3, 32, 32)).is_same
