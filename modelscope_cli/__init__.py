@@ -46,8 +46,7 @@ if TYPE_CHECKING:  # `home_of` reads these lines
     from modelscope_cli import testing
     from modelscope_cli.analysis.ablation.ablate import ablate
     from modelscope_cli.analysis.activations.featuremaps import featuremaps
-    from modelscope_cli.analysis.activations.observe import observe
-    from modelscope_cli.analysis.activations.stats import stats
+    from modelscope_cli.analysis.activations.stats import observe, stats
     from modelscope_cli.analysis.attack.attack import attack
     from modelscope_cli.analysis.blocks.verify import verify
     from modelscope_cli.analysis.comparison.diff import diff

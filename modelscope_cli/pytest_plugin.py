@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-_HELP = "report what tests do to modules: hooks that stay, changed modes, NaN, missing gradients"
+_HELP = "report side effects of tests on modules: leftover hooks, changed modes, NaN, missing gradients"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -97,16 +97,17 @@ class _Watching:
         n, marks = len(self.seen["tests"]), len(self.seen["marks"])
         line = f"{n} test{'s' * (n != 1)} ran a module" + f"; {marks} finding{'s' * (marks != 1)}" * bool(n)
         if unseen := ", ".join(test for (test,) in self.seen["unseen"]):
-            line += f"; not looked at: {unseen}, which imported torch first"
+            line += f"; not checked: {unseen}, which imported torch first"
         terminalreporter.line(line)
 
 
 def conclude(facts: Iterable[tuple[str, ...]]) -> list[tuple[str, str]]:
-    """Return which parameters never had a gradient in any test of a class of models: the first test, and a text.
+    """Return which parameters of a class of models no test gave a gradient, or changed: the first test, and a text.
 
     Args:
         facts: class, kind and name. Kinds: `called`, modules that ran; `backward`, tests in which a gradient came
-            back; `asked` and `got`, parameters that required and had one.
+            back; `asked` and `got`, parameters that required and had one; `steps`, tests in which an optimizer
+            stepped; `stood` and `moved`, parameters with a gradient that a step left as they were, and changed.
     """
     classes: dict[str, dict[str, set[str]]] = {}
     for name, kind, value in facts:
@@ -115,11 +116,16 @@ def conclude(facts: Iterable[tuple[str, ...]]) -> list[tuple[str, str]]:
     for name, seen in classes.items():
         missing = sorted(seen["asked"] - seen["got"])
         without = [label for label in missing if label.rpartition(".")[0] in {*seen["called"], ""}]
-        if without:
-            n, model = len(seen["backward"]), name.rpartition(".")[2]
-            names = ", ".join(without[:3]) + f" and {len(without) - 3} more" * (len(without) > 3)
-            during = f"{n} test{'s' * (n != 1)} with a backward pass"
-            marks.append((min(seen["backward"]), f"{model}: no gradient in {during}: {names}"))
+        unmoved = sorted(seen["stood"] - seen["moved"])
+        model = name.rpartition(".")[2]
+        for labels, tests, fact, during in (
+            (without, seen["backward"], "no gradient", "with a backward pass"),
+            (unmoved, seen["steps"], "a gradient, but the same value after each step", "with an optimizer"),
+        ):
+            if labels:
+                names = ", ".join(labels[:3]) + f" and {len(labels) - 3} more" * (len(labels) > 3)
+                n = f"{len(tests)} test{'s' * (len(tests) != 1)}"
+                marks.append((min(tests), f"{model}: {fact} in {n} {during}: {names}"))
     return marks
 
 

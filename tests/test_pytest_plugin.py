@@ -164,7 +164,7 @@ def test_sick_tests_are_marked(run):
     found, last = findings(result)
     assert found == [
         "test_leaks: leaves a hook on a of Net; test_changes_the_mode ran it so",
-        "test_changes_the_mode: leaves Net in train mode, as it was not before; test_after_both ran it so",
+        "test_changes_the_mode: leaves Net in train mode, unlike before; test_after_both ran it so",
         "test_inf: inf in the output of Divides; its inputs and parameters are finite",
         "test_poisoned: inf in the output of Net; its parameters hold inf",
     ]
@@ -196,6 +196,65 @@ def test_a_gradient_that_never_comes(run):
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert findings(result)[0] == [
         "test_training: Cut: no gradient in 1 test with a backward pass: a.bias, a.weight"
+    ]
+
+
+def test_parameters_that_no_step_changes(run):
+    result = run(
+        """
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+
+        def forward(self, x):
+            return self.b(self.a(x))
+
+    class Forgotten(Two): pass
+    class Rounded(Two): pass
+    class InTurn(Two): pass
+    class WarmUp(Two): pass
+    class Frozen(Two): pass
+
+    def train(net, parameters, lr=0.1):
+        optimizer = torch.optim.SGD(parameters, lr)
+        for _ in range(2):
+            net(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def test_forgotten():
+        net = Forgotten()
+        train(net, net.a.parameters())
+
+    def test_rounded():
+        net = Rounded()
+        with torch.no_grad():
+            for value in net.parameters():
+                value.fill_(1.0)
+        train(net, net.parameters(), lr=1e-12)
+
+    def test_in_turn():
+        net = InTurn()
+        train(net, net.a.parameters())
+        train(net, net.b.parameters())
+
+    def test_warm_up():
+        net = WarmUp()
+        train(net, [{"params": net.a.parameters()}, {"params": net.b.parameters(), "lr": 0.0}])
+
+    def test_frozen():
+        net = Frozen()
+        net.a.requires_grad_(False)
+        train(net, net.parameters())
+    """,
+        "--modelscope",
+    )
+    result.assert_outcomes(passed=5)
+    text = "a gradient, but the same value after each step in 1 test with an optimizer"
+    assert findings(result)[0] == [
+        f"test_forgotten: Forgotten: {text}: b.bias, b.weight",
+        f"test_rounded: Rounded: {text}: a.bias, a.weight, b.bias and 1 more",
     ]
 
 

@@ -69,7 +69,7 @@ def hook(
         parsed = read_hooks(hooks, "hook", has_backward=True)
         for spec, _ in parsed:
             if args is None and parse_pattern(spec.pattern).is_positional:
-                message = f"hook '{spec}' names certain calls, and their order is not known yet"
+                message = f"hook '{spec}' selects calls by number, but their order is not known yet"
                 raise UsageError(message, "give example inputs: args=x")
         arguments = args if isinstance(args, tuple) else (args,)
         example = arrange_named(module, args) if isinstance(args, Mapping) else arguments

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from modelscope_cli.errors import ModelscopeError, UsageError
 from modelscope_cli.output_files import check_file
 from modelscope_cli.records.naming import some
-from modelscope_cli.records.progress import Progress
+from modelscope_cli.records.progress import Progress, tell
 from modelscope_cli.records.run import Arguments, invocation
 
 if TYPE_CHECKING:
@@ -40,7 +40,14 @@ def read_hooks(
             hint = f"modelscope grads ... --hook {shlex.quote(str(text))}"
             raise UsageError(f"--hook '{text}': {command} runs no backward pass", hint)
         if spec.action == "save":
-            _check_file(spec, files)
+            file = Path(str(spec.arguments[0]))
+            if file.resolve() in files:
+                raise UsageError(
+                    f"--hook '{spec}': another hook saves to '{file}', too",
+                    f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
+                )
+            check_file(file, invocation().is_forced)
+            files.add(file.resolve())
         hooks.append((spec, _import(spec) if spec.action == "call" and function is None else function))
     return hooks
 
@@ -58,17 +65,6 @@ def _parse_function_hook(hook: GivenHook) -> ReadHook:
     spec = function_hook(kind, pattern, name)
     _check_signature(spec, name, function)
     return spec, function
-
-
-def _check_file(spec: "HookSpec", files: set[Path]) -> None:
-    file = Path(str(spec.arguments[0]))
-    if file.resolve() in files:
-        raise UsageError(
-            f"--hook '{spec}': another hook saves to '{file}', too",
-            f"--hook '{str(spec).replace(file.stem, f'{file.stem}-2', 1)}'",
-        )
-    check_file(file, invocation().is_forced)
-    files.add(file.resolve())
 
 
 def _import(spec: "HookSpec") -> Callable[..., Any]:
@@ -140,8 +136,7 @@ def bind(
     from modelscope_cli.hooks.binding import bind_hooks
 
     bound = bind_hooks(hooks, loaded.module, args, seed=seed, say=progress.say)
-    for note in bound.notes:
-        progress.note(note)
+    tell(progress, bound.notes)
     return bound
 
 
@@ -154,8 +149,7 @@ def conclude(bound: "BoundHooks", progress: Progress) -> HookFindings:
         progress.note(f"wrote {file} ({len(tensors)} tensors)")
     reports = bound.reports()
     warnings = tuple(warning for report in reports for warning in _warnings(report))
-    for warning in warnings:
-        progress.warn(warning.message)
+    tell(progress, (), warnings)
     return reports, warnings
 
 

@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    Optimizer,
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.hooks import RemovableHandle
 
 from modelscope_cli.hooks.layers import tensors_in
@@ -54,12 +58,14 @@ class ModuleWatch:
         """Attach the hooks before the set-up of a test."""
         self._test, self._first_hook, self._running = test, RemovableHandle.next_id, _Running()
         self._roots: dict[int, weakref.ref[nn.Module]] = {}
+        self._values: list[tuple[str, str, nn.Parameter, Tensor]] = []  # class, name, and value before a step
         self._known = {key: ref for key, ref in self._known.items() if ref() is not None}
         self._modes = {key: _modes(ref()) for key, ref in self._known.items()}
         self._handles = [
             register_module_forward_pre_hook(self._enter),
             register_module_forward_hook(self._leave, always_call=True),
-            register_optimizer_step_pre_hook(lambda *_: self._read_gradients()),
+            register_optimizer_step_pre_hook(lambda optimizer, *_: self._before_step(optimizer)),
+            register_optimizer_step_post_hook(lambda *_: self._after_step()),
         ]
 
     def call_begins(self) -> None:
@@ -82,7 +88,7 @@ class ModuleWatch:
                 kind, mode = type(known).__name__, "train" if known.training else "eval"
                 text = f"leaves layers of {kind} in another mode than before"
                 if now[0] != modes[0]:
-                    text = f"leaves {kind} in {mode} mode, as it was not before"
+                    text = f"leaves {kind} in {mode} mode, unlike before"
                 is_so = partial(lambda ref, now: _modes(ref()) == now, self._known[key], now)
                 self._left[key].append((self._test, text, is_so))
         self._known |= self._roots
@@ -144,14 +150,43 @@ class ModuleWatch:
 
     def _read_gradients(self) -> None:
         """Note which parameters have a gradient, before an optimizer steps and at the end of a test."""
-        for root in [root for ref in self._roots.values() if (root := ref()) is not None]:
-            name = f"{type(root).__module__}.{type(root).__qualname__}"
+        for name, root in self._classes_of_roots():
             parameters = [(label, value) for label, value in root.named_parameters() if value.requires_grad]
             got = {label for label, value in parameters if value.grad is not None}
             if got and self._n_runs[name]:
                 self._note(name, "backward", [self._test])
                 self._note(name, "asked", (label for label, _ in parameters))
                 self._note(name, "got", got)
+
+    def _before_step(self, optimizer: Optimizer) -> None:
+        """Copy the parameters with a gradient that no step of an optimizer has changed so far."""
+        self._read_gradients()
+        self._values = []
+        rates = {
+            id(value): group.get("lr", 1) for group in optimizer.param_groups for value in group["params"]
+        }
+        with torch.no_grad(), unseen_by_modes():
+            for name, root in self._classes_of_roots():
+                parameters = [
+                    (label, value) for label, value in root.named_parameters() if _has_values(value)
+                ]
+                if not self._n_runs[name] or not any(rates.get(id(value), 0) for _, value in parameters):
+                    continue
+                for label, value in parameters:
+                    is_new = (name, "moved", label) not in self.seen["facts"] and rates.get(id(value), 1)
+                    if is_new and value.grad is not None and value.grad.any():
+                        self._values.append((name, label, value, value.detach().clone()))
+
+    def _after_step(self) -> None:
+        with torch.no_grad(), unseen_by_modes():
+            for name, label, value, before in self._values:
+                self._note(name, "moved" if not torch.equal(value, before) else "stood", [label])
+                self._note(name, "steps", [self._test])
+        self._values = []
+
+    def _classes_of_roots(self) -> list[tuple[str, nn.Module]]:
+        roots = [root for ref in self._roots.values() if (root := ref()) is not None]
+        return [(f"{type(root).__module__}.{type(root).__qualname__}", root) for root in roots]
 
     def _note(self, name: str, kind: str, values: Iterable[str]) -> None:
         self.seen["facts"].update(((name, kind, value), None) for value in values)
@@ -172,8 +207,11 @@ def _modes(root: nn.Module | None) -> tuple[bool, ...]:
 def _not_finite(tensors: list[Tensor]) -> str:
     """Return `NaN` or `inf`, whichever plain tensors hold; empty for neither. Minus infinity is what masks hold."""
     for tensor in tensors:
-        is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-        has_values = is_plain and tensor.is_floating_point() and not tensor.is_meta
-        if has_values and (torch.isnan(tensor).any() or torch.isposinf(tensor).any()):
+        if _has_values(tensor) and (torch.isnan(tensor).any() or torch.isposinf(tensor).any()):
             return "NaN" if torch.isnan(tensor).any() else "inf"
     return ""
+
+
+def _has_values(tensor: Tensor) -> bool:
+    is_plain = type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+    return is_plain and tensor.is_floating_point() and not tensor.is_meta

@@ -20,7 +20,7 @@ from torch import Tensor
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.inputs.files import IMAGE_FORMATS, IMAGE_SUFFIXES
 from modelscope_cli.inputs.listing import ListedImage
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import counted, some
 from modelscope_cli.records.run import BrokenKind, Notice
 
@@ -221,7 +221,7 @@ def _stored(path: Path) -> tuple[str, Tensor]:
     """Return the mode and the stored values of an image."""
     file = ListedImage(str(path))
     if not path.exists():
-        raise CannotRunError(f"mask '{path}' does not exist", f"ls {shlex.quote(str(path.parent))}")
+        raise CannotRunError(f"mask '{path}' does not exist", look_for(path))
     refuse_endless(path)
     try:
         if path.suffix.lower() == ".npy":

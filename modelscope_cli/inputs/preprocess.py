@@ -314,7 +314,7 @@ def _processor(where: str) -> Any:
     from transformers import AutoImageProcessor
 
     if not where:
-        raise OSError("of no folder or repository")
+        raise OSError("it has no folder and no repository")
     return AutoImageProcessor.from_pretrained(
         where, backend="pil", local_files_only=True, trust_remote_code=False
     )

@@ -68,7 +68,7 @@ def _open_beside_text(
     shape = wanted[IMAGES].shape
     if len(shape) < 4:
         message = (
-            f"{type(module).__name__} takes the patches of images by name, into which files are not cut here"
+            f"{type(module).__name__} takes image patches by name, and image files are not cut into patches"
         )
         raise CannotRunError(message, f"leave out {shlex.quote(request.files[0])}   runs it on noise")
     rest = replace(request, files=())

@@ -18,7 +18,7 @@ from modelscope_cli.inputs.batch import Batch, Inputs, ModelSide, count_images, 
 from modelscope_cli.inputs.grammar import by
 from modelscope_cli.inputs.model_config import first_layer
 from modelscope_cli.inputs.request import InputRequest
-from modelscope_cli.paths import refuse_endless
+from modelscope_cli.paths import look_for, refuse_endless
 from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import InputInfo
 
@@ -36,7 +36,7 @@ def read_tensors(typed: str) -> list[Tensor]:
     refuse_endless(path)
     if not os.path.isfile(typed):
         problem = "is a folder, not a file" if os.path.isdir(typed) else "does not exist"
-        raise CannotRunError(f"'{typed}' {problem}", f"ls -l {shlex.quote(str(path.parent))}")
+        raise CannotRunError(f"'{typed}' {problem}", look_for(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns about archives before refusing them
@@ -45,7 +45,7 @@ def read_tensors(typed: str) -> list[Tensor]:
         raise UsageError(f"'{typed}' needs the package 'nibabel'", "pip install nibabel") from error
     except pickle.UnpicklingError as error:
         raise CannotRunError(
-            f"'{typed}' holds more than tensors and might run code, so it was not loaded",
+            f"'{typed}' contains more than tensors and might run code, so it was not loaded",
             "python -c \"import torch; torch.save(torch.rand(1, 3, 224, 224), 'input.pt')\"",
         ) from error
     # Readers raise anything, IndexError included, for a damaged archive, array or header.

@@ -329,7 +329,7 @@ def of_other_library(model: str) -> UsageError | None:
     if _OPEN_CLIP.fullmatch(model):
         return UsageError(f"'{model}' is a model of open_clip", f"--model open_clip:{shlex.quote(model)}")
     if name and prefix in _LINES:
-        message = f"'{model}' is a model of {prefix} by a name that is not used here"
+        message = f"'{model}' is a model of {prefix} under another name"
         name = name.replace("/", "-") if prefix == "clip" else name
         if prefix == "torch.hub" and ":" in name:
             name, _, entry = name.partition(":")

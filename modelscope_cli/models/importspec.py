@@ -31,6 +31,7 @@ from modelscope_cli.interrupts import expect_guests
 from modelscope_cli.models.architecture import Architecture, seeded
 from modelscope_cli.models.hubs import of_other_library
 from modelscope_cli.models.names import refuse_missing_file
+from modelscope_cli.paths import look_for
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import with_article
 
@@ -327,7 +328,7 @@ def _running(spec: str, seed: int, doing: str) -> Iterator[None]:
     except (Exception, SystemExit) as error:
         failed = user_code_failed(f"{doing} '{spec}'", error)
         if doing == "importing" and where.endswith(".py") and not _is_guarded(Path(where)):
-            failed.hint = f"{failed.hint}   to be imported, what runs belongs below {_GUARD}"
+            failed.hint = f"{failed.hint}   to make it importable, move the code that runs below {_GUARD}"
         raise failed from error
     finally:
         Image.open, torch.save = opened, saved
@@ -346,7 +347,7 @@ def _is_guarded(path: Path) -> bool:
 def _import_file(path: str, spec: str) -> ModuleType:
     file = Path(path)
     if not file.is_file():
-        raise CannotRunError(f"no file '{path}' (from '{spec}')", f"ls {shlex.quote(str(file.parent))}")
+        raise CannotRunError(f"no file '{path}' (from '{spec}')", look_for(file))
     _, name = _package_of(file)
     if name is not None:
         return _import_of_package(name, file, spec)

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, get_type_hints
 
 from modelscope_cli.records.certificate import Certificate
-from modelscope_cli.records.columns import column, hidden, share, signed, words
-from modelscope_cli.records.display import Row
+from modelscope_cli.records.display import Row, column, hidden, share, signed, words
 from modelscope_cli.records.run import HookReport, Record
 
 PASSED, FAILED, NOT_MADE, NOT_TESTED = "passed", "failed", "not made", "not tested"

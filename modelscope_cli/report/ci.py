@@ -64,7 +64,7 @@ def render_review(review: Review, format: str) -> str:
 
 def last_line(review: Review) -> str:
     """Return the verdict as a line of its own."""
-    return f"modelscope {review.command}: {plain(review.outcome)}\n"
+    return f"modelscope {review.command}: {plain(review.outcome)}"
 
 
 def _github(review: Review) -> str:
@@ -78,7 +78,7 @@ def _github(review: Review) -> str:
     if review.not_judged:
         text = _data(plain("; ".join(review.not_judged)))
         lines.append(f"::notice title={_property(review.not_judged_title)}::{text}")
-    return "".join(f"{line}\n" for line in lines) + last_line(review)
+    return "".join(f"{line}\n" for line in [*lines, last_line(review)])
 
 
 def _annotation(problem: Problem) -> str:
@@ -194,8 +194,8 @@ def _gitlab(review: Review) -> str:
 def _identified(review: Review) -> Iterator[tuple[Problem, str]]:
     """Yield each problem with what tells it from others in every run: code, subject and place, never a number or
     a line, which move; repeats of the same are counted."""
-    seen = Counter[tuple[str, ...]]()
+    counts = Counter[tuple[str, ...]]()
     for problem in review.problems:
         key = (review.command, review.subject, problem.code, problem.where or "", problem.file or "")
-        seen[key] += 1
-        yield problem, hashlib.sha256("\0".join([*key, str(seen[key])]).encode()).hexdigest()
+        counts[key] += 1
+        yield problem, hashlib.sha256("\0".join([*key, str(counts[key])]).encode()).hexdigest()

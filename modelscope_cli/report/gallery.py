@@ -25,7 +25,7 @@ from modelscope_cli.report.image_tiles import (
     thumbnail,
     write,
 )
-from modelscope_cli.report.labels import file_stems
+from modelscope_cli.report.numbers import file_stems
 from modelscope_cli.report.tensor_file import write_tensors
 
 SHEET = (1800, 1000)  # pixels, at most

@@ -134,6 +134,8 @@ def emit(
     """
     if _console.settings.is_silent:
         return
+    if review is not None:
+        _append_summary(sheet)
     sheet = where.view.arrange(sheet)
 
     def render(format: str) -> str:
@@ -159,6 +161,8 @@ def emit(
 
         write_text(where.file, render(where.format))
         _console.note(f"wrote {where.file}")
+        if review is not None:
+            _console.note(_verdict(review()))
         return
     format = _resolved(where)
     if format == "table" and sys.stdout.isatty():
@@ -170,11 +174,27 @@ def emit(
     elif format == "table" and where.format == "auto":
         _console.write(_render(format, sheet, _LOG_WIDTH))
         if review is not None:
-            from modelscope_cli.report.ci import last_line
-
-            _console.write(last_line(review()))
+            _console.write(_verdict(review()) + "\n")
     else:
         _console.write(render(format))
+
+
+def _verdict(review: "Review") -> str:
+    from modelscope_cli.report.ci import last_line
+
+    return last_line(review)
+
+
+def _append_summary(sheet: "Sheet") -> None:
+    """Append the whole table to the job summary of GitHub Actions, if its file is set."""
+    if file := os.environ.get("GITHUB_STEP_SUMMARY"):
+        from modelscope_cli.report.formats import render_markdown
+
+        try:
+            with Path(file).open("a", encoding="utf-8") as summary:
+                summary.write(f"{render_markdown(sheet)}\n")
+        except OSError as error:
+            _console.warn(f"no summary of the step: {error}")
 
 
 def _write_page(file: Path, record: "Shown", drawn: Mapping[str, bytes]) -> None:

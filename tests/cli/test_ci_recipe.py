@@ -1,5 +1,6 @@
 """The recipe in samples/ci: every command it prints is run as it stands."""
 
+import json
 import os
 import re
 import subprocess
@@ -73,19 +74,64 @@ def test_the_script_ends_with_the_code_of_the_first_command_that_fails(checkout)
         assert (outcome.returncode, (checkout / "ran").read_text().split()) == (code, ran)
 
 
-@pytest.mark.parametrize(
-    "hook", yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text()), ids=lambda one: one["id"]
-)
-def test_the_hooks_run_in_a_repository(checkout, hook):
+def test_the_action_runs_a_command_against_the_baseline_of_the_default_branch(checkout):
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    step = next(step for step in action["runs"]["steps"] if step["name"] == "Run")
+    program = checkout / "modelscope"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m modelscope_cli "$@"\n')
+    program.chmod(0o755)
+    sick = "check samples/tiny_resnet.py:TinyResNet samples/star.png -c samples/sick.safetensors"
+    given = {
+        "COMMAND": f"{sick} --select MS2 --fail-on warning",
+        "SARIF": "found.sarif",
+        "BASELINE": "known.json",
+    }
+    # The first writes the baseline, the second renews it, and the third finds nothing new.
+    for is_default in ("true", "true", "false"):
+        environment = {**given, "IS_DEFAULT": is_default}
+        assert set(step["env"]) == set(environment)
+        environment |= {"PATH": f"{checkout}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        environment |= {"GITHUB_STEP_SUMMARY": str(checkout / "summary.md")}
+        shell = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
+        outcome = subprocess.run(
+            shell,
+            env={**os.environ, **environment},
+            cwd=checkout,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert outcome.returncode == 0, outcome.stderr
+        assert "\nmodelscope check: passed" in outcome.stderr
+        results = json.loads((checkout / "found.sarif").read_text())["runs"][0]["results"]
+        assert results
+        assert all("suppressions" in result for result in results)
+    assert (checkout / "summary.md").read_text().count("### ") == 3
+
+
+def test_the_container_gets_all_that_the_package_is_built_from(tmp_path):
+    first, *rest = (ROOT / ".dockerignore").read_text().split()
+    assert first == "*"
+    for name in (one.removeprefix("!") for one in rest):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(ROOT / name)
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist"]
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True)
+    assert [*tmp_path.glob("dist/*.whl")]
+
+
+def test_the_hooks_run_in_a_repository(checkout):
     """As a user's configuration names them; only their environment is this one, and not one made for them."""
     arguments = {
         "modelscope-weights": ["samples"],
         "modelscope-check": ["samples/tiny_resnet.py:TinyResNet", "-c", "samples/sick.safetensors"],
         "modelscope-data": ["samples/shapes"],
-    }[hook["id"]]
-    entry = hook["entry"].replace("modelscope", f"{sys.executable} -m modelscope_cli", 1)
-    local = {**hook, "entry": entry, "language": "system", "args": arguments, "always_run": True}
-    config = {"repos": [{"repo": "local", "hooks": [local]}]}
+    }
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    for hook in hooks:
+        hook["entry"] = hook["entry"].replace("modelscope", f"{sys.executable} -m modelscope_cli", 1)
+        hook |= {"language": "system", "args": arguments[hook["id"]], "always_run": True}
+    config = {"repos": [{"repo": "local", "hooks": hooks}]}
     (checkout / ".pre-commit-config.yaml").write_text(yaml.safe_dump(config))
     for line in ("git init -q", "git add .pre-commit-config.yaml"):
         subprocess.run(line.split(), check=True)
@@ -93,10 +139,10 @@ def test_the_hooks_run_in_a_repository(checkout, hook):
     environment = {**os.environ, "PRE_COMMIT_HOME": str(checkout / "home"), "PYTHONPATH": str(ROOT)}
     outcome = subprocess.run(pre_commit, env=environment, capture_output=True, text=True, check=False)
     assert outcome.returncode == 0, outcome.stdout + outcome.stderr
-    last = outcome.stdout.strip().splitlines()[-1]
-    assert last.startswith(
-        "modelscope check: passed" if "check" in hook["entry"] else "modelscope weights: nothing found"
-    )
+    said = [line for line in outcome.stdout.splitlines() if re.match(r"modelscope (check|weights): ", line)]
+    assert len(said) == len(hooks) == 3
+    assert sum(line.startswith("modelscope check: passed") for line in said) == 2
+    assert sum(line.startswith("modelscope weights: nothing found") for line in said) == 1
 
 
 def test_the_settings_it_shows_are_settings(checkout):

@@ -217,7 +217,7 @@ def capture_maps(
 
 def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[CapturedOutput]:
     """Return outputs in the order of their calls, with the channels to show; having none of these is a problem."""
-    done = []
+    outputs = []
     for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
@@ -226,8 +226,8 @@ def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[
             problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
             note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))
             record = replace(record, shown=channels, min=low, max=high, problem=problem, note=note)
-        done.append(replace(exhibit, record=record))
-    return done
+        outputs.append(replace(exhibit, record=record))
+    return outputs
 
 
 def value_range(maps: Tensor) -> tuple[float, float] | tuple[None, None]:

@@ -37,7 +37,7 @@ from modelscope_cli.records.run import Notice
 T = TypeVar("T")
 _FOLDER, _BEGUN, _DONE = "folder", "begun", "done"
 _ONE_THREAD = (
-    "one thread, so that any number of processes gives the same bits: torchrun --nproc-per-node {cores} -m "
+    "one thread, so that processes do not change the result: torchrun --nproc-per-node {cores} -m "
     "modelscope_cli ... uses all cores; OMP_NUM_THREADS=N sets another number"
 )
 
@@ -64,7 +64,7 @@ class Blocks:
         """Check the folder before any long computation.
 
         Args:
-            out: folder for the report and, with `keep`, the finished blocks; `force`: it need not be empty.
+            out: folder for the report and, with `keep`, the finished blocks; `force` allows one that is not empty.
             resume: continue with the blocks in `out`.
             share: whether the other processes that torchrun has started make the same call.
         """
@@ -91,15 +91,15 @@ class Blocks:
             raise UsageError("--resume needs the folder of the run to continue", "--resume --out DIR")
         if self.is_shared and self._folder is None and self._ranks.local_world != self._ranks.world:
             raise UsageError(
-                "several machines need a folder they share", "--out FOLDER   that all machines share"
+                "several machines need a shared folder", "--out FOLDER   that all machines share"
             )
         if not self.is_first:
             return
         if resume and not self._has_begun():
-            message = f"'{self.out}' holds no run to continue"
+            message = f"'{self.out}' contains no run to continue"
             raise UsageError(message, "leave out --resume   starts one")
         if self._has_begun() and not self._is_again and not force:
-            message = f"folder '{self.out}' holds the blocks of another run"
+            message = f"folder '{self.out}' contains the blocks of another run"
             raise UsageError(message, "--resume or --force   continues it, or starts again")
 
     @contextmanager
@@ -163,7 +163,7 @@ class Blocks:
         Args:
             phase: a name, unique in the run; letters and blanks.
             compute: returns the partial result of a batch, independent of the phase's other batches.
-            kind: the type annotation of a partial result, see `lossless_json`.
+            kind: the type annotation of a partial result, see `folder.from_plain`.
         """
         return self._way.over(phase, compute, kind)
 
@@ -180,7 +180,7 @@ class Blocks:
             return ()
         machines = "; ".join(machine.words for machine in certificate.machines)
         message = (
-            f"the blocks were computed in {len(certificate.machines)} ways, which differ in the last bits: "
+            f"the blocks come from {len(certificate.machines)} kinds of machines, so last bits may differ: "
         )
         return (Notice("several_machines", message + machines),)
 
@@ -190,12 +190,10 @@ class Blocks:
 
         With blocks, also write the hashes of the report's files, for `verify` and `sha256sum -c`.
         """
-        with self._results.open() as stage:
+        with self._results.open(self._progress) as stage:
             yield stage
             if stage is not None and isinstance(self._way, StoredBlocks):
                 write_sums(stage)
-        if self._results.path is not None:
-            self._progress.note(f"wrote {self._results.path}")
 
     @contextmanager
     def _agreed_folder(self) -> Iterator[BlockFolder]:
@@ -230,7 +228,7 @@ class Blocks:
             self._meeting.hear(_BEGUN, PATIENCE_S)
         changes = differences(self._document, folder.document() or {})
         if changes:
-            message = f"'{folder.path}' holds blocks of another run, which differs in {', '.join(changes)}"
+            message = f"'{folder.path}' contains blocks of another run, which differs in {', '.join(changes)}"
             raise UsageError(
                 message,
                 "leave out --resume   and --force starts again"
@@ -258,5 +256,5 @@ def _why_alone(subject: Subject) -> str:
     if inputs.files.has_given:
         return f"{python_inputs.name} is not in a file"
     if inputs.n_listed != len(inputs.files):
-        return "the images are one sample"
+        return "the images together form one input"
     return ""

@@ -10,8 +10,14 @@ from typing import Any, TypeVar
 
 import torch
 
-from modelscope_cli.analysis.blocks.folder import TIMING, BlockFolder, differences, this_machine
-from modelscope_cli.analysis.blocks.lossless_json import from_plain, to_text
+from modelscope_cli.analysis.blocks.folder import (
+    TIMING,
+    BlockFolder,
+    differences,
+    from_plain,
+    this_machine,
+    to_text,
+)
 from modelscope_cli.analysis.blocks.stored_blocks import StoredBlocks, compute_block
 from modelscope_cli.analysis.subject import Subject
 from modelscope_cli.errors import CannotRunError
@@ -70,7 +76,7 @@ class Verifying:
         changes = differences(document, there)
         if document["list_sha256"] != there.get("list_sha256"):
             message = f"'{self._folder.path}' is another run, which differs in {', '.join(changes)}"
-            raise CannotRunError(message, "run it from the same folder, with the files as they were")
+            raise CannotRunError(message, "run it in the same folder, with the same files")
         self.differences += [f"the runs differ in {change}" for change in changes]
         self._subject = subject
         with threads(there.get("threads") or torch.get_num_threads()):

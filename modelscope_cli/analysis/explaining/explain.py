@@ -188,28 +188,29 @@ def explain(
     `whereabouts` has the mean evidence for each class.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
-        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's own size.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
+        inputs: paths, PIL images, tensors, a `DataLoader`; None for seeded noise of the model's input size.
         method: the methods: auto (a few that complement each other), all (all that apply), or {METHODS}.
         target: which output value to explain: a class index or label, predicted, box:N, mask:CLASS,
             logit:PATH[I,J], or similar:FILE.
         against: the class that finercam compares the target with.
         layer: the layer to explain.
-        receipt: how thoroughly to test the maps: quick (they repeat, depend on the image and on the head, and show
-            what the model needs), full or none. full adds insertion, deletion and ROAD against random rankings and
-            edges, shuffled weights, another class and planted evidence. In Python, True is quick and False none.
+        receipt: how thoroughly to test the maps: quick (do they repeat, do they depend on the image and on the
+            head, do they mark what the score depends on), full or none. full adds insertion, deletion and ROAD
+            against random rankings and edges, shuffled weights, another class and planted evidence. In Python, True
+            is quick and False none.
         box: the position of the object, in pixels of the image file.
         mask: the same as a mask image: light pixels are inside.
         require: exit with 1 unless the best map meets this: passed, 'covering>chance', 'road>0.1'.
         save_tensors: save the cells of the maps as .safetensors.
-        hook: what changes on the way, as `--hook` takes it.
-        out: folder for the report and the figures; `force`: it need not be empty. Over several image files it holds
-            every finished block, too, unless `keep` is False.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        out: folder for the report and the figures; `force` allows one that is not empty. Over several image files
+            it holds every finished block, too, unless `keep` is False.
 
     Raises:
-        UsageError: a keyword, a class, a layer or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised or is not one of images, no gradient comes back, or a
-            file cannot be read or written (exit 4).
+        UsageError: a keyword, a class, a layer or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error or is not one of images, no gradient comes back,
+            or a file cannot be read or written (exit 4).
     """
     names = choose_methods(method, texts(against))
     kind = receipt_kind(receipt)
@@ -386,7 +387,7 @@ def _calls(subject: Subject, layer: str | None) -> tuple[str, ...]:
     wanted = selection.wanted or {(name, 0) for name in selection.names or ()}
     labels = tuple(sorted(label(name, call) for name, call in wanted))
     if len(labels) > 1:
-        message = f"'--layer {layer}' means {len(labels)} calls, and a map belongs to one"
+        message = f"'--layer {layer}' selects {len(labels)} calls, but a map belongs to one call"
         raise UsageError(message, f"--layer {shlex.quote(labels[-1])}")
     return labels
 

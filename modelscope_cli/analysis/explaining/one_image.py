@@ -30,6 +30,7 @@ from modelscope_cli.analysis.explaining.target import ClassTarget, OtherTarget
 from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.layers import without_gradient
 from modelscope_cli.records.explain import FULL, NONE, Receipt
+from modelscope_cli.records.naming import percent
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,8 @@ def _unseen(question: ImageQuery) -> str:
     target = question.target
     if not isinstance(target, ClassTarget) or question.probability >= target.least_probability:
         return ""
-    return f"its probability is {question.probability:.1%}; at least {target.least_probability:.0%} is needed"
+    least = percent(target.least_probability)
+    return f"its probability is {percent(question.probability, 1)}; at least {least} is needed"
 
 
 def _map_of(method: Method, scored: Scored, image: Tensor) -> Tensor | None:

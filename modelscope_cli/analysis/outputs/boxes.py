@@ -181,11 +181,7 @@ _LEAST_SCORE, _MOST_OVERLAP, _MOST_BOXES, _APART = 0.25, 0.7, 300, 7680
 
 
 def boxes_of_yolo(
-    found: Tensor,
-    head: Any,
-    n_classes: int,
-    size: tuple[int, int],
-    protos: Tensor | None = None,
+    found: Tensor, head: Any, n_classes: int, size: tuple[int, int], protos: Tensor | None = None
 ) -> Boxes:
     """Read the output of a detector of ultralytics as its `predict` does.
 

@@ -180,7 +180,6 @@ class OutputReader:
         return "embedding", ""
 
     def _yolo(self, leaves: Leaves, args: Any) -> Boxes | None:
-        """Return the boxes of a detector of ultralytics."""
         yolo: Any = yolo_of(self.module)
         image, found = _image_in(args), leaves[0][1]
         if yolo is None or image is None or found.ndim != 3 or not hasattr(yolo.model[-1], "nc"):

@@ -58,9 +58,9 @@ def predict(
     """Return the predictions for images: the most likely classes of each image or pixel, or the best boxes.
 
     Args:
-        model: a name or file as on the command line, a module of yours, or what `load` returned.
+        model: a name or file as on the command line, an `nn.Module`, or the result of `load`.
         inputs: paths, PIL images, tensors, a dict of arguments by name, a `DataLoader`; None for seeded noise of
-            the model's own size.
+            the model's input size.
         top: how many classes or boxes to print for each image.
         labels: a file of class names, instead of those of the weights: one per line, a JSON list, or JSON {index:
             label}; or the names themselves: 'a cat,a dog'. A model for images and texts, such as CLIP, chooses
@@ -72,17 +72,17 @@ def predict(
         truth: compare the predictions with the truth. folders: each folder has the name of a class, a label or an
             index. FILE: lines of image,class or JSON {image: class}; with several labels image,class,class; for
             pixels image,mask.png. In Python also such a mapping, or a list of classes in the order of the images: a
-            label, in any case, or an index; of several labels a list of them, of pixels the path of a mask. No
-            prediction is kept then.
-        hook: what changes on the way, as `--hook` takes it.
-        each: called with a record of every batch as soon as it is known. Without `out` nothing of it is kept then,
-            for any number of images, and the record that is returned has no predictions.
+            label, in any case, or an index; for several labels a list of them, for pixels the path of a mask. The
+            record then has no predictions.
+        hook: changes to values during the pass, in the syntax of `--hook`.
+        each: called with the record of each batch as it is predicted. Without `out` the returned record then has no
+            predictions, so that memory does not grow with the number of images.
         out: folder for the report, the figures of a truth, the depths or classes of the pixels of the first images,
-            and over image files every finished block; `force`: it need not be empty.
+            and over image files every finished block; `force` allows one that is not empty.
 
     Raises:
-        UsageError: a keyword or a combination that means nothing (exit 2 on the command line).
-        CannotRunError: the model cannot be loaded, raised, or predicts nothing, or a file cannot be read
+        UsageError: a keyword or a combination that is not valid (exit 2 on the command line).
+        CannotRunError: the model cannot be loaded, raises an error, or predicts nothing, or a file cannot be read
             (exit 4).
     """
     check_scoring(scores, threshold, temperature)
@@ -228,7 +228,7 @@ def _as_predictions(answer: ModelOutput, activation: str, subject: Subject) -> M
     is_dual = is_open_clip(subject.loaded.module) or last_name(answer.parts[0][0]) == "logits_per_image"
     if is_dual and not has_texts:
         message = "the model compares images with texts, and none are given"
-        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these")
+        raise CannotRunError(message, "--labels 'a cat,a dog'   compares the images with these texts")
     if not isinstance(main, Vectors) or main.kind == "depth":
         return answer
     if main.is_one_value and activation == "sigmoid":

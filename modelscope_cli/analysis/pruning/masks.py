@@ -58,8 +58,8 @@ def find_prunable(model: nn.Module, layers: Sequence[str], exclude: Sequence[str
 
 def _below(model: nn.Module, patterns: Sequence[str]) -> set[nn.Module]:
     names = names_of(model, patterns, ())
-    named = [module for layer, module in list_layers(model) if layer.name in names]
-    return {module for above in named for module in above.modules()}
+    layers = [module for layer, module in list_layers(model) if layer.name in names]
+    return {module for above in layers for module in above.modules()}
 
 
 def _is_weight(name: str, value: nn.Parameter) -> bool:

@@ -102,8 +102,8 @@ def reseeded(cells: Cells, shape: Sequence[int]) -> Cells | None:
     first = first.view(-1, *[1] * (ids.ndim - 1))
     if tuple(ids.shape[2:]) != grid or not torch.equal(ids, first * n_cells + inside):
         return None
-    made = seeded((1, 1, *shape[2:]))
-    return Cells(made.ids + first * made.ids.numel(), made.grid).images(shape)
+    cells_of_maps = seeded((1, 1, *shape[2:]))
+    return Cells(cells_of_maps.ids + first * cells_of_maps.ids.numel(), cells_of_maps.grid).images(shape)
 
 
 def joined(cells: Sequence[Cells], shape: Sequence[int]) -> Cells:
@@ -130,13 +130,13 @@ def merged(cells: Cells) -> Cells | None:
     ids, grid = cells.ids, cells.grid
     if grid is None or len(ids) < 2 or torch.equal(ids[0], ids[1]):
         return None
-    placed = ids >= 0
-    rows = torch.arange(len(ids))[:, None].expand(ids.shape)[placed]
-    flat = ids[placed]
+    is_placed = ids >= 0
+    rows = torch.arange(len(ids))[:, None].expand(ids.shape)[is_placed]
+    flat = ids[is_placed]
     n_ids = math.prod(grid) * (int(flat.max()) // math.prod(grid) + 1)
     if len(torch.unique(rows * n_ids + flat)) != len(torch.unique(flat)):
         return None
-    n_placed = placed.sum(1)
+    n_placed = is_placed.sum(1)
     is_row = n_placed > 0
 
     def mean(values: Tensor) -> Tensor:
@@ -158,9 +158,9 @@ def merged(cells: Cells) -> Cells | None:
     is_whole = len(torch.unique(coarse)) == len(coarse) == n_images * math.prod(sides)
     if not is_whole or bool((image % 1 != 0).any()) or sum(side > 1 for side in sides) < 2:
         return None
-    made = torch.full((len(ids), 1), NOWHERE)
-    made[is_row, 0] = coarse
-    return Cells(made, tuple(sides))
+    coarse_ids = torch.full((len(ids), 1), NOWHERE)
+    coarse_ids[is_row, 0] = coarse
+    return Cells(coarse_ids, tuple(sides))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +220,16 @@ def reduced(first: Positions, dims: Any, result: Any) -> Positions | None:
     """Return the positions of a sum, mean or maximum along some dimensions: merged cells are a coarser grid."""
     ids, shape = distinct(first.cells.ids), first_of(result).shape
     over = sorted({dim % ids.ndim for dim in each(dims)}) or list(range(ids.ndim))
-    kept = [dim for dim in range(ids.ndim) if dim not in over]
-    rows = replace(first.cells, ids=ids.permute(*kept, *over).flatten(len(kept)))
+    kept_dims = [dim for dim in range(ids.ndim) if dim not in over]
+    rows = replace(first.cells, ids=ids.permute(*kept_dims, *over).flatten(len(kept_dims)))
     cells = rows.one_along(-1)
-    if cells is None and kept:
+    if cells is None and kept_dims:
         leading = rows.ids.shape[:-1]
         coarse = merged(rows.moved(lambda ids: ids.flatten(0, -2)))
         cells = coarse.moved(lambda ids: ids.view(*leading, 1)) if coarse else None
     if cells is None:
         return None
-    full = [first.cells.ids.shape[dim] for dim in kept]
+    full = [first.cells.ids.shape[dim] for dim in kept_dims]
     return Positions(cells.moved(lambda ids: ids[..., 0].expand(full).reshape(shape)))
 
 

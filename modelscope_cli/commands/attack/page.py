@@ -29,7 +29,7 @@ def sections(record: AttackRecord, embedded: EmbeddedImages) -> list[Section]:
 
 
 def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
-    shown = ((BEFORE, "before", record.before), (ADVERSARIAL, "after, as saved", record.after_saved))
+    images = ((BEFORE, "before", record.before), (ADVERSARIAL, "after, as saved", record.after_saved))
     figures = [
         embedded.figure(
             file,
@@ -38,7 +38,7 @@ def _before_and_after(record: AttackRecord, embedded: EmbeddedImages) -> Html:
             least=_LEAST_SIDE,
             is_exact=True,
         )
-        for file, when, answer in shown
+        for file, when, answer in images
     ]
     before, after = figures
     return slider(before, after) if before is not None and after is not None else NOTHING

@@ -7,7 +7,6 @@ import modelscope_cli as ms
 from modelscope_cli.commands.check.given import data_set, subject
 from modelscope_cli.errors import ModelscopeError
 from modelscope_cli.records.options import CI_FORMATS
-from modelscope_cli.shell import console
 from modelscope_cli.shell.call import CommandCall, command
 from modelscope_cli.shell.console import PROGRESS
 from modelscope_cli.shell.output import emit
@@ -40,15 +39,8 @@ def check(call: CommandCall) -> int:
 
       modelscope check demo/shapes --against demo --fail-on warning
     """
-    from modelscope_cli.commands.check.table import (
-        COLUMNS,
-        append_summary,
-        check_sheet,
-        render_junit,
-        review,
-    )
+    from modelscope_cli.commands.check.table import COLUMNS, check_sheet, render_junit, review
     from modelscope_cli.records.check import CheckRecord
-    from modelscope_cli.report.formats import render_markdown
     from modelscope_cli.rules.settings import read_settings
 
     where = call.begin((*CI_FORMATS, "junit"), is_shared=True)
@@ -58,7 +50,7 @@ def check(call: CommandCall) -> int:
     settings = read_settings(Path.cwd(), **said, set_=call.typed.get("set"), budgets=budgets)
     if settings.project is not None:
         PROGRESS.note(f"settings: {settings.project}")
-    judged: dict[str, Any] = {
+    keywords: dict[str, Any] = {
         **{"select": settings.select, "ignore": settings.ignore, "set": settings.thresholds},
         **{"fail_on": settings.fail_on, "baseline": settings.baseline, "progress": PROGRESS},
         "update_baseline": call["update_baseline"],
@@ -66,21 +58,16 @@ def check(call: CommandCall) -> int:
     refused = None
     try:
         if folders := data_set(call, settings):
-            record = ms.check_images(folders, against=call["against"] or (), **judged)
+            record = ms.check_images(folders, against=call["against"] or (), **keywords)
         else:
             model, images = subject(call, settings)
             how = {**call.keywords("mode", "out", "resume"), "share": True, "force": call["force"]}
-            record = ms.check(model, call.inputs(images), **judged, allow=settings.allow, **how)
+            record = ms.check(model, call.inputs(images), **keywords, allow=settings.allow, **how)
     except ModelscopeError as error:
         if not isinstance(error.record, CheckRecord):
             raise
         record, refused = error.record, error
     sheet = check_sheet(record)
-    try:
-        if not console.settings.is_silent:
-            append_summary(render_markdown(sheet))
-    except OSError as error:
-        PROGRESS.warn(f"no summary of the step: {error}")
     emit(where, sheet, record, lambda: review(record), {"junit": lambda: render_junit(record)})
     if refused is not None:
         raise refused

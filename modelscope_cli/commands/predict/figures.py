@@ -10,7 +10,7 @@ from modelscope_cli.inputs.batch import to_sheet
 from modelscope_cli.records.predict import BINS, PredictRecord, TruthReport
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ABOVE, ACCENT, INK, LINE, new_figure, to_png
-from modelscope_cli.report.labels import shortened
+from modelscope_cli.report.numbers import shortened
 from modelscope_cli.report.page import results
 from modelscope_cli.report.reading import RESULT_FILES
 from modelscope_cli.report.sheet import Sheet
