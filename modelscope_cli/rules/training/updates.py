@@ -173,7 +173,7 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
         rows.sort(key=lambda row: row[:2])
         step, change, one = rows[0]
         words = (
-            f"single steps change it by {percent(-change)} of its norm; more than {percent(threshold)} since step "
+            f"single steps change it by {percent(-change)} of its norm; above {percent(threshold)} since step "
             f"{step}"
         )
         if jump and jump[0] >= step:
