@@ -25,7 +25,9 @@ LINES = {
     "summary_tiny_graph_html": "summary demo/tiny_resnet.py:TinyResNet --graph g.html --input-shape 1,3,48,48 #t",
     "summary_tiny_measured": f"summary {TINY} {STAR} --columns name,bytes,intensity,zero,gradient -d cpu --dtype float32 -q",
     "summary_tiny_train": "summary demo/tiny_resnet.py:TinyResNet --train --optimizer momentum --amp bfloat16 --batch 3 "
-    "--fit 20MB --depth 2 #jt",
+    "--depth 2 --graph g.svg #jt",
+    # What kernels take for a moment depends on the processor, and is not measured where values decide.
+    "summary_by_values": "summary by_values.py:ByValues --input-shape 2,3,16,16 --train --fit 500kB #jt",
     "summary_r18": "summary resnet18 -w none --offline",
     "summary_r18_kept": "summary resnet18 && summary resnet18 #j",
     "summary_vit": "summary tiny_vit.py:tiny_vit -w none --input-shape 1,3,32,32",
