@@ -176,6 +176,11 @@ def large_updates(case: Case, threshold: float) -> Iterator[TrainingSighting]:
             f"single steps change it by {percent(-change)} of its norm; above {percent(threshold)} since step "
             f"{step}"
         )
+        if not case.fails:
+            words = (
+                f"the first step changes it by {one.series.update_ratio[0] or 0.0:.2g}x its norm, and nearly all "
+                f"weights by more than {_REPLACED:g}x"
+            )
         if jump and jump[0] >= step:
             step = jump[0]
             words += f"; {rise}"
