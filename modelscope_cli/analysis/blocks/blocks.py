@@ -74,7 +74,7 @@ class Blocks:
             resume: continue with the blocks in `out`.
             share: whether the other processes that torchrun has started make the same call.
         """
-        self._verified = being_verified()
+        self._verified = _CURRENT.get()
         self.is_shared = share and is_started_by_torchrun() and self._verified is None
         self._ranks = find_ranks() if self.is_shared else Ranks()
         self.is_first = self._ranks.is_first and self._verified is None
@@ -396,8 +396,3 @@ def verifying(check: Verifying) -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
-
-
-def being_verified() -> Verifying | None:
-    """Return the verification in progress; None if there is none."""
-    return _CURRENT.get()
