@@ -193,6 +193,15 @@ def test_a_page_of_diff_shows_how_far_apart_two_are_row_by_row(documents):
         assert 'aria-label="Relative difference of B from A' in page
 
 
+def test_every_code_of_a_rule_is_a_link_to_its_explanation(documents):
+    for name in ("check", "rules", "train_study"):
+        page = page_of(restore(documents[name]))
+        explained = re.findall(r'id="rule-(MS\d{3})"', page)
+        main = re.sub(r"<(script|style|svg|h3|a)\b.*?</\1>|<[^>]*>", "", page, flags=re.DOTALL)
+        assert explained
+        assert [code for code in explained if code in main or f'href="#rule-{code}"' not in page] == []
+
+
 def test_every_folder_with_images_has_its_page(documents):
     for name in ("attack", "featuremaps", "lrfind", "prune", "train", "train_study"):
         folder = documents.folder_of(name)
