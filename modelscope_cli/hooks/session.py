@@ -379,7 +379,8 @@ class HookSession:
             _, innermost = self._failed
             shapes = tuple(tuple(tensor.shape) for _, tensor in tensors_in(innermost.inputs))
             raised = ForwardError(error, innermost.call, shapes)
-        if self._is_training and isinstance(error, AssertionError | TypeError | ValueError | AttributeError):
+        is_of_targets = isinstance(error, AssertionError | TypeError | ValueError | AttributeError)
+        if self._is_training and is_of_targets and not (raised.hint or "").startswith("--mode eval"):
             raised.hint = (
                 f"--mode eval   in train mode it may need more inputs, such as targets; or {raised.hint}"
             )

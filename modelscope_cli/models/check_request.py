@@ -72,6 +72,8 @@ def _check_onnx(request: ModelRequest) -> None:
 
 def _unknown_model(model: str) -> UsageError:
     path = Path(model)
+    if path.suffix == ".py" and not path.exists():
+        raise CannotRunError(f"no model file '{model}'", f"ls {shlex.quote(str(path.parent))}")
     if path.suffix == ".py":
         names = models_in(path)
         message = f"model file '{model}' needs the name of what to build"

@@ -70,6 +70,11 @@ def layer_of(parameter: str) -> str:
     return owner.removeprefix(".") if is_parametrized else parameter.rpartition(".")[0]
 
 
+def percent(share: float, digits: int = 0) -> str:
+    """Return a share as in papers: `26 %`."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def parents_of(layer: str) -> tuple[str, ...]:
     """Return the names of the parents of a layer, except the model: `a` and `a.b` of `a.b.c`."""
     path = layer.split(".")

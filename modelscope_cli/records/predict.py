@@ -185,7 +185,7 @@ class Guess:
         score: probability, 0..1, after the activation; for pixels the mean over those of the class.
         logit: output of the model; None for a box, which only has a score.
         share: fraction of the pixels of the image, 0..1, that the class or the mask in a box covers; else None.
-        box: x0, y0, x1, y1 in pixels of the preprocessed image; None for other predictions. Of a rotated box the
+        box: x0, y0, x1, y1 in pixels of the image file, of tensors of the input; else None. Of a rotated box the
             upright one around it; `corners`: x and y of its four, else None.
         points: x, y and confidence of each key point in it; None without any.
     """

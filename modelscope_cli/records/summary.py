@@ -144,6 +144,7 @@ class BatchFit:
         next_bytes: of a batch of one more; None where none fits.
         smallest: the smallest batch that the model takes.
         is_computed: whether steps of both sizes were run; else they follow from two smaller ones.
+        is_whole: whether the bytes include what operators take for a moment, measured on this CPU.
     """
 
     limit_bytes: int
@@ -152,6 +153,7 @@ class BatchFit:
     next_bytes: int | None
     smallest: int
     is_computed: bool
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

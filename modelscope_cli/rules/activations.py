@@ -7,7 +7,7 @@ from itertools import groupby
 
 from modelscope_cli.records.check import ERROR, WARNING
 from modelscope_cli.records.check_evidence import CallFlow, Evidence
-from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, some
+from modelscope_cli.records.naming import RECTIFIERS, counted, is_rectifier, label_of, percent, some
 from modelscope_cli.records.stats import ActivationStats
 from modelscope_cli.rules.rule import Sighting, rule
 
@@ -142,7 +142,7 @@ def _dead_units(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = 1 - (1 - (row.zero_fraction or 0.0)) / alive if alive else 0.0
         if share > threshold and _is_enough(evidence, row):
             yield Sighting(
-                label_of(row), share, f"{share:.1%} of the values are zero, dead channels not counted"
+                label_of(row), share, f"{percent(share, 1)} of the values are zero, dead channels not counted"
             )
 
 
@@ -160,7 +160,7 @@ def _saturated(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         share = call.saturated_fraction
         if share is not None and share > threshold:
             yield Sighting(
-                label_of(call), share, f"{share:.1%} of the outputs of this {call.type} are saturated"
+                label_of(call), share, f"{percent(share, 1)} of the outputs of this {call.type} are saturated"
             )
 
 
@@ -179,10 +179,8 @@ def _near_zero(evidence: Evidence, threshold: float) -> Iterator[Sighting]:
         if is_wrong:
             first, *others = run
             share = max(row.near_zero_fraction or 0.0 for row in (first, *others))
-            message = (
-                f"|x| is below {evidence.forward.near_zero:g} for {first.near_zero_fraction:.1%} of the "
-                "output"
-            )
+            seen = percent(first.near_zero_fraction or 0.0, 1)
+            message = f"|x| is below {evidence.forward.near_zero:g} for {seen} of the output"
             more = f"; also in {counted(len(others), 'layer')} after it" if others else ""
             yield Sighting(label_of(first), share, message + more)
 

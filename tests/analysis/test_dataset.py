@@ -186,7 +186,7 @@ def test_what_is_broken_odd_dark_flat_or_blurred(folder, originals):
     assert record.images == N + 8
 
 
-def test_only_so_many_are_told_and_the_rest_are_counted(tmp_path, originals):
+def test_only_so_many_are_reported_and_the_rest_are_counted(tmp_path, originals):
     for n, copy in itertools.product(range(5), range(6)):
         Image.new("L", (40, 40), 7 * n + copy).save(tmp_path / f"{n}{copy}.png")
     record = ms.check_images(tmp_path, select="MS809")

@@ -134,7 +134,7 @@ print(record.is_same, max(row.rel_l2 for row in record.layers), *[one.name for o
 """
 
 
-def test_the_plainest_kernels_are_no_difference(file: Path) -> None:
+def test_the_plainest_kernels_are_not_a_difference(file: Path) -> None:
     plain = {**os.environ, "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41"}
     line = [sys.executable, "-c", SCRIPT, str(file), str(Path(__file__).parent)]
     done = subprocess.run(line, env=plain, capture_output=True, text=True, check=True)

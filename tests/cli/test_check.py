@@ -230,7 +230,7 @@ def test_what_grew_worse_is_new(run, cwd):
         assert ("worse than in the baseline, which has 0.8" in finding["message"]) is (code == 1)
 
 
-def test_what_occurs_no_more_is_told_and_taken_out(run, cwd):
+def test_what_occurs_no_more_is_reported_and_taken_out(run, cwd):
     other = {"code": "MS301", "layer": "head", "value": 3.0}
     write_known(
         cwd / "known.json", {**KNOWN, "value": 0.9}, {**KNOWN, "layer": "block2.relu", "value": 1.0}, other

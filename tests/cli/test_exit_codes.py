@@ -447,16 +447,13 @@ def test_odd_pictures_are_pictures(run, bad, command, name):
     assert run(f"{command} {bad}/{name} {{tiny}} -l head").column("name") == ["head"]
 
 
-@pytest.mark.parametrize(
-    ("raised", "code", "said"),
-    [
-        (KeyboardInterrupt(), 130, ""),
-        (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
-        (MemoryError(), 4, "error: out of memory\n"),
-        (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
-        (BrokenPipeError(), 0, ""),
-    ],
-)
+@pytest.mark.parametrize(("raised", "code", "said"), [
+    (KeyboardInterrupt(), 130, ""),
+    (ZeroDivisionError("oh\nno"), 3, "error: this is a bug in modelscope: ZeroDivisionError: oh no\n"),
+    (MemoryError(), 4, "error: out of memory\n"),
+    (OSError(28, "No space left on device"), 4, "error: cannot write: No space left on device\n"),
+    (BrokenPipeError(), 0, ""),
+])  # fmt: skip
 @pytest.mark.parametrize("debug", ["", "--debug"])
 def test_what_ends_a_command_from_inside(monkeypatch, capfd, raised, code, said, debug):
     def end(*_: object) -> None:

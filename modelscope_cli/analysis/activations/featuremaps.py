@@ -20,7 +20,7 @@ from modelscope_cli.analysis.activations.maps import (
     finished,
     nothing_to_draw,
 )
-from modelscope_cli.analysis.spatial.arrange import one_frame
+from modelscope_cli.analysis.spatial.arrange import with_frames
 from modelscope_cli.analysis.subject import Results, Subject
 from modelscope_cli.analysis.top_images.find import rank_data_set
 from modelscope_cli.errors import UsageError
@@ -146,9 +146,10 @@ def _exhibit(attention: AttentionCall, class_tokens: Sequence[int]) -> CapturedO
             "attention of the only query" if look.n_queries == 1 else f"attention received, mean over {which}"
         )
         weights = look.received
-    frame = one_frame(weights.unflatten(1, look.grid), [of, *look.notes])
-    assert frame.maps is not None
-    return CapturedOutput(replace(record, channels=len(frame.maps), note=frame.note), frame.maps)
+    frames = with_frames(weights.unflatten(1, look.grid), [of, *look.notes])
+    assert frames.maps is not None
+    record = replace(record, channels=len(frames.maps), note=frames.note)
+    return CapturedOutput(record, frames.maps, frames=frames.frames)
 
 
 FEW = 40  # outputs that are all drawn

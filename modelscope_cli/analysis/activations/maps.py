@@ -92,11 +92,13 @@ class CapturedOutput:
         maps: a copy on its device, `(C, H, W)` maps or a `(C,)` vector; None where neither fits, for the reason in
             `record.problem`.
         has_channels: whether the maps are the channels that hooks and masks count.
+        frames: all frames of which the maps are sheets, see `Arranged`.
     """
 
     record: FeatureMap
     maps: Tensor | None
     has_channels: bool = True
+    frames: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class _Caught:
             return CapturedOutput(replace(record, problem=arranged.note), None)
         n_channels = tensor.shape[self.channel_dim] if self.channel_dim is not None else 0
         record = replace(record, channels=len(arranged.maps), note=arranged.note)
-        return CapturedOutput(record, arranged.maps, has_channels=n_channels == len(arranged.maps))
+        has_channels = n_channels == len(arranged.maps)
+        return CapturedOutput(record, arranged.maps, has_channels, arranged.frames)
 
 
 class _Capturer(Observer):
@@ -218,7 +221,7 @@ def finished(exhibits: Iterable[CapturedOutput], choice: ChannelChoice) -> list[
     for exhibit in sorted(exhibits, key=lambda exhibit: exhibit.record.order):
         record, maps = exhibit.record, exhibit.maps
         if maps is not None:
-            low, high = value_range(maps)
+            low, high = value_range(maps if exhibit.frames is None else exhibit.frames)
             channels = choice.of(maps)
             problem = None if channels else f"it has no such channel, only 0 to {len(maps) - 1}"
             note = ", ".join(filter(None, (record.note, choice.missing(len(maps)) if channels else "")))

@@ -105,16 +105,11 @@ def diff(
     )
     if plot is not None:
         check_figure(Path(plot), force)
+    of_models = {"hook": hook, "plot": plot, "model": model, "b": None if of_b == BSettings() else of_b}
     if is_fingerprint(_text(a)):
         from modelscope_cli.analysis.comparison.across_machines import compare_fingerprint
 
-        refuse_all_but_tolerance(
-            "does not apply to a fingerprint",
-            hook=hook,
-            plot=plot,
-            model=model,
-            b=None if of_b == BSettings() else of_b,
-        )
+        refuse_all_but_tolerance("does not apply to a fingerprint", **of_models)
         return compare_fingerprint(
             _text(a),
             replace(a, model=b) if isinstance(a, ModelRequest) and isinstance(b, str) else b,
@@ -136,11 +131,8 @@ def diff(
             else inputs.files or inputs.shapes or inputs.named,
             layer=layer,
             exclude=exclude,
-            plot=plot,
-            hook=hook,
             mode=None if mode == "auto" else mode,
-            model=model,
-            b=None if of_b == BSettings() else of_b,
+            **of_models,
         )
         return compare_results(a, b, tolerance, invoked)
     files = _files(inputs)

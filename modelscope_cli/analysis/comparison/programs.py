@@ -15,7 +15,7 @@ from modelscope_cli.errors import CannotRunError
 from modelscope_cli.hooks.forward_passes import StreamedOutput
 from modelscope_cli.hooks.layers import tensors_in
 from modelscope_cli.hooks.session import Call
-from modelscope_cli.models.onnx_net import OnnxNet
+from modelscope_cli.models.onnx_net import RESIZE, OnnxNet
 from modelscope_cli.plain_text import in_one_line
 from modelscope_cli.records.naming import parents_of
 from modelscope_cli.records.run import Arguments
@@ -133,8 +133,7 @@ class ExportedProgramRun:
                     made = runner.run_node(node)
             except Exception as error:  # of its guards or of an operator
                 message = f"B: '{node.name}' of the program cannot be run: {in_one_line(error, 200)}"
-                hint = "give an input of the sizes it was exported with, or export it with dynamic_shapes"
-                raise CannotRunError(message, hint) from error
+                raise CannotRunError(message, RESIZE) from error
             runner.env[node] = made
             if node.name in wanted and isinstance(made, Tensor):
                 yield node.name, made

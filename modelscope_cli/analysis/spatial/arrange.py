@@ -2,14 +2,17 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from modelscope_cli.analysis.spatial.positions import Cells, merged
+from modelscope_cli.inputs.batch import to_sheet
+from modelscope_cli.inputs.image import evenly_spaced
 from modelscope_cli.records.naming import counted
 
+MOST_FRAMES = 16  # of a clip or a volume, on a sheet
 MOST_EXTRA = 16  # tokens other than those of the image, if known by number only
 
 
@@ -20,14 +23,16 @@ class Arranged:
     Attributes:
         maps: `(C, H, W)` maps or a `(C,)` vector; None where neither fits.
         note: in words, what was left out or put together; with no maps, why there are none.
+        frames: all frames of a clip or slices of a volume, `(C, T, H, W)`, of which `maps` is a sheet; else None.
     """
 
     maps: Tensor | None
     note: str = ""
+    frames: Tensor | None = None
 
     def noting(self, note: str) -> "Arranged":
         """Return the same with another note first."""
-        return Arranged(self.maps, ", ".join(filter(None, (note, self.note))))
+        return replace(self, note=", ".join(filter(None, (note, self.note))))
 
 
 def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
@@ -71,7 +76,7 @@ def by_cells(tensor: Tensor, cells: Cells, n_images: int) -> Arranged | None:
         laid = values.clone()
     else:
         laid = values.index_select(1, column.to(values.device))
-    return one_frame(laid.unflatten(1, sides), notes)
+    return with_frames(laid.unflatten(1, sides), notes)
 
 
 def _notes(n_windows: int, n_left: int, n_inside: int, n_cells: int) -> list[str]:
@@ -105,13 +110,14 @@ def _smallest_grid(inside: Tensor, grid: tuple[int, ...]) -> tuple[Tensor, tuple
     return cells, sides if math.prod(sides) == len(cells) else grid
 
 
-def one_frame(maps: Tensor, notes: list[str]) -> Arranged:
-    """Take the frame in the middle of a video's maps `(C, T, H, W)`."""
-    if maps.ndim == 4:
-        frame = maps.shape[1] // 2
-        notes = [*notes, f"frame {frame + 1} of {maps.shape[1]}"]
-        maps = maps[:, frame]
-    return Arranged(maps, ", ".join(notes))
+def with_frames(maps: Tensor, notes: list[str]) -> Arranged:
+    """Return maps; of a video's or volume's, `(C, T, H, W)`, the sheet of at most `MOST_FRAMES` frames."""
+    if maps.ndim < 4:
+        return Arranged(maps, ", ".join(notes))
+    n = maps.shape[1]
+    numbers = evenly_spaced(n, min(n, MOST_FRAMES))
+    words = counted(n, "frame") if n <= MOST_FRAMES else f"{MOST_FRAMES} of {n} frames"
+    return Arranged(to_sheet(maps[:, numbers], 1), ", ".join([*notes, f"{words}, in rows"]), maps)
 
 
 def by_shape(
@@ -133,7 +139,7 @@ def by_shape(
     if len(places) == 2:
         return Arranged(channels_first)
     if len(places) == 3:
-        return one_frame(channels_first, [])
+        return with_frames(channels_first, [])
     return Arranged(channels_first.flatten(2), "further dimensions side by side")
 
 
@@ -154,7 +160,7 @@ def _tokens(
         grid, n_extra = fitting[0]
         notes = [f"without {counted(n_extra, 'extra token')}"] if n_extra else []
         notes.append("arranged by number")
-        return one_frame(tokens[:, n_extra:].unflatten(1, grid), notes)
+        return with_frames(tokens[:, n_extra:].unflatten(1, grid), notes)
     if not grids and image_size is None:
         return Arranged(tokens[:, None, :], "tokens in a row")
     return Arranged(None, f"{' x '.join(map(str, image.shape))} values without positions in the image")

@@ -90,11 +90,13 @@ class Step:
     """What one step kept.
 
     Attributes:
+        operators: names of all operators in their order, each with the bytes that exist after it.
         saved: bytes kept by autograd because of a call and the calls inside it, by call.
         at_peak: bytes made by a call, or kept because of it, that exist at the peak, by call.
         kinds: bytes at the peak by kind of tensor.
     """
 
+    operators: Sequence[tuple[str, int]]
     saved: Mapping[Key, int]
     at_peak: Mapping[Key, int]
     kinds: Mapping[str, int]
@@ -137,6 +139,7 @@ class _StepObserver(NodeOwners):
         super().__init__()
         self.phase = "forward"
         self.blocks: list[_Block] = []
+        self.operators: list[tuple[str, int]] = []
         self.saved: dict[Key, int] = defaultdict(int)
         self.saved_bytes = 0
         self.levels: list[MemoryLevel] = []
@@ -154,6 +157,7 @@ class _StepObserver(NodeOwners):
         owner = self._owner()
         for storage in storages_in(result):
             self.follow(storage, "temporary", owner)
+        self.operators.append((str(operator), self._total))
         layer = label(*owner[-1]) if owner else None
         last = self.levels[-1] if self.levels else None
         if last is None or (layer is not None and layer != last.layer) or self.phase != last.phase:
@@ -218,6 +222,7 @@ class _StepObserver(NodeOwners):
                     at_peak[key] += block.n_bytes
             sizes[block.kind] += block.n_bytes
         return Step(
+            operators=self.operators,
             saved=self.saved,
             at_peak=at_peak,
             kinds=kinds,
@@ -237,7 +242,7 @@ def run_step(
     """Run one training step on copies of all tensors, the second of a training, and restore the model.
 
     Args:
-        way: one of `WAYS`.
+        way: one of `WAYS`; or `zeros`, on the CPU with values that are all zero.
         batch: the number of images; None for that of `args`. Values of other images are copies.
     """
     observer = _StepObserver()
@@ -266,7 +271,7 @@ def run_step(
             for optimizer in optimizers:
                 observer.name(_tensors_of(optimizer, is_state=True), "optimizer state")
                 observer.name(_tensors_of(optimizer, is_state=False), "stand-ins")
-            with operators_shown_to(observer.see):
+            with operators_shown_to(observer.see, are_named=way == "zeros"):
                 hooks = torch.autograd.graph.saved_tensors_hooks(observer.pack, lambda tensor: tensor)
                 with hooks, _autocast(options):
                     output = session.run(inputs)
@@ -321,7 +326,7 @@ WAYS = ("meta", "fake", "real")
 
 
 def _mode_of(way: str) -> AbstractContextManager[Any]:
-    if way == "real":
+    if way in ("real", "zeros"):
         return nullcontext()
     modes = ExitStack()
     if way == "fake":
@@ -360,6 +365,7 @@ def _made_like(way: str, _: str, tensor: Tensor) -> Tensor:
 _LIKE: Mapping[str, Callable[[Tensor], Tensor]] = {
     "meta": partial(_without_values, "meta"),
     "fake": partial(_without_values, "cpu"),
+    "zeros": lambda tensor: _without_values("cpu", tensor).zero_(),
     "real": lambda tensor: tensor.detach().clone(),
 }
 

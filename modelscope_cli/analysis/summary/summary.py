@@ -209,6 +209,8 @@ def summary(
     frozen = as_patterns(freeze)
     step_options = StepOptions(optimizer, amp)
     limit = None if fit is None else int(cast(float, read_threshold(fit, "bytes", "--fit ")))
+    if limit is not None and limit > _MOST_MEMORY:
+        raise UsageError(f"'--fit {fit}' is more memory than a machine has", "--fit 24GB")
     if train:
         python_inputs = with_two_images(python_inputs)
     if isinstance(model, LoadedModel | nn.Module):
@@ -237,7 +239,7 @@ def summary(
             training = steps.memory()
             structure = replace(structure, layers=steps.rows(structure.layers))
             if limit is not None:
-                training = replace(training, fit=steps.fit(limit))
+                training = replace(training, fit=steps.fit(limit, structure.totals.macs))
             if limit is not None or flow:
                 training = replace(training, savings=steps.savings(structure.layers))
     rows = _keep(loaded.module, structure.layers, as_patterns(layer), as_patterns(exclude), depth)
@@ -266,6 +268,7 @@ def summary(
 
 
 _TO_FIT, _TO_SAVE = 4, 3  # training steps, as a rule
+_MOST_MEMORY = 2**50  # bytes
 
 
 def with_two_images(given: PythonInputs) -> PythonInputs:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from modelscope_cli.commands.explain.table import explain_sheet
+from modelscope_cli.commands.explain.table import explain_sheet, likelihood
 from modelscope_cli.records.explain import FAILED, PASSED, ExplainRecord, Receipt, Whereabouts
 from modelscope_cli.report import numbers
 from modelscope_cli.report.canvas import ACCENT, INK, LINE, axes_at, new_figure, to_png
@@ -27,7 +27,7 @@ _CELL_OF_ONE, _CELL, _CURVES = 4.4, 1.75, 2.0
 _KEY, _TICKS = 0.45, 0.3  # the axis under curves, and to their left
 _NOTES, _LETTERS = 4, 17  # lines under a map, letters in an inch of them
 _COLUMNS = 5
-_COLOURS, _FOR, _AGAINST = "RdBu_r", "for the class", "against it"
+_COLOURS = "RdBu_r"
 _SHOWN = 0.995  # quantile of the colour range: a few extreme pixels would leave all others pale
 _MOST_METHODS, _MOST_CLASSES = 12, 24
 _MARKS = {PASSED: ("✓", "#2f7d4a", "passed"), FAILED: ("✗", ACCENT, "failed")}
@@ -47,7 +47,7 @@ def _image(one: "ImageResult") -> Tensor:
 
 
 def _answer(one: "ImageResult") -> str:
-    return f"{one.words} {numbers.percent(one.probability)}"
+    return f"{one.words}{' ' if one.probability is not None else ', '}{likelihood(one)}"
 
 
 class _FigurePage:
@@ -68,8 +68,11 @@ class _FigurePage:
         _show(axes, _image(one).permute(1, 2, 0).numpy())
         return axes
 
-    def explain_colours(self) -> None:
-        words = f"red is {_FOR}, blue {_AGAINST}, stronger values are more opaque; each map has its own range"
+    def explain_colours(self, one: "ImageResult") -> None:
+        words = "red is for the class, blue against it"
+        if one.index is None:
+            words = f"red raises the {one.score_name}, blue lowers it"
+        words += ", stronger values are more opaque; each map has its own range"
         self.figure.text(_MARGIN / self.width, 0.5 * _LINE / self.height, words, fontsize=8, color=INK)
 
     def map(
@@ -129,7 +132,7 @@ def _draw_one(one: "ImageResult", title: str) -> "Figure":
             below = top + size[1] + notes
             axes = page.axes(left + _TICKS, below, cell - _GAP - _TICKS, curves - _KEY)
             _draw_curves(axes, one.outcomes[method].receipt, has_key=place == 1)
-    page.explain_colours()
+    page.explain_colours(one)
     return page.figure
 
 
@@ -152,7 +155,7 @@ def _draw_many(explained: "Sequence[ImageResult]", title: str) -> "Figure":
             if method in one.outcomes:
                 page.map(one, method, _MARGIN + place * cell, upper, size)
         top += row
-    page.explain_colours()
+    page.explain_colours(explained[0])
     return page.figure
 
 

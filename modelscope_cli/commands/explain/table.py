@@ -1,7 +1,7 @@
 """The columns of `explain`."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from modelscope_cli.records.explain import (
     FAILED,
@@ -19,6 +19,9 @@ from modelscope_cli.records.explain import (
 from modelscope_cli.report import numbers
 from modelscope_cli.report.facts import certificate_facts, headline, hook_facts, report_facts
 from modelscope_cli.report.sheet import Column, Sheet, field_columns, inner_columns, with_values
+
+if TYPE_CHECKING:
+    from modelscope_cli.analysis.explaining.one_image import ImageResult
 
 _MEANINGS = (
     "covering: correlation of the evidence that a map shows in random halves of the image with the model's "
@@ -102,8 +105,8 @@ def explain_sheet(record: ExplainRecord) -> Sheet:
 
 
 def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
-    share = numbers.percent(record.probability)
-    facts = [("target", f"{record.target}, logit {numbers.number(record.logit)}, probability {share}")]
+    share = f", probability {numbers.percent(record.probability)}" if record.probability is not None else ""
+    facts = [("target", f"{record.target}, {record.score_name} {numbers.number(record.logit)}{share}")]
     facts += [(row.layer or row.method, row.why) for row in _one_a_layer(record.rows)]
     facts += [(row.method, words) for row in record.rows if (words := _answers(row.receipt))]
     facts += [("left out", why) for why in record.unfit]
@@ -118,9 +121,14 @@ def _facts(record: ExplainRecord) -> list[tuple[str, str]]:
     return facts + list(report_facts(record.out_dir, record.files))
 
 
+def likelihood(one: "ExplainRecord | ImageResult") -> str:
+    """Return the probability of the target; without one the number that is explained."""
+    return numbers.percent(one.probability) or f"{one.score_name} {numbers.number(one.logit)}"
+
+
 def answer(record: ExplainRecord) -> str:
     """Return the class, how many methods passed their tests, and what each of the others failed."""
-    share = numbers.percent(record.probability)
+    share = likelihood(record)
     several = f"{record.images} images" + ("" if record.target_index is None else f", class {record.target}")
     words = [f"{record.target}, {share}" if record.images == 1 else several]
     rows, n = record.rows, len(record.rows)

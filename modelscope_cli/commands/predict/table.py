@@ -167,7 +167,8 @@ def answer(record: PredictRecord | DoctorRecord) -> str:
     images = len({prediction.image for prediction in record.predictions})
     if record.output == "depth":
         medians = sorted(one.values.median for one in record.predictions if one.values)
-        return f"{counted(images, 'depth map')}, medians {medians[0]:.4g} to {medians[-1]:.4g}"
+        between = f", medians {medians[0]:.4g} to {medians[-1]:.4g}" if medians else ""
+        return f"{counted(images, 'depth map')}{between}"
     firsts = [(prediction, prediction.top[0]) for prediction in record.predictions if prediction.top]
     if not firsts:
         return f"{counted(images, 'image')}: nothing found"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from modelscope_cli.records.check import ERROR, WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.watch import WatchedParameter
 from modelscope_cli.rules.training.rule_types import (
     FEW_STEPS,
@@ -82,7 +82,9 @@ def not_held(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     trainable = [p for p in case.course.parameters if p.facts is not None and p.facts.requires_grad]
     share = _size(unheld) / max(_size(trainable), 1)
     state = "is never updated" if first.optimizer else "is in no optimizer"
-    words = f"receives gradients but {state}{case.beside(others)} ({share:.0%} of the trainable parameters)"
+    words = (
+        f"receives gradients but {state}{case.beside(others)} ({percent(share)} of the trainable parameters)"
+    )
     if strangers is not None:
         words += (
             f"; {strangers.optimizer} holds {counted(strangers.strangers, 'parameter')} that belong to no "

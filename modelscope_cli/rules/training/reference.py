@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
-from modelscope_cli.records.naming import label, some
+from modelscope_cli.records.naming import label, percent, some
 from modelscope_cli.records.training_facts import Comparison, Deviation
 from modelscope_cli.records.watch import (
     ACTIVE,
@@ -233,7 +233,7 @@ def _stated(record: WatchRecord) -> dict[Key, str]:
             ("steps with gradients cleared after the backward pass", one.emptied),
             ("steps with scaled gradients", one.scaled),
         ):
-            stated["optimizer", prefix + detail] = f"{round(2 * n / max(one.cycles, 1)) / 2:.0%}"
+            stated["optimizer", prefix + detail] = percent(round(2 * n / max(one.cycles, 1)) / 2)
     for is_training, detail in ((True, "training"), (False, "evaluation")):
         criteria = [one for one in facts.criteria if one.is_training is is_training]
         stated["criterion", f"of {detail}"] = some(sorted({one.name for one in criteria})) or "none"

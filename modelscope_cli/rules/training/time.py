@@ -5,7 +5,7 @@ from itertools import pairwise
 from statistics import median
 
 from modelscope_cli.records.check import WARNING
-from modelscope_cli.records.naming import counted
+from modelscope_cli.records.naming import counted, percent
 from modelscope_cli.records.training_facts import MemoryFacts, TimeFacts
 from modelscope_cli.rules.training.rule_types import Case, Link, TrainingSighting, training_rule
 
@@ -35,7 +35,7 @@ def waits_for_data(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     time = _time(case)
     if time is None or time.share("data") <= threshold or time.seconds["data"] < _LEAST_S:
         return
-    words = f"{time.share('data'):.0%} of each step waits for "
+    words = f"{percent(time.share('data'))} of each step waits for "
     if time.workers:
         words += f"{time.workers} worker{'s' * (time.workers > 1)}"
         hint = (
@@ -82,7 +82,7 @@ def first_step_is_most(case: Case, threshold: float) -> Iterator[TrainingSightin
         return
     share = time.first / (time.first + time.total)
     if share > threshold:
-        words = f"the first step takes {time.first:.3g} s, {share:.0%} of all steps"
+        words = f"the first step takes {time.first:.3g} s, {percent(share)} of all steps"
         yield TrainingSighting(None, 0, share, words)
 
 
@@ -100,7 +100,7 @@ def synchronises_each_step(case: Case, threshold: float) -> Iterator[TrainingSig
         return
     share = time.idle / time.total
     if share > threshold:
-        words = f"an accelerator is idle during {share:.0%} of each step"
+        words = f"an accelerator is idle during {percent(share)} of each step"
         words += ", after the script has waited for its results" + (f" at {time.place}" if time.place else "")
         yield TrainingSighting(None, 1, share, words, place=time.place)
 
@@ -178,7 +178,7 @@ def slow_rank(case: Case, threshold: float) -> Iterator[TrainingSighting]:
     part = max(set(ranks[slow].seconds) - {"backward", "ranks"}, key=more)
     where = _WHERE.get(part, f"in {part}")
     words = f"rank {slow} takes {1000 * lost / ranks[slow].steps:.3g} ms more for each step than the others"
-    words += f", mostly {where}, and they wait for it during {share:.0%} of the time"
+    words += f", mostly {where}, and they wait for it during {percent(share)} of the time"
     yield TrainingSighting(None, 1, share, words)
 
 

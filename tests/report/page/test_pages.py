@@ -70,7 +70,7 @@ def pages(documents):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_is_well_formed_and_asks_nobody_for_anything(name, pages):
+def test_a_page_is_well_formed_and_loads_nothing(name, pages, undrawn):
     parsed = Parsed(pages(name))
     links = parsed.all("href")
     assert all(link.startswith("#") or link == "data:," for link in links)
@@ -92,7 +92,7 @@ def test_a_page_is_well_formed_and_asks_nobody_for_anything(name, pages):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents):
+def test_a_page_shows_every_row_and_holds_the_whole_document(name, pages, documents, undrawn):
     page = pages(name)
     (document,) = extract(page.encode())
     assert document == documents[name]
@@ -144,7 +144,7 @@ def test_the_worst_verdict_of_a_study_is_that_of_all(documents):
     assert kind_of(replace(record, trainings=(sound, unknown))) == "warning"
 
 
-def test_two_trainings_have_their_losses_on_one_axis(documents):
+def test_two_trainings_have_their_losses_on_one_axis(documents, undrawn):
     records = [restore(documents[name]) for name in ("train", "train")]
     page = compare_page(*records, (Path("old/report.json"), Path("new.json")))
     assert ">A: old<" in page
@@ -154,7 +154,7 @@ def test_two_trainings_have_their_losses_on_one_axis(documents):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_any_result_can_stand_beside_itself(name, documents):
+def test_any_result_can_be_compared_with_itself(name, documents, undrawn):
     record = restore(documents[name])
     page = Parsed(compare_page(record, record, (Path("a.json"), Path("b.json"))))
     assert "How they were made" in page.words
@@ -243,7 +243,7 @@ def test_a_page_of_a_deep_network_is_small():
     assert len(page) - data < 450_000
 
 
-def test_a_verdict_comes_first_and_leads_to_the_rows_it_speaks_of():
+def test_a_verdict_comes_first_and_links_to_its_rows(undrawn):
     names = ("conv1", "relu", "fc")
     found = [
         finding("MS705", "relu", 3),
@@ -259,46 +259,18 @@ def test_a_verdict_comes_first_and_leads_to_the_rows_it_speaks_of():
     assert [chart.count(f'href="#finding-{n}"') for n in range(3)] == [1, 1, 1]
 
 
+ELEMENTS = {
+    "html", "head", "meta", "link", "title", "style", "body", "a", "header", "h1", "h2", "h3", "p", "nav",
+    "main", "section", "div", "dl", "dt", "dd", "span", "ul", "li", "figure", "figcaption", "svg", "path",
+    "line", "text", "form", "label", "input", "output", "select", "option", "details", "summary", "code",
+    "script", "table", "caption", "thead", "tbody", "tr", "th", "td",
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_words_are_escaped_wherever_they_stand(name):
+def test_hostile_words_are_escaped_everywhere(name, undrawn):
     page = page_of(restore(watch_document([name, "other"])))
     parsed = Parsed(page)
-    assert {tag for tag, _ in parsed.elements} <= {
-        *(
-            "html",
-            "head",
-            "meta",
-            "link",
-            "title",
-            "style",
-            "body",
-            "a",
-            "header",
-            "h1",
-            "h2",
-            "h3",
-            "p",
-            "nav",
-            "main",
-        ),
-        *(
-            "section",
-            "div",
-            "dl",
-            "dt",
-            "dd",
-            "span",
-            "ul",
-            "li",
-            "figure",
-            "figcaption",
-            "svg",
-            "path",
-            "line",
-            "text",
-        ),
-        *("form", "label", "input", "output", "select", "option", "details", "summary", "code", "script"),
-        *("table", "caption", "thead", "tbody", "tr", "th", "td"),
-    }
+    assert {tag for tag, _ in parsed.elements} <= ELEMENTS
     assert plain(name) in parsed.words
     assert not re.search("[\x00-\x08\x0b-\x1f\u202e]", page)
