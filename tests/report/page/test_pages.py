@@ -168,7 +168,7 @@ def test_two_results_of_a_model_have_a_chart_of_every_figure_they_differ_in(docu
     charts = re.findall('<svg class="chart"[^>]*aria-label="([^"]*)"', page)
     assert [label.split(",")[0].split(".")[0] for label in charts] == ["mean"]
     assert '<a href="#row-5" class="flag">' in page
-    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("Along the depth") == 0
+    assert compare_page(record, record, (Path("a.json"), Path("b.json"))).count("By layer") == 0
 
 
 def test_rows_that_only_one_has_stand_where_it_has_them(documents):
