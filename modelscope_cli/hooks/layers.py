@@ -144,6 +144,9 @@ def _walk(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
             yield from _walk(value.unbind(), path)
         else:
             yield path, value
+    elif type(value) in (tuple, list):  # as usual, without a search through the kinds of containers
+        for place, child in enumerate(value):
+            yield from _walk(child, _join(path, str(place)))
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
             yield from _walk(getattr(value, field.name), _join(path, field.name))

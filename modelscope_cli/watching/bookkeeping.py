@@ -194,9 +194,9 @@ class Cycle:
         return [values[name] for name in _AVERAGES if values.get(name) is not None]
 
     def _count_evaluations(self) -> int:
-        """Return the number of closure calls of LBFGS so far."""
-        state = getattr(self.optimizer(), "state", {})
-        return max((one.get("func_evals", 0) for one in state.values() if "func_evals" in one), default=0)
+        """Return the number of closure calls of LBFGS so far, which it keeps with its first parameter."""
+        first: Any = next(iter(getattr(self.optimizer(), "state", {}).values()), {})
+        return int(first.get("func_evals", 0)) if isinstance(first, dict) else 0
 
 
 def _length_of(schedule: Any) -> int:

@@ -14,24 +14,26 @@ from modelscope_cli.watching.request import WatchRequest
 
 
 def conclude(
-    record: WatchRecord, folder: Path | None, request: WatchRequest, *, is_afterwards: bool = True
+    record: WatchRecord, folder: Path | None, request: WatchRequest, *, report: Path | None = None
 ) -> WatchRecord:
-    """Write the report next to the log, if there is a folder, and to the tracker; print the warnings.
+    """Write the report, if there is a folder, and to the tracker; print the warnings.
 
     Args:
-        is_afterwards: whether a training has just ended: errors become warnings, and no figures are drawn.
+        report: the folder with the log of an earlier run. None if a training has just ended, whose log is in
+            `folder`: errors become warnings, and no figures are drawn.
     """
     progress = request.progress
-    attempt = partial(afterwards, progress.warn) if is_afterwards else nullcontext
+    attempt = partial(afterwards, progress.warn) if report is None else nullcontext
     if folder is not None:
+        has_log = report is None or (folder.exists() and folder.samefile(report))
         with (
             attempt(f"the report was not written to '{folder}'"),
-            OutputFolder(folder, is_forced=True).open() as stage,  # the log is there already
+            OutputFolder(folder, is_forced=has_log or request.force).open() as stage,
         ):
             with attempt("the first images were not written"):
-                save_first_images(log_file(folder), stage)
+                save_first_images(log_file(report or folder), stage)
             renderer().figures_of("watch").save_watch_report(
-                record, stage, attempt, has_figures=not is_afterwards
+                record, stage, attempt, has_figures=report is not None
             )
     if request.tracker is not None and not record.came_to_nothing:
         with attempt("the run was not logged"):

@@ -12,7 +12,7 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
@@ -224,7 +224,7 @@ class CriterionFigures:
 
     def to_list(self) -> list[float | int | bool | None]:
         """Return the values for the log."""
-        return list(astuple(self))
+        return [getattr(self, one.name) for one in fields(self)]  # `astuple` copies every label
 
 
 def _as_probabilities(x: Tensor, kind: str) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from modelscope_cli.hooks.torch_private import has_compiled, version_of
 from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel, peel
-from modelscope_cli.watching.parameters import StepWatch, is_sharded, norm_of, sample_of
+from modelscope_cli.watching.parameters import Stepper, StepWatch, is_sharded, norm_of, sample_of
 from modelscope_cli.watching.source_location import frame_of_caller, walk_named
 
 _T = TypeVar("_T")
@@ -33,6 +33,14 @@ def find_owners(parameters: Iterable[Tensor]) -> list[nn.Module]:
     owners = [module for module in _all_of(nn.Module) if _holds(module, ids)] if ids else []
     inside = {id(part) for owner in owners for part in owner.modules() if part is not owner}
     return [peel(owner) for owner in owners if id(owner) not in inside]
+
+
+def name_owners(optimizer: Stepper, registry: ModelRegistry) -> None:
+    """Name the modules that hold parameters of an optimizer and did not run."""
+    known = registry.parameter_names()
+    held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
+    for owner in find_owners(held):
+        registry.name(owner)
 
 
 def register_hidden(registry: ModelRegistry, parameters_of_losses: Iterable[Tensor], n_backward: int) -> bool:

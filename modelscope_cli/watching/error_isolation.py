@@ -8,11 +8,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from modelscope_cli.errors import UsageError
 from modelscope_cli.hooks.torch_private import left_alone_by_compiler, unseen_by_modes
 from modelscope_cli.plain_text import in_one_line
 
 if TYPE_CHECKING:
     from modelscope_cli.watching.step_time import StepTime
+
+_watching: set[int] = set()  # processes with a recorder; a fork inherits this
+
+
+@contextmanager
+def alone() -> Iterator[None]:
+    """Allow only one recorder in this process."""
+    process = os.getpid()
+    if process in _watching:
+        message = "this process is already watched: two watches would mix up"
+        raise UsageError(message, "end the first watch before the next, or give it several models")
+    _watching.add(process)
+    try:
+        yield
+    finally:
+        _watching.discard(process)
 
 
 class Guard:

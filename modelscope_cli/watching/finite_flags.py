@@ -6,7 +6,6 @@ on the device, in order of computation, until a loss or a gradient is not finite
 
 import math
 import weakref
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +71,7 @@ class FiniteFlags:
     def see(self, what: str, who: Any, value: Any) -> None:
         """Keep the tensors in the input or output of a module, but none twice in a row."""
         ranges = []
-        for x in _tensors(value):
+        for _, x in tensors_in(value):
             last, version = self._last, version_of(x)
             # A scalar is a loss. An input of a layer that needs no gradient is often a mask.
             if (last is None or last[0] is not x or last[1] != version) and x.ndim:
@@ -99,15 +98,6 @@ class FiniteFlags:
                 if not is_finite(ends)
             ]
         return not self.spoilt
-
-
-def _tensors(value: Any) -> Iterable[Tensor]:
-    """Return the tensors in an output or in arguments, without a tree search for the usual single tensor."""
-    if type(value) is Tensor:
-        return (value,)
-    if type(value) is tuple and all(type(one) is Tensor for one in value):
-        return value
-    return (x for _, x in tensors_in(value))
 
 
 def range_of(x: Tensor, most: int = _EXACT) -> Range | None:

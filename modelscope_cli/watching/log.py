@@ -4,7 +4,7 @@
 {"layer": {...}}     numbers a call of a layer, before its first use; so does {"parameter": {...}}
 {"entering": {...}}  numbers an input of a model; {"criterion": {...}} a line that calls a criterion
 {"images": {...}}    a few of the first input images, as a PNG
-{"step": {...}}      sums of one optimizer step
+{"step": {...}}      sums of one optimizer step, without those of which there are none
 {"evaluation": {...}} sums of the criteria in evaluation, before that step
 {"facts": {...}}     which optimizer holds a parameter, when gradients are cleared, and so on; the last entry counts
 {"birth": {...}}     the first non-finite value
@@ -25,6 +25,8 @@ VERSION = 3
 """Version of the entries. A log without one is of version 1."""
 
 Entry = dict[str, Any]
+
+_to_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def log_file(folder: Path, rank: int = 0) -> Path:
@@ -50,7 +52,7 @@ class Log:
         if self._follow is not None:
             self._follow(kind, entry)
         if self._file is not None:
-            text = plain_json(json.dumps({kind: entry}, separators=(",", ":")))
+            text = plain_json(_to_json({kind: entry}))
             try:
                 os.write(self._file, text.encode("ascii") + b"\n")
             except OSError as error:  # such as a full disk, which must not end the training

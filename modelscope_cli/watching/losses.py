@@ -26,7 +26,7 @@ class LossWatch:
         self.scale = 1.0  # factor of a gradient scaler, in the running backward pass
         self._pending: list[Tensor] = []
         self._sum: float | None = None  # of the losses fetched so far
-        self._has_scaler = False
+        self.has_scaler = False
         self._seen_by_step: int | None = None  # backward passes before the running step
 
     @property
@@ -67,7 +67,7 @@ class LossWatch:
     @left_alone_by_compiler
     def remember_scaled(self, scaled: Any, plain: Any, scale: float) -> None:
         """Note in the graph that `scaled` is `scale` times the loss `plain`."""
-        self._has_scaler = True
+        self.has_scaler = True
         if isinstance(scaled, Tensor) and isinstance(plain, Tensor) and scaled.grad_fn is not None:
             _metadata(scaled.grad_fn)[_SCALED] = scale, plain.detach()
 
@@ -87,7 +87,7 @@ class LossWatch:
 
     def _unscaled(self, tensor: Tensor) -> tuple[float, Tensor]:
         """Return the scale of a loss and the loss without it; `scaler.scale(loss) / 4` is scaled, too."""
-        if self._has_scaler and tensor.grad_fn is not None:
+        if self.has_scaler and tensor.grad_fn is not None:
             near: deque[Any] = deque([tensor.grad_fn])
             for _ in range(_NEAR):
                 if not near:

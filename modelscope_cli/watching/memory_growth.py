@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import os
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor
 from modelscope_cli.hooks.layers import tensors_in
 
 _MOST = 64  # samples; with more, every other one is dropped
+_READS, _SHARE = 4, 0.03  # for each sample; of the time of the steps that reading may take
 _RECENT = 2  # steps whose loss may still be in a variable
 _KEY = "modelscope"
 
@@ -31,7 +33,8 @@ class MemoryGrowth:
     def __init__(self, read: Callable[[], int | None] | None = None) -> None:
         self._read = read or bytes_in_use
         self._stride = 1
-        self._n_steps = 0
+        self._n_steps = self._due = 0
+        self._due_at = 0.0  # seconds
         self._samples: list[tuple[int, int]] = []
         self._marks: list[tuple[int, weakref.ref[_StepMark]]] = []
         self._marked = self._kept = 0
@@ -45,9 +48,11 @@ class MemoryGrowth:
         self._before = None
         step = self._n_steps
         self._n_steps += 1
-        if step % self._stride:
+        begun = time.perf_counter()
+        if step < self._due or begun < self._due_at:
             return
-        self._before = self._read()
+        self._due, self._before = step + self._stride, self._read()
+        self._due_at = begun + (time.perf_counter() - begun) * _READS / _SHARE
         if self._before is None:
             return
         self._samples.append((step, self._before))
@@ -55,12 +60,19 @@ class MemoryGrowth:
         self._marked, self._kept = len(older), sum(mark() is not None for mark in older)
         if len(self._samples) > _MOST:
             self._stride *= 2
-            self._samples = [one for one in self._samples if not one[0] % self._stride]
-            self._marks = [one for one in self._marks if not one[0] % self._stride]
+            self._samples = self._samples[::2]
+            self._due = self._samples[-1][0] + self._stride
+            steps = {at for at, _ in self._samples}
+            self._marks = [one for one in self._marks if one[0] in steps]
+
+    def miss(self, n_steps: int) -> None:
+        """Count steps that were not seen."""
+        self._n_steps, self._before = self._n_steps + n_steps, None
 
     def see_loss(self, loss: Any, _: Any = None) -> None:
         """Mark the graph of a loss of some steps."""
-        if self._n_steps % self._stride or (self._marks and self._marks[-1][0] == self._n_steps):
+        is_early = self._n_steps < self._due or time.perf_counter() < self._due_at
+        if is_early or (self._marks and self._marks[-1][0] == self._n_steps):
             return
         metadata = getattr(loss.grad_fn, "metadata", None) if isinstance(loss, Tensor) else None
         if metadata is not None:
@@ -127,7 +139,12 @@ def bytes_in_use() -> int | None:
         n_bytes = found.used + found.mapped
     elif (n_bytes := _resident()) is None:
         return None
-    if torch.accelerator.is_available():
-        on_device = getattr(torch.get_device_module(), "memory_allocated", None)
-        n_bytes += on_device() if on_device is not None else 0
-    return int(n_bytes)
+    on_device = _on_device()
+    return int(n_bytes + (on_device() if on_device is not None else 0))
+
+
+@functools.cache  # asking takes longer than reading
+def _on_device() -> Callable[[], int] | None:
+    """Return torch's function for the memory of tensors on an accelerator; None without one."""
+    is_available = torch.accelerator.is_available()
+    return getattr(torch.get_device_module(), "memory_allocated", None) if is_available else None

@@ -95,20 +95,20 @@ class PassWatch:
     def installed(self) -> Iterator[None]:
         """Observe while open."""
         with ExitStack() as stack:
-            self._hook()
-            stack.callback(self._unhook)
+            self.hook()
+            stack.callback(self.unhook)
             stack.callback(self._functional.switch, False)
             yield
 
-    def _hook(self) -> None:
+    def hook(self) -> None:
         """Hook every module."""
-        self._unhook()
+        self.unhook()
         self._handles = [
             hooks.register_module_forward_pre_hook(self._enter),
             hooks.register_module_forward_hook(self._leave, always_call=True),
         ]
 
-    def _unhook(self, root: nn.Module | None = None) -> None:
+    def unhook(self, root: nn.Module | None = None) -> None:
         """Remove the hooks, until `root`, which is running, ends: hooks slow down small layers."""
         for handle in self._handles:
             handle.remove()
@@ -117,13 +117,13 @@ class PassWatch:
 
     @left_alone_by_compiler
     def _wake(self, module: nn.Module, args: Any, output: Any) -> None:
-        self._hook()
+        self.hook()
         self._pass.leave(module)
         self.step_time.end_pass()
 
     def count_evaluation(self) -> None:
-        """Count a criterion applied to the last pass without gradients."""
-        if self._evaluated is not None:
+        """Count a criterion applied to the last pass without gradients; None is seen while there are no hooks."""
+        if self._evaluated is not None and self._handles:
             model, is_training = self._evaluated
             model.count_evaluation(is_training)
 
@@ -131,7 +131,7 @@ class PassWatch:
         """Close the calls that an exception has ended."""
         self._pass.forget_broken()
         if not self._pass.open and self._is_away:
-            self._hook()
+            self.hook()
         self._functional.switch(self._pass.wants_functions)
 
     # Under torch.compile both hooks do nothing, as recording would change the graph.
@@ -171,7 +171,7 @@ class PassWatch:
         model.has_run = True
         model.passes[not module.training] += 1
         model.has_trained |= module.training
-        self._unhook(module)
+        self.unhook(module)
         return True
 
     def _open(self, module: nn.Module, args: Any) -> None:
@@ -198,7 +198,7 @@ class PassWatch:
             root = peel(module)
             now.is_training, found = root.training, self._registry.find(root)
             if can_look_between and found is not None and self._is_passed_over(module, found[0]):
-                self._unhook(module)
+                self.unhook(module)
             if model is not None:
                 self._look_at_arguments(model, args)
         name = None if now.flagged is None or is_wrapper(module) else self._name_in(now.flagged, module)

@@ -46,6 +46,7 @@ class WatchedModel:
         step: optimizer steps its weights have seen.
         is_recording: whether the current step is recorded.
         is_followed: whether its passes are traced at all.
+        has_missed: whether steps just before this one were only counted.
         sums: sums over the outputs, in the order of calls.
         is_stepped: whether an optimizer of `torch.optim` has stepped its weights.
         has_run: whether it ran with gradients since the last backward pass.
@@ -83,6 +84,7 @@ class WatchedModel:
     step: int = 0
     is_recording: bool = True
     is_followed: bool = True
+    has_missed: bool = False
     is_stepped: bool = False
     has_run: bool = False
     sums: dict[CallKey, StepSums] = field(default_factory=dict)
@@ -125,7 +127,7 @@ class WatchedModel:
     def begin_step(self, step: int, is_recording: bool, is_followed: bool = True) -> None:
         """Reset the sums for the passes of this step."""
         self.step, self.is_recording, self.passes = step, is_recording, [0, 0]
-        self.is_followed = is_recording or is_followed
+        self.is_followed, self.has_missed = is_recording or is_followed, False
         self.sums, self.eval_sums, self.entering, self.flags = {}, {}, {}, FiniteFlags()
         self.suspects = None
 

@@ -110,6 +110,8 @@ def find_birth(
     for model in (*trained, *others):
         if model.suspects is not None and model.suspects.first is not None:
             kind, name, call = model.suspects.first
+            if kind == PARAMETER and model.has_missed:  # since an unknown step
+                return Birth(UNSEEN, step, model.label, "", 0)
             return Birth(kind, max(step - 1, 0) if kind == PARAMETER else step, model.label, name, call)
     if any(not model.is_followed for model in trained):
         return Birth(UNSEEN, step, trained[0].label, "", 0)

@@ -15,11 +15,11 @@ from modelscope_cli.records.naming import with_article
 from modelscope_cli.records.run import Invocation
 from modelscope_cli.records.watch import TrainingFinding, WatchRecord
 from modelscope_cli.watching.conclude import conclude
+from modelscope_cli.watching.error_isolation import alone
 from modelscope_cli.watching.log import VERSION, Log, log_file
 from modelscope_cli.watching.model_registry import peel
 from modelscope_cli.watching.read_record import record_of
 from modelscope_cli.watching.read_series import RankLog, merge_ranks
-from modelscope_cli.watching.recorder import alone
 from modelscope_cli.watching.request import WatchRequest
 from modelscope_cli.watching.run_script import without_compile_warning
 from modelscope_cli.watching.watcher import Redraw, StopScript, Watcher

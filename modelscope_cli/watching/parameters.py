@@ -1,5 +1,6 @@
 """The effect of an optimizer step on its parameters: their norms before it, and the size of the change."""
 
+import contextlib
 import math
 from collections.abc import Iterable
 from typing import Any, Protocol
@@ -122,18 +123,14 @@ def has_no_gradients(optimizer: Stepper) -> bool:
 
 def has_finite_gradients(optimizer: Stepper) -> bool:
     """Tell whether the norms of all gradients that an optimizer applies are finite."""
-    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    device = grads[0].device if grads else None
-    if grads and all(
-        type(x) is Tensor
-        and x.dtype is torch.float32
-        and x.layout is torch.strided
-        and x.device == device
-        and not x.requires_grad
-        for x in grads
-    ):
-        return math.isfinite(torch.stack(norms_at_once(grads)).sum().item())  # most steps do only this
+    grads = [
+        grad for group in optimizer.param_groups for p in group["params"] if (grad := p.grad) is not None
+    ]
+    is_plain = set(map(type, grads)) == {Tensor} and {x.dtype for x in grads} == {torch.float32}
     with torch.no_grad():
+        if is_plain:  # most steps do only this; sparse gradients and several devices are refused
+            with contextlib.suppress(RuntimeError, NotImplementedError):
+                return math.isfinite(torch.stack(norms_at_once(grads)).sum().item())
         return all(map(math.isfinite, fetched(norms_of(grads))))
 
 

@@ -269,11 +269,11 @@ class RankLog:
         self.steps[entry["optimizer"], step] = Scalars(
             number(entry["loss"]), list(map(number, entry["lr"])), number(entry["ms"]), entry["recorded"]
         )
-        for id_, values in entry["layers"].items():
+        for id_, values in entry.get("layers", {}).items():
             self.layers.setdefault(self._by_id[int(id_)], {})[step] = _sums(values)
-        for id_, values in entry["parameters"].items():
+        for id_, values in entry.get("parameters", {}).items():
             self.parameters.setdefault(self._by_id[int(id_)], {})[step] = list(map(number, values))
-        self._take_rows(entry["entering"] | entry["criteria"], step)
+        self._take_rows(entry.get("entering", {}) | entry.get("criteria", {}), step)
         if "state" in entry:  # there are other ranks
             key = entry["optimizer"], step
             self.states[key], self.passes[key] = tuple(entry["state"]), tuple(entry["passes"])

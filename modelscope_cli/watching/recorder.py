@@ -4,11 +4,9 @@ A forward pass belongs to the next step of the optimizer that holds the model's 
 """
 
 import math
-import os
 import sys
 import time
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,8 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim import optimizer as optim
 
-from modelscope_cli.errors import UsageError
-from modelscope_cli.hooks.torch_private import left_alone_by_compiler
+from modelscope_cli.hooks.torch_private import has_compiled, left_alone_by_compiler
 from modelscope_cli.records.watch import LEAKS, REPEATS, SPARSE
 from modelscope_cli.watching.bookkeeping import Bookkeeper
 from modelscope_cli.watching.criteria import CriterionWatch, watched_criteria
@@ -27,9 +24,9 @@ from modelscope_cli.watching.custom_optimizers import (
     InferredSteps,
     Tensors,
     find_optimizers,
-    find_owners,
     graph_leaves,
     inferred,
+    name_owners,
     register_hidden,
 )
 from modelscope_cli.watching.error_isolation import Guard
@@ -40,30 +37,14 @@ from modelscope_cli.watching.model_registry import ModelRegistry, WatchedModel
 from modelscope_cli.watching.non_finite_origin import find_birth, look_back
 from modelscope_cli.watching.parameters import Stepper, StepWatch, has_finite_gradients, has_no_gradients
 from modelscope_cli.watching.replicas import ReplicaWatch
-from modelscope_cli.watching.schedule import Budget, is_recorded
+from modelscope_cli.watching.schedule import Budget, Stretches, is_recorded
 from modelscope_cli.watching.source_location import frame_of_caller, place_of_caller
-from modelscope_cli.watching.steps import Clock, Listener, OpenStep, StepReport
+from modelscope_cli.watching.steps import Clock, Clocks, Listener, OpenStep, StepReport
 from modelscope_cli.watching.whole_outputs import find_leak
 from modelscope_cli.watching.workers import WorkerWatch
 
 _SEARCHED = 8  # backward passes whose graph is searched
 _PROBED = 8  # the step before which a copy of the model is run: weights that start at zero have grown by then
-_SPARSE = "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
-_watching: set[int] = set()  # processes with a recorder; a fork inherits this
-
-
-@contextmanager
-def alone() -> Iterator[None]:
-    """Allow only one recorder in this process."""
-    process = os.getpid()
-    if process in _watching:
-        message = "this process is already watched: two recordings would interfere"
-        raise UsageError(message, "end the first recording, or pass several models to it")
-    _watching.add(process)
-    try:
-        yield
-    finally:
-        _watching.discard(process)
 
 
 class Recorder:
@@ -92,12 +73,14 @@ class Recorder:
         self._only = tuple(optimizers)
         self.n_steps = 0
         self._n_counted = 0  # over all optimizers
+        self._n_missed = 0  # of these, in the present stretch without hooks
         self._listener = listener
         self._every = every
         self.losses = LossWatch()
         self.bookkeeper = Bookkeeper(self.registry)
         clock = clock or time.process_time
         self._budget = Budget(clock)
+        self.stretches = Stretches(clock, is_barred=every is not None or has_ranks)
         self._spent = 0.0  # by the guard, up to the last step
         self.guard = self._guard = Guard(
             lambda kind, message: listener.on_event(self.n_steps, kind, message), clock
@@ -108,9 +91,8 @@ class Recorder:
         )
         self.step_time = self._guard.step_time = self._passes.step_time
         self.criteria = CriterionWatch(self._is_counting, self._passes.count_evaluation)
-        self._clocks: dict[int, Clock] = {}
+        self.clocks = Clocks(self.bookkeeper)
         self._trained: dict[int, tuple[weakref.ref[Stepper], list[int], list[WatchedModel]]] = {}
-        self._kinds: Counter[str] = Counter()
         self._stepping: list[OpenStep] = []
         self._inferred = InferredSteps()
         self._workers = WorkerWatch()
@@ -126,7 +108,7 @@ class Recorder:
             stack.enter_context(
                 watched_losses(
                     self.losses,
-                    lambda: self._guard.is_open,
+                    lambda: self._guard.is_open and not self.stretches.is_open,
                     self._step_skipped,
                     lambda one: self._guard(self.bookkeeper.before_unscaling, one),
                     lambda: self._n_counted,
@@ -144,6 +126,7 @@ class Recorder:
                 stack.enter_context(self.replicas.installed(self._guard))
             self._guard(self._expect_optimizers)
             yield
+            self._guard(self._resume)
             self.settle()
             self._guard(self._look_at_workers)
 
@@ -153,17 +136,6 @@ class Recorder:
         for optimizer in self._only or find_optimizers(given):
             self.bookkeeper.cycle(optimizer)
 
-    def optimizer_facts(self) -> list[dict[str, Any]]:
-        """Return the facts about every optimizer that has stepped, also of deleted ones."""
-        for clock in self._clocks.values():
-            clock.take_facts(self.bookkeeper)
-        return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
-
-    def schedule_facts(self) -> list[dict[str, Any]]:
-        """Return the facts about every schedule of an optimizer that has stepped."""
-        taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
-        return list(self.bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))
-
     def _is_looking(self) -> bool:
         """Whether any model's next step is recorded; True before the first model is trained."""
         models = [model for model in self.registry.models if model.has_been_trained]
@@ -171,13 +143,14 @@ class Recorder:
 
     def _is_counting(self) -> bool:
         """Whether criteria are looked at: as planned, whether or not there is time for the layers."""
-        return self._is_looking() or any(clock.is_planned for clock in self._clocks.values())
+        is_planned = any(clock.is_planned for clock in self.clocks.all())
+        return not self.stretches.is_open and (is_planned or self._is_looking())
 
     # An optimizer may call the step of another one or of its parent class: the outermost counts.
 
     @left_alone_by_compiler
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if torch.compiler.is_compiling() or not self._guard.is_open:
+        if self.stretches.is_open or torch.compiler.is_compiling() or not self._guard.is_open:
             return
         self._inferred.forget()
         self._is_told = True
@@ -197,7 +170,7 @@ class Recorder:
 
     def _begin_step(self, optimizer: Optimizer) -> None:
         self.bookkeeper.take_over(optimizer)
-        clock = self._clock(optimizer)
+        clock = self.clocks.of(optimizer)
         is_due = self._is_due(clock)
         clock.cycle.before_step(is_due)
         if is_due:
@@ -225,20 +198,14 @@ class Recorder:
     def _is_due(self, clock: Clock) -> bool:
         """Tell whether the current step is recorded, which is decided once."""
         if clock.decided[0] != clock.step:
-            clock.is_planned = is_recorded(clock.step, self._every)
+            clock.is_planned = is_recorded(clock.step, self._every, clock.decided[0])
             clock.is_owed |= clock.is_planned
             is_afforded = self._every is not None or not clock.is_owed or self._budget.allows(clock.step)
             if clock.is_owed and not is_afforded:
-                self._guard.tell_once(SPARSE, _SPARSE)
+                self._guard.tell_once(SPARSE, Budget.NOTE)
             clock.decided = clock.step, clock.is_owed and is_afforded
             clock.is_owed &= not is_afforded
         return clock.is_due or clock.decided[1]
-
-    def _name_owners(self, optimizer: Stepper) -> None:
-        known = self.registry.parameter_names()
-        held = [p for group in optimizer.param_groups for p in group["params"] if id(p) not in known]
-        for owner in find_owners(held):
-            self.registry.name(owner)
 
     def _tell_birth(self, clock: Clock, own: list[WatchedModel], loss: float | None) -> None:
         """Report the first non-finite value of a step after a finite one."""
@@ -253,22 +220,6 @@ class Recorder:
             self._listener.on_birth(birth)
         clock.was_finite = birth is None
 
-    def _clock(self, optimizer: Stepper) -> Clock:
-        clock = self._clocks.get(id(optimizer))
-        if clock is None or clock.optimizer() is not optimizer:
-            cycle = self.bookkeeper.cycle(optimizer)
-            clock = next((one for one in self._clocks.values() if one.cycle is cycle), None)
-            if clock is not None:  # of an optimizer that this one replaces
-                clock.optimizer = weakref.ref(optimizer)
-                self._clocks = {key: one for key, one in self._clocks.items() if one is not clock}
-            else:
-                kind = type(optimizer).__name__
-                self._kinds[kind] += 1
-                label = f"{kind}#{self._kinds[kind]}" if self._kinds[kind] > 1 else kind
-                clock = Clock(weakref.ref(optimizer), label, cycle)
-            self._clocks[id(optimizer)] = clock
-        return clock
-
     @left_alone_by_compiler
     def _step_skipped(self, optimizer: Optimizer) -> None:
         if not isinstance(optimizer, Optimizer):
@@ -280,7 +231,7 @@ class Recorder:
 
     def _forget_step(self, optimizer: Optimizer) -> None:
         """Discard the passes that led to a step which a scaler skipped."""
-        clock, loss, models = self._clock(optimizer), self.losses.take(), self._models_of(optimizer)
+        clock, loss, models = self.clocks.of(optimizer), self.losses.take(), self._models_of(optimizer)
         step = clock.step
         for model in models:
             model.flags.spoilt = []  # scaled gradients are often too large, which is why the step is skipped
@@ -314,6 +265,9 @@ class Recorder:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if torch.compiler.is_compiling() or not self._guard.is_open:
             return
+        if self.stretches.is_open:
+            self._guard(self._count_step, optimizer)
+            return
         if not self._means(optimizer):
             if not self._stepping:
                 self.losses.drop()  # they belonged to this step
@@ -322,18 +276,73 @@ class Recorder:
             return
         watch = self._stepping.pop().watch
         if self._stepping:
+            self.stretches.is_barred = True  # two steps would be counted for one
             return
         has_closure = self.losses.end_step()
+        self.stretches.is_barred |= has_closure or self.losses.has_scaler
         found_inf = getattr(optimizer, "found_inf", None)
         if isinstance(found_inf, Tensor) and found_inf.any():
             return  # a fused optimizer skips the step itself; the scaler calls `_step_skipped`
         reports: list[StepReport] = []
         self._guard(lambda: reports.append(self._end_step(optimizer, watch, has_closure)))
         self._hand_on(reports)
+        n, was_plain, is_next_plain = self._n_counted, self._budget.was_plain, not self._guard.is_timed
+        if reports and self.stretches.begins(id(optimizer), n, was_plain, is_next_plain):
+            self._guard(self._rest)
+
+    def _rest(self) -> None:
+        """Take the hooks away; steps are still counted."""
+        is_awaited = self._inferred.is_open or any(clock.is_due for clock in self.clocks.all())
+        if is_awaited or has_compiled():
+            self.stretches.is_open = False
+            return
+        self._guard.tell_once(SPARSE, Stretches.NOTE)
+        self._passes.unhook()
+        self.step_time.rest()
+        self._n_missed = 0
+
+    def _count_step(self, optimizer: Optimizer) -> None:
+        """Count a step without hooks."""
+        clock = self.clocks.find(optimizer)
+        if clock is not None:
+            clock.step, clock.ended = clock.step + 1, time.perf_counter()
+            self.n_steps, self._n_missed = max(self.n_steps, clock.step), self._n_missed + 1
+            if self.stretches.ends(id(optimizer)):
+                self._resume()
+        elif self._means(optimizer):  # a new one, which may step too rarely to be met between stretches
+            self.bookkeeper.cycle(optimizer).n_steps += 1
+            self.stretches.is_barred = True
+            self._resume()
+
+    def _resume(self) -> None:
+        """Set the hooks again after steps without, if there are none."""
+        if not self.stretches.is_open:
+            return
+        self.stretches.end()
+        self._passes.hook()
+        self.step_time.resume(self._n_missed)
+        self._budget.resume()
+        self._n_counted += self._n_missed
+        self._budget.n += self._n_missed
+        for clock in self.clocks.all():
+            if clock.decided[0] < clock.step and (optimizer := clock.optimizer()) is not None:
+                for model in self._models_of(optimizer):
+                    self._begin_next(clock, model)
+                    model.has_missed = True
+        self._see_time()
+
+    def _begin_next(self, clock: Clock, model: WatchedModel) -> None:
+        is_next = self._is_due(clock)
+        is_followed = is_next or self._budget.allows(clock.step, is_recorded=False)
+        model.begin_step(clock.step, is_next, is_followed)
 
     def _hand_on(self, reports: list[StepReport]) -> None:
         for report in reports:
             self._guard(self._listener.on_step, report)  # what stops the script on purpose passes through
+        self._see_time()
+
+    def _see_time(self) -> None:
+        """Measure the time of the next step's hooks if they look at anything."""
         self._guard.is_timed = any(model.is_followed for model in self.registry.models)
 
     @left_alone_by_compiler
@@ -430,11 +439,11 @@ class Recorder:
                 look_back(model, self.registry)
 
     def _is_awaited(self, one: inferred) -> bool:
-        clock = self._clocks.get(id(one))  # not `_clock`, which gives a label
-        return clock is None or clock.optimizer() is not one or self._is_due(clock)
+        clock = self.clocks.find(one)  # not `of`, which gives a label
+        return clock is None or self._is_due(clock)
 
     def _end_step(self, optimizer: Stepper, watch: StepWatch | None, has_closure: bool) -> StepReport:
-        clock, begun = self._clock(optimizer), self._budget.clock()
+        clock, begun = self.clocks.of(optimizer), self._budget.clock()
         now = time.perf_counter()
         rates = [float(group["lr"]) for group in self.bookkeeper.groups_of(optimizer) if "lr" in group]
         clock.rates = rates or clock.rates  # a compiled optimizer may be deleted by now
@@ -460,7 +469,7 @@ class Recorder:
         if watch is not None:
             self._look_at_workers()
         if watch is not None and clock.step == 0:
-            self._name_owners(optimizer)
+            name_owners(optimizer, self.registry)
         clock.step += 1
         self._budget.n += 1
         for model in models:
@@ -471,10 +480,7 @@ class Recorder:
                     for (name, call), sums in model.layer_sums().items()
                 ]
                 report.entering += [(model.label, key, sums.row()) for key, sums in model.entering.items()]
-            is_next = self._is_due(clock)
-            model.begin_step(
-                clock.step, is_next, is_next or self._budget.allows(clock.step, is_recorded=False)
-            )
+            self._begin_next(clock, model)
         if watch is not None:
             figures = watch.finish(has_closure)
             if isinstance(optimizer, Optimizer):  # inferred steps are seen after gradients may be cleared

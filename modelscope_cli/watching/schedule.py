@@ -2,8 +2,11 @@
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from statistics import median
+from typing import ClassVar
 
 _OPENING = 20  # steps of all optimizers that are recorded at any cost
 _FIRST = 4  # the same of each optimizer
@@ -11,27 +14,42 @@ _SHARE = 0.04  # of the time of the steps that recording may take after that
 _ALLOWANCE_S = 0.02  # that it may take in addition
 _FOLLOWED = 0.5  # of both, above which steps that are not recorded are not followed either
 _WEIGHT = 0.1  # of the last plain step in the usual length of one
+_SEEN = 256  # first steps of all optimizers, none of which runs without hooks
+_HOOKS_SHARE = 0.03  # of the time of the steps that the hooks of plain steps may take after that
+_LONGEST = 32  # rounds without hooks, and
+_FEWEST, _PER_RUN = 8, 64  # at most a 64th of the steps so far, but up to 8
+_TRIED = 64  # rounds with hooks until the next trial of a round without, if hooks take little
+_MEASURED = 9  # rounds whose median counts
 
 
-def is_recorded(step: int, every: int | None) -> bool:
+def is_recorded(step: int, every: int | None, after: int | None = None) -> bool:
     """Tell whether the layers and parameters of a step, counted from 0, are recorded.
+
+    With `after`, the number of an earlier step: whether those of any step after that one are.
 
     By default the interval grows with the step, with five records in each doubling: 38 in 300 steps, 80 in
     100,000. A change is recorded within a sixth of the time before it.
     """
-    return step % every == 0 if every is not None else _is_due(step, young=16, per_doubling=5)
+    after = step - 1 if after is None else after
+    if every is not None:
+        return step // every != after // every
+    return _is_due(step, after, young=16, per_doubling=5)
 
 
-def is_noted(step: int) -> bool:
-    """Tell whether loss, learning rates and time of a step are recorded: all of 512, 2,500 of 100,000."""
-    return _is_due(step, young=512, per_doubling=256)
+def is_noted(step: int, after: int) -> bool:
+    """Tell whether loss, learning rates and time of a step are recorded: all of 512, 2,500 of 100,000.
+
+    Args:
+        after: the last step that was seen.
+    """
+    return _is_due(step, after, young=512, per_doubling=256)
 
 
-def _is_due(step: int, young: int, per_doubling: int) -> bool:
+def _is_due(step: int, after: int, young: int, per_doubling: int) -> bool:
     def age(step: int) -> int:
         return math.floor(per_doubling * math.log2(step))
 
-    return step < young or age(step) != age(step - 1)
+    return after < young - 1 or age(step) != age(after)
 
 
 @dataclass(slots=True)
@@ -47,18 +65,23 @@ class Budget:
     Attributes:
         clock: returns CPU seconds of this process, which depend little on the load of the machine.
         n: steps of all optimizers so far.
+        was_plain: whether the last step was neither recorded nor followed.
     """
 
+    NOTE: ClassVar[str] = (
+        "recording takes long compared with a step, so fewer steps are recorded; --every 1 records all"
+    )
     clock: Callable[[], float] = time.process_time
     n: int = 0
+    was_plain: bool = False
     _begun: float = 0.0
     _ended: float = 0.0  # the last step
     _spent: float = 0.0
     _usual: float | None = None  # length of a plain step
 
     def take(self, seconds: float, is_plain: bool) -> None:
-        """Add the time spent on a step that ends; a plain one was neither recorded nor followed."""
-        now = self.clock()
+        """Add the time spent on a step that ends."""
+        now, self.was_plain = self.clock(), is_plain
         took, self._ended = now - self._ended, now
         if is_plain:
             usual = self._usual or took - seconds
@@ -71,9 +94,89 @@ class Budget:
         else:
             self._spent += seconds
 
+    def resume(self) -> None:
+        """Leave out the time since the last step that was seen."""
+        self._ended = self.clock()
+
     def allows(self, step: int, is_recorded: bool = True) -> bool:
         """Tell whether a step, counted from 0 by its optimizer, may be recorded, or followed."""
         if self.n < _OPENING or step < _FIRST:
             return True
         most = _ALLOWANCE_S + _SHARE * (self.clock() - self._begun - self._spent)
         return self._spent <= (most if is_recorded else _FOLLOWED * most)
+
+
+@dataclass(slots=True)
+class Stretches:
+    """Chooses stretches of steps without hooks, so that the hooks take a small share of the time of short steps.
+
+    A stretch begins and ends with a step of the same optimizer, when each optimizer has stepped at least once since
+    the last one: it leaves out whole rounds of their steps. Rounds with and without hooks are timed.
+
+    Attributes:
+        is_open: whether steps run without hooks.
+        is_barred: whether none may begin, as a step would be misread.
+        clock: returns CPU seconds of this process.
+    """
+
+    NOTE: ClassVar[str] = "the steps are so short that some are only counted; --every 1 records all"
+    clock: Callable[[], float] = time.process_time
+    is_open: bool = False
+    is_barred: bool = False
+    _last: int = 0  # the optimizer that ended the last round
+    _left: int = 0  # rounds
+    _length: int = 0
+    _begun: float = 0.0  # this round with hooks, or the stretch
+    _is_plain: bool = False  # this round so far
+    _stepped: set[int] = field(default_factory=set)  # in this round
+    _recent: "deque[int]" = field(default_factory=lambda: deque(maxlen=16))
+    _with: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))  # lengths of rounds
+    _without: "deque[float]" = field(default_factory=lambda: deque(maxlen=_MEASURED))
+    _waiting: int = 0
+
+    def begins(self, optimizer: int, n: int, was_plain: bool, is_next_plain: bool) -> bool:
+        """Note a step with hooks, and tell whether a stretch without begins.
+
+        Args:
+            optimizer: its identity.
+            n: steps of all optimizers so far.
+            was_plain, is_next_plain: whether that step, and the next one, are neither recorded nor followed.
+        """
+        self._recent.append(optimizer)
+        self._stepped.add(optimizer)
+        self._is_plain &= was_plain
+        if not self._stepped.issuperset(self._recent):
+            return False
+        now = self.clock()
+        if self._is_plain:
+            self._with.append(now - self._begun)
+        self._last, self._begun, self._is_plain = optimizer, now, True
+        self._stepped.clear()
+        self._waiting -= 1
+        if n < _SEEN or self.is_barred or not is_next_plain or self._waiting > 0 or not self._with:
+            return False
+        self._length = self._left = min(self._wanted(), _LONGEST, max(n // _PER_RUN, _FEWEST))
+        self.is_open = self._length > 0
+        self._waiting = 0 if self.is_open else _TRIED
+        return self.is_open
+
+    def _wanted(self) -> int:
+        """Return for how many rounds without hooks those of one round are paid for."""
+        if not self._without:
+            return _FEWEST
+        without = median(self._without)
+        return math.ceil((median(self._with) - without) / (_HOOKS_SHARE * max(without, 1e-9))) - 1
+
+    def ends(self, optimizer: int) -> bool:
+        """Count a step without hooks, and tell whether the stretch ends with it."""
+        self._recent.append(optimizer)
+        self._left -= optimizer == self._last
+        return self._left <= 0
+
+    def end(self) -> None:
+        """Time the stretch, if it has not been cut short."""
+        now = self.clock()
+        if self._left <= 0:
+            self._without.append((now - self._begun) / self._length)
+        self._begun, self._is_plain, self.is_open = now, True, False
+        self._stepped.clear()

@@ -72,11 +72,23 @@ class StepTime:
         self._has_waited = False
         self._places: Counter[str] = Counter()
         self.memory = MemoryGrowth()
+        self.is_resting = False
+        self._is_rest_due = False
+
+    def rest(self) -> None:
+        """Look at no clock from the end of the running step on."""
+        self._is_rest_due = True
+
+    def resume(self, n_missed: int) -> None:
+        """Look at the clock again, after so many steps that are left out of all sums."""
+        self.is_resting = self._is_rest_due = False
+        self._since = self._clock()
+        self.memory.miss(n_missed)
 
     @left_alone_by_compiler
     def begin(self, part: str) -> None:
         """Begin a part; the one around it pauses."""
-        if threading.get_ident() == self._thread:
+        if threading.get_ident() == self._thread and not self.is_resting:
             self._credit()
             if self._before is None and part in (DATA, FORWARD, BACKWARD, OPTIMIZER):
                 self._before, self._now = self._now, defaultdict(float)
@@ -88,7 +100,7 @@ class StepTime:
     @left_alone_by_compiler
     def end(self, part: str) -> None:
         """End a part, and what an exception left open inside it."""
-        if threading.get_ident() == self._thread and part in self._open:
+        if threading.get_ident() == self._thread and part in self._open and not self.is_resting:
             self._credit()
             while self._open.pop() != part:
                 pass
@@ -212,7 +224,7 @@ class StepTime:
 
         @functools.wraps(function)
         def timed(*args: Any, **kwargs: Any) -> Any:
-            if torch.compiler.is_compiling() or in_backward():
+            if self.is_resting or torch.compiler.is_compiling() or in_backward():
                 return function(*args, **kwargs)
             part = of()
             self.begin(part)
@@ -256,7 +268,7 @@ class StepTime:
 
     @left_alone_by_compiler
     def _before_step(self, *given: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not (self.is_resting or torch.compiler.is_compiling()):
             self._frames = [frame for frame in self._frames if is_running(frame)]
             if not self._frames:
                 self.begin(OPTIMIZER)
@@ -269,3 +281,6 @@ class StepTime:
             if not self._frames:
                 self.end(OPTIMIZER)
                 self.end_step()
+                if self._is_rest_due:
+                    self.is_resting = True
+                    self.memory.miss(0)

@@ -2,6 +2,8 @@
 
 import sys
 import weakref
+from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Protocol
@@ -135,3 +137,48 @@ class Clock:
             for number, group in enumerate(optimizer.param_groups)
             for place, parameter in enumerate(group["params"])
         ]
+
+
+class Clocks:
+    """The optimizers that have stepped; those of deleted ones remain."""
+
+    def __init__(self, bookkeeper: Bookkeeper) -> None:
+        self._bookkeeper = bookkeeper
+        self._clocks: dict[int, Clock] = {}
+        self._kinds = Counter[str]()
+
+    def all(self) -> Collection[Clock]:
+        return self._clocks.values()
+
+    def find(self, optimizer: Stepper) -> Clock | None:
+        """Return the clock of an optimizer; None if it has not stepped."""
+        clock = self._clocks.get(id(optimizer))
+        return clock if clock is not None and clock.optimizer() is optimizer else None
+
+    def of(self, optimizer: Stepper) -> Clock:
+        """Return the clock of an optimizer, which continues that of one it replaces."""
+        clock = self.find(optimizer)
+        if clock is None:
+            cycle = self._bookkeeper.cycle(optimizer)
+            clock = next((one for one in self._clocks.values() if one.cycle is cycle), None)
+            if clock is not None:
+                clock.optimizer = weakref.ref(optimizer)
+                self._clocks = {key: one for key, one in self._clocks.items() if one is not clock}
+            else:
+                kind = type(optimizer).__name__
+                self._kinds[kind] += 1
+                label = f"{kind}#{self._kinds[kind]}" if self._kinds[kind] > 1 else kind
+                clock = Clock(weakref.ref(optimizer), label, cycle)
+            self._clocks[id(optimizer)] = clock
+        return clock
+
+    def optimizer_facts(self) -> list[dict[str, Any]]:
+        """Return the facts about every optimizer that has stepped, also of deleted ones."""
+        for clock in self._clocks.values():
+            clock.take_facts(self._bookkeeper)
+        return [dict(clock.facts) for clock in self._clocks.values() if "held" in clock.facts]
+
+    def schedule_facts(self) -> list[dict[str, Any]]:
+        """Return the facts about every schedule of an optimizer that has stepped."""
+        taken = {id(clock.optimizer()): (clock.label, clock.step) for clock in self._clocks.values()}
+        return list(self._bookkeeper.schedules(lambda optimizer: taken.get(id(optimizer))))

@@ -104,8 +104,8 @@ def watch(
             the record lists the differences.
         log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
             sets the project. wandb stays offline unless WANDB_MODE is set.
-        report: build the report from the log of a killed run, without running anything. Also draws the figures from
-            the log of a run that ended.
+        report: build the report from the log of a killed run, in its folder or in that of out, without running
+            anything. Also draws the figures from the log of a run that ended.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force` allows one that is not empty.
 
@@ -131,7 +131,7 @@ def watch(
         from modelscope_cli.watching.read_record import read_record
 
         record = read_record(Path(report), request.like)
-        return conclude(record, folder, request, is_afterwards=False)
+        return conclude(record, folder, request, report=Path(report))
     if what is None:
         raise UsageError("no script to watch", "modelscope demo   and then: modelscope watch demo/train.py")
     if not isinstance(what, str | PathLike):

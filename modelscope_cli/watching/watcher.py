@@ -150,6 +150,7 @@ class Watcher:
         self.recorder = Recorder(
             self, request.every, request.patterns, models, optimizers, has_ranks=n_ranks > 1
         )
+        self.recorder.stretches.is_barred |= request.steps is not None or request.abort_on is not None
         self._log, self._memory = log, memory
         self._folder, self._like = request.folder, request.like
         self._steps = request.steps
@@ -160,6 +161,7 @@ class Watcher:
         self._note, self._warn = request.progress.note, request.progress.warn
         self._numbers: dict[tuple[Any, ...], int] = {}
         self._count = itertools.count()
+        self._seen: dict[str, int] = {}  # the last step by optimizer
         self._non_finite: set[str] = set()  # optimizers whose loss is no longer finite
         self._worst = ""
         self._facts_due: dict[str, int] = {}  # by optimizer: the next step after which facts are written
@@ -207,7 +209,9 @@ class Watcher:
         is_first_non_finite = not is_finite and report.optimizer not in self._non_finite
         if not is_finite:
             self._non_finite.add(report.optimizer)
-        if report.is_recorded or is_noted(report.step) or is_first_non_finite:
+        after = self._seen.get(report.optimizer, -1)
+        self._seen[report.optimizer] = report.step
+        if report.is_recorded or is_noted(report.step, after) or is_first_non_finite:
             self._write(report)
         self._write_evaluation(report.step, report.evaluated)
         self._write_due_facts(report)
@@ -266,6 +270,24 @@ class Watcher:
         if common is not None:
             weights = dict(zip(numbers, common.weights, strict=False))
             ranks = {"state": common.state, "passes": common.passes, "weights": weights}
+        entering = {
+            self._number(
+                "entering",
+                model,
+                key.name,
+                type=key.type,
+                shape=key.shape,
+                dtype=key.dtype,
+                computed=key.is_computed,
+            ): sums.to_list()
+            for model, key, sums in report.entering
+        }
+        rows = {
+            "layers": layers,
+            "parameters": dict(zip(numbers, (figures for *_, figures in report.parameters), strict=True)),
+            "entering": entering,
+            "criteria": self._criteria(report.criteria),
+        }
         self._log.write(
             "step",
             optimizer=report.optimizer,
@@ -274,21 +296,7 @@ class Watcher:
             lr=report.lr,
             ms=report.ms,
             recorded=report.is_recorded,
-            layers=layers,
-            parameters=dict(zip(numbers, (figures for *_, figures in report.parameters), strict=True)),
-            entering={
-                self._number(
-                    "entering",
-                    model,
-                    key.name,
-                    type=key.type,
-                    shape=key.shape,
-                    dtype=key.dtype,
-                    computed=key.is_computed,
-                ): sums.to_list()
-                for model, key, sums in report.entering
-            },
-            criteria=self._criteria(report.criteria),
+            **{name: values for name, values in rows.items() if values},
             **ranks,
         )
         self._write_images(report)
@@ -340,14 +348,14 @@ class Watcher:
         ]
         self._log.write(
             "facts",
-            optimizers=recorder.optimizer_facts(),
+            optimizers=recorder.clocks.optimizer_facts(),
             models=[
                 *(model.facts() for model in recorder.registry.models if model.has_been_trained),
                 *(model.facts() for model in recorder.registry.hidden),
             ],
             parameters=parameters,
             idle=recorder.bookkeeper.idle(),
-            schedules=recorder.schedule_facts(),
+            schedules=recorder.clocks.schedule_facts(),
         )
 
     def _parameter_number(self, model: str, name: str, optimizer: str, x: Tensor) -> int:

@@ -9,7 +9,9 @@ import pytest
 
 import modelscope_cli as ms
 from modelscope_cli.commands.watch import figures
+from modelscope_cli.errors import UsageError
 from modelscope_cli.records.progress import Silent
+from modelscope_cli.shell.app import run
 from modelscope_cli.watching import conclude, read_series, run_script, watcher
 
 SCRIPT = """
@@ -102,3 +104,21 @@ def test_a_full_disk_ends_no_training(tmp_path, monkeypatch, capsys, n):
     assert capsys.readouterr().out == "trained\n"
     assert "the log is incomplete: No space left on device" in warnings
     assert Path(tmp_path / "out" / "report.json").exists()
+
+
+def test_a_report_made_later_goes_where_it_is_asked_for(tmp_path, monkeypatch, capsys):
+    watched(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    before = {path.name for path in Path("out").iterdir()}
+    ms.watch(report="out", out="other")
+    assert {path.name for path in Path("out").iterdir()} == before
+    assert {"layers.csv", "report.html", "report.json", "gradients.png"} <= {
+        path.name for path in Path("other").iterdir()
+    }
+    with pytest.raises(UsageError, match="'other' is not empty"):
+        ms.watch(report="out", out="other")
+    assert run(["watch", "--report", "out", "--out", "other"]) == 2
+    assert "\nhint: --out other --force\n" in capsys.readouterr().err
+    assert run(["watch", "--report", "out", "--out", "other", "--force"]) == 0
+    ms.watch(report="out", out="out")  # which holds the log
+    assert "gradients.png" in {path.name for path in Path("out").iterdir()}

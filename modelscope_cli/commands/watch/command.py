@@ -66,7 +66,7 @@ def watch(call: CommandCall) -> int:
     refuse_launcher(argv, script or "", arguments)
     ranks = find_ranks()
     name = script or "" if call["module"] else Path(script or "").name.removesuffix(".py")
-    folder = report or call["out"]
+    folder = call["out"] or report
     with nullcontext(folder) if folder else agreed_folder(ranks, lambda: free_folder("watch", name)) as out:
         keywords = {**call.keywords(), "out": out, "progress": _WatchProgress(where.html)}
         record = ms.watch(script, arguments=arguments, **keywords)

@@ -6,6 +6,7 @@ from typing import Any
 
 from modelscope_cli.errors import UsageError
 from modelscope_cli.output_files import write_text
+from modelscope_cli.records.check import RuleList
 from modelscope_cli.records.display import Shown
 from modelscope_cli.records.documents import restore
 from modelscope_cli.report import numbers, views
@@ -46,8 +47,7 @@ def page_of(record: Shown, folder: Path | None = None, drawn: Mapping[str, bytes
     page_module = views.page_of(record.command)
     embedded = EmbeddedImages(folder or named_folder(record), drawn)
     sections = page_module.sections(record, embedded) if page_module else sheet_sections(record, embedded)
-    if record.command == "rules":
-        sections += rules_section(getattr(record, "rules"))  # noqa: B009
+    sections += rules_section(record.rules) if isinstance(record, RuleList) else []
     title = views.sheet_of(record).title
     answer, kind = views.answer_of(record), kind_of(record)
     lead = element("p", f"modelscope {record.command}" + (f": {title}" if title != answer else ""))

@@ -218,11 +218,9 @@ def _course(series: ScalarSeries, rates: Sequence[ScalarSeries]) -> LossCourse |
     warm = _warm_up(series, rates)
     values = [value for step, value in pairs if value is not None and math.isfinite(value) and step >= warm]
     if not values:
-        return (
-            LossCourse(series.optimizer, *[math.nan] * 7, n=0, has_broken=True, has_been_negative=False)
-            if pairs
-            else None
-        )
+        nan = math.nan  # never finite
+        never = LossCourse(series.optimizer, nan, nan, nan, nan, nan, nan, nan, 0, True, False)
+        return never if pairs else None
     first, last = max(min(len(values) // 10, _MOST_WINDOW), 3), max(min(len(values) // 4, _MOST_WINDOW), 3)
     noise = _noise(values)
     starts = range(0, max(len(values) - last, 0) + 1, max(last // 2, 1))
