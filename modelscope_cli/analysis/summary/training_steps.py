@@ -155,7 +155,8 @@ class TrainingSteps:
         for name, n_bytes in self.of(batch).operators:
             few, many = (scratch.get((name, runs[name]), 0) for scratch in self._scratch or ({}, {}))
             n_more = batch / self._few - 1 if self._scratch else 0.0
-            most = max(most, n_bytes + max(few, round(few + n_more * (many - few))))
+            growth = many - few if n_more < 0 else max(many - few, 0)
+            most = max(most, n_bytes + max(0, round(few + n_more * growth)))
             runs[name] += 1
         return most
 
