@@ -162,7 +162,7 @@ def may_wander(facts: TrainingFacts) -> bool:
 def has_moving_targets(facts: TrainingFacts, chance: float | None) -> bool:
     """Tell whether a model computes its own targets, so that its loss need not fall.
 
-    Such as values of states, or how well boxes of a detector match: probabilities that grow, in a loss of several parts.
+    Such as values of states, or how well boxes match: probabilities that grow, in a loss of several parts.
     """
     trained = [one for one in facts.criteria if one.is_training]
     for one in trained:
