@@ -103,8 +103,8 @@ def watch(
             the record lists the differences.
         log_to: at the end write the run to a tracker as well: tensorboard:DIR, wandb, trackio or mlflow. wandb:NAME
             sets the project. wandb stays offline unless WANDB_MODE is set.
-        report: build the report from the log of a killed run, in its folder or in that of out, without running
-            anything. Other logs work too, and their figures are drawn.
+        report: build the report from the log of a killed run, without running anything. Other logs work too, and
+            their figures are drawn.
         layer: layer patterns without positions.
         out: folder for the log, written as it goes, and the report; `force`: it need not be empty.
 
